@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All errors that this package raises on purpose.
+
+Each class also derives from the builtin exception that code written for accvlab catches in the same
+situation, so ``except KeyError`` and the like keep working::
+
+    FrameworkError
+    ├── NameTypeError            (TypeError, AssertionError)      a name or path of an unsupported Python type
+    ├── FieldNotFoundError       (KeyError)                       no such field
+    ├── DuplicateFieldError      (KeyError)                       the name is taken
+    ├── FieldKindError           (TypeError, ValueError, AssertionError, AttributeError)
+    │                                                             a leaf where a group is needed, or the reverse
+    ├── GroupFormatMismatchError (KeyError)                       a group of another format was assigned
+    ├── FieldValueError          (ValueError, TypeError)          a value that does not fit its field
+    ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
+    ├── FormatError              (ValueError)                     one or more problems found in a sample format
+    ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
+    ├── SourcePicklingError      (TypeError)                      an input cannot be sent to a spawned worker
+    ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
+    ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
+    ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
+    ├── GraphError               (RuntimeError)                   an operator of the graph failed on a batch
+    ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
+    ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
+    ├── ClosedError              (RuntimeError)                   the pipeline or iterator was closed
+    └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+
+class FrameworkError(Exception):
+    """Base class of all errors that this package raises on purpose."""
+
+    def __str__(self) -> str:
+        # KeyError would print the `repr` of its argument: one long line with escaped line breaks.
+        return str(self.args[0]) if self.args else ""
+
+
+class NameTypeError(FrameworkError, TypeError, AssertionError):
+    """A field name or path is of an unsupported Python type."""
+
+
+class FieldNotFoundError(FrameworkError, KeyError):
+    """A field does not exist."""
+
+
+class DuplicateFieldError(FrameworkError, KeyError):
+    """A field of that name exists already."""
+
+
+class FieldKindError(FrameworkError, TypeError, ValueError, AssertionError, AttributeError):
+    """A data field (leaf) was found where a group is needed, or a group where a leaf is needed."""
+
+
+class GroupFormatMismatchError(FrameworkError, KeyError):
+    """A group was assigned whose format differs from the format of the field."""
+
+
+class FieldValueError(FrameworkError, ValueError, TypeError):
+    """A value does not fit the field that it is meant for."""
+
+
+class SettingError(FrameworkError, ValueError, AssertionError):
+    """An argument breaks a rule that is stated in the message."""
+
+
+class FormatError(FrameworkError, ValueError):
+    """One or more problems were found in a sample format; the message lists all of them."""
+
+
+class StepOutputError(FrameworkError, AssertionError):
+    """A processing step produced another format than it declared."""
+
+
+class SourcePicklingError(FrameworkError, TypeError):
+    """An input object cannot be pickled, so it cannot be sent to a spawned worker process."""
+
+
+class SourceError(FrameworkError, RuntimeError):
+    """A worker failed while it loaded a sample.
+
+    Attributes:
+        sample_index: Index of the sample in the data set, or None where the input does not tell it.
+        original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
+        worker_traceback: The traceback as formatted in the worker.
+    """
+
+    sample_index: int | None = None
+    original_type: str | None = None
+    worker_traceback: str | None = None
+
+
+class WorkerDiedError(FrameworkError, RuntimeError):
+    """A worker process ended unexpectedly (killed, out of memory, crashed)."""
+
+
+class WorkerStartError(FrameworkError, RuntimeError):
+    """The worker processes could not be started."""
+
+
+class GraphError(FrameworkError, RuntimeError):
+    """An operator of the graph failed on a batch."""
+
+
+class OutputError(FrameworkError, RuntimeError):
+    """A batch cannot be handed out in the form that was asked for."""
+
+
+class DeviceError(FrameworkError, RuntimeError):
+    """A GPU is asked for and none is usable."""
+
+
+class ClosedError(FrameworkError, RuntimeError):
+    """The pipeline or iterator has been closed."""
+
+
+class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
+    """A part of a foreign interface (e.g. PyTorch's DataLoader) that does not exist here."""
+
+
+@functools.lru_cache(maxsize=256)
+def _combined_class(
+    error_class: type[FrameworkError], also: tuple[type[BaseException], ...]
+) -> type[FrameworkError]:
+    extra = tuple(cls for cls in also if not issubclass(error_class, cls))
+    if not extra:
+        return error_class
+
+    def __init__(self: FrameworkError, *args: object) -> None:  # noqa: N807
+        # The other class's own __init__ may want arguments that nobody has here.
+        self.args = args
+
+    def __new__(cls: type[FrameworkError], *args: object) -> FrameworkError:  # noqa: N807
+        # Python accepts only the __new__ of the base with the largest memory layout (e.g. OSError's).
+        return extra[-1].__new__(cls)  # type: ignore[return-value]
+
+    name = f"{error_class.__name__}[{', '.join(cls.__name__ for cls in extra)}]"
+    namespace = {"__init__": __init__, "__new__": __new__, "__module__": error_class.__module__}
+    return type(name, (error_class, *extra), namespace)
+
+
+def error_that_is_also(
+    error_class: type[FrameworkError], also: Iterable[type[BaseException]], message: str
+) -> FrameworkError:
+    """Make an ``error_class`` that ``except`` clauses for each class in ``also`` catch too.
+
+    Classes that cannot be combined (an exotic memory layout, or not an ordinary exception) are left out.
+    """
+    combined = error_class
+    for cls in dict.fromkeys(also):
+        if not issubclass(cls, Exception):
+            continue
+        try:
+            combined = _combined_class(combined, (cls,))
+        except TypeError:
+            continue
+    try:
+        return combined(message)
+    except Exception:  # an exotic __new__: the message matters more than the second type
+        return error_class(message)
