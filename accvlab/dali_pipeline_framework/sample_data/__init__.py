@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample is: named fields in a tree, their types, and the values in them.
+
+The rooms, from the bottom up::
+
+    names       names and paths of fields, and how they are written
+    dtypes      DALI types and their NumPy counterparts
+    mappings    labels to numbers
+    formats     the format of a sample as an immutable value
+    conversion  values of all kinds to arrays of a field's type
+    strings     text to bytes and back
+    equality, printing
+    sample_data_group   the class that users see: a format and the values that fill it
+"""
+
+from .conversion import FieldValue, as_numpy, converted
+from .dtypes import get_dali_type_for_numpy_type, get_numpy_type_for_dali_type
+from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
+from .mappings import ValueMapping
+from .names import FieldPath, Name, Path, flat_name, format_path, normalized_path
+from .sample_data_group import FieldType, SampleDataGroup
+from .strings import decoded, encoded
+
+__all__ = [
+    "ChildFormat",
+    "FieldPath",
+    "FieldType",
+    "FieldValue",
+    "GroupFormat",
+    "LeafFormat",
+    "Name",
+    "Path",
+    "SampleDataGroup",
+    "ValueMapping",
+    "as_numpy",
+    "converted",
+    "decoded",
+    "encoded",
+    "flat_name",
+    "format_path",
+    "get_dali_type_for_numpy_type",
+    "get_numpy_type_for_dali_type",
+    "leaf_format",
+    "normalized_path",
+]

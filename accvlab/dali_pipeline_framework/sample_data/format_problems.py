@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Problems of a sample format, collected and reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import FormatError, error_that_is_also
+from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+
+
+@attrs.frozen
+class FormatProblem:
+    """One thing that is wrong with a sample format.
+
+    Attributes:
+        message: The rule, what was got, and what to do.
+        path: Field that it is about; None where it is about no single field.
+        step: The processing step that found it, None while that is not known.
+        error_type: Exception class that ``except`` clauses for this problem use.
+    """
+
+    message: str
+    path: FieldPath | None = None
+    step: str | None = None
+    error_type: type[Exception] = ValueError
+
+    def describe(self) -> str:
+        """Path and message."""
+        return self.message if self.path is None else f"{format_path(self.path)}: {self.message}"
+
+
+def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:
+    """Make one `FormatError` of all problems; ``except`` clauses for the class of each of them catch it."""
+    lines = [heading]
+    step: str | None = None
+    for problem in problems:
+        if problem.step is not None and problem.step != step:
+            step = problem.step
+            lines.append(f"  {step}:")
+        indent = "    " if step is not None else "  "
+        lines.append(f"{indent}- " + problem.describe().replace("\n", f"\n{indent}  "))
+    error = cast(
+        FormatError,
+        error_that_is_also(FormatError, [problem.error_type for problem in problems], "\n".join(lines)),
+    )
+    error.problems = tuple(problems)
+    return error

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The format of a sample as an immutable value: names, order, types; no data.
+
+A format is a tree: `GroupFormat` is an inner node, `LeafFormat` a data field. Both are hashable, compare fast
+(shared parts by identity) and pickle small, so every sample, step and worker can hold one::
+
+    GroupFormat
+      names     ("cameras",              "time")
+      children  (GroupFormat             LeafFormat(FLOAT64))
+                   names     (0, 1)
+                   children  (GroupFormat, GroupFormat)     one object, shared
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ..errors import (
+    DuplicateFieldError,
+    FieldNotFoundError,
+    FieldValueError,
+    FormatError,
+    NameTypeError,
+    SettingError,
+)
+from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .mappings import ValueMapping
+from .names import FieldPath, Name, available_names_hint, flat_name, format_path
+
+_T = TypeVar("_T")
+
+
+@attrs.frozen(eq=False, repr=False)
+class LeafFormat:
+    """Format of one data field. Make it with `leaf_format`, which hands out shared objects.
+
+    Attributes:
+        dtype: Type of the elements; ``STRING`` for text.
+        mapping: How labels become numbers, or None.
+        ndim: Number of dimensions that a data provider must deliver, or None for any.
+        code: DALI's integer code of ``dtype``.
+        is_string: Whether the field holds text.
+        numpy_dtype: Type in which the field is stored and travels; uint8 for text.
+
+    Example:
+        >>> from nvidia.dali.types import DALIDataType
+        >>> leaf_format(DALIDataType.FLOAT, ndim=2)
+        LeafFormat(FLOAT, ndim=2)
+        >>> leaf_format(DALIDataType.FLOAT, ndim=2) is leaf_format(DALIDataType.FLOAT, ndim=2)
+        True
+    """
+
+    dtype: types.DALIDataType
+    mapping: ValueMapping | None = None
+    ndim: int | None = None
+    code: int = attrs.field(init=False)
+    is_string: bool = attrs.field(init=False)
+    numpy_dtype: np.dtype[Any] = attrs.field(init=False)
+    _hash: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what no field can have, and keep what is asked for on every assignment."""
+        if not isinstance(self.dtype, types.DALIDataType) or self.dtype.value not in DTYPES_BY_CODE:
+            raise FieldValueError(
+                "the type of a data field must be one of DALIDataType."
+                f"{{{', '.join(dtype.name for dtype in DTYPES_BY_CODE.values())}}}, got {self.dtype!r}"
+                f"{_dtype_advice(self.dtype)}"
+            )
+        is_string = self.dtype == types.DALIDataType.STRING
+        if is_string and self.mapping is not None:
+            raise SettingError(
+                "a STRING field cannot have a mapping: its text is stored as it is. Use a numeric type to "
+                "store the numbers that the text maps to"
+            )
+        if self.ndim is not None and (type(self.ndim) is not int or self.ndim < 0):
+            raise SettingError(f"ndim must be None or an int >= 0, got {self.ndim!r}")
+        if is_string and self.ndim not in (None, 1):
+            raise SettingError(f"a STRING field always has one dimension (its bytes), got ndim={self.ndim}")
+        numpy_type = np.uint8 if is_string else NUMPY_TYPES[self.dtype]
+        _set(self, "code", self.dtype.value)
+        _set(self, "is_string", is_string)
+        _set(self, "numpy_dtype", np.dtype(numpy_type))
+        _set(self, "_hash", hash((self.dtype.value, self.mapping, self.ndim)))
+
+    @property
+    def transport_dtype(self) -> types.DALIDataType:
+        """Type in which the field travels through DALI (``UINT8`` for text)."""
+        return transport_dtype(self.dtype)
+
+    @property
+    def skeleton(self) -> object:
+        """What `matches` compares."""
+        return self.code
+
+    def matches(self, other: object) -> bool:
+        """Whether ``other`` is a data field of the same type."""
+        return isinstance(other, LeafFormat) and other.code == self.code
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not LeafFormat:
+            return NotImplemented
+        return self.code == other.code and self.ndim == other.ndim and self.mapping == other.mapping
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
+        details += "" if self.ndim is None else f", ndim={self.ndim}"
+        return f"LeafFormat({self.dtype.name}{details})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _leaf_from_code, (self.code, self.mapping, self.ndim)
+
+    def __copy__(self) -> LeafFormat:
+        return self
+
+    def __deepcopy__(self, memo: object) -> LeafFormat:
+        return self
+
+
+def _dtype_advice(dtype: object) -> str:
+    if dtype is None:  # which NumPy takes for float64
+        return ""
+    try:
+        known = get_dali_type_for_numpy_type(dtype)
+    except (TypeError, ValueError):
+        return ""
+    return f". For this NumPy type use DALIDataType.{known.name}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _leaf_from_code(code: int, mapping: ValueMapping | None, ndim: int | None) -> LeafFormat:
+    return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim)
+
+
+def leaf_format(
+    dtype: types.DALIDataType, mapping: ValueMapping | None = None, ndim: int | None = None
+) -> LeafFormat:
+    """Return the format of a data field; equal arguments give the same object.
+
+    Raises:
+        FieldValueError: If ``dtype`` is not a DALI type that a field can have.
+        SettingError: If ``ndim`` is not a number of dimensions, or text is to be mapped.
+    """
+    if isinstance(dtype, types.DALIDataType) and dtype.value in DTYPES_BY_CODE and type(ndim) is not bool:
+        return _leaf_from_code(dtype.value, mapping, ndim)
+    return LeafFormat(dtype, mapping, ndim)  # raises
+
+
+@attrs.frozen(eq=False, repr=False)
+class GroupFormat:
+    """Format of a group: its children in order, and what follows from them.
+
+    All edits return a new format and share what did not change.
+
+    Attributes:
+        names: Names of the direct children.
+        children: Formats of the direct children, parallel to ``names``.
+        index: Name of a direct child -> its position. Do not modify.
+        group_positions: Positions of the children that are groups.
+        num_leaves: Number of data fields in the whole tree.
+
+    Raises:
+        DuplicateFieldError: If a name occurs twice.
+        NameTypeError: If a name is neither ``str`` nor ``int``.
+
+    Example:
+        >>> from nvidia.dali.types import DALIDataType
+        >>> camera = GroupFormat().with_field("image", leaf_format(DALIDataType.UINT8, ndim=3))
+        >>> sample = GroupFormat(("cameras",), (GroupFormat((0, 1), (camera, camera)),))
+        >>> sample.flat_names
+        ('cameras.[0].image', 'cameras.[1].image')
+        >>> sample.at(("cameras", 1)) is camera
+        True
+    """
+
+    names: tuple[Name, ...] = ()
+    children: tuple[ChildFormat, ...] = ()
+    index: dict[Name, int] = attrs.field(init=False)
+    group_positions: tuple[int, ...] = attrs.field(init=False)
+    num_leaves: int = attrs.field(init=False)
+    _cache: dict[str, Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the names and derive the look-up tables."""
+        if len(self.names) != len(self.children):
+            raise SettingError(f"got {len(self.names)} names for {len(self.children)} children")
+        if not set(map(type, self.names)) <= {str, int}:
+            wrong = next(name for name in self.names if type(name) is not str and type(name) is not int)
+            raise NameTypeError(f"a field name must be a str or an int, got {wrong!r}")
+        index = dict(zip(self.names, range(len(self.names)), strict=True))
+        if len(index) != len(self.names):
+            twice = next(name for position, name in enumerate(self.names) if index[name] != position)
+            raise DuplicateFieldError(f"the field name {twice!r} is used more than once")
+        positions = tuple([i for i, child in enumerate(self.children) if type(child) is GroupFormat])
+        num_leaves = len(self.children) - len(positions)
+        for position in positions:
+            num_leaves += self.children[position].num_leaves  # type: ignore[union-attr]
+        _set(self, "index", index)
+        _set(self, "group_positions", positions)
+        _set(self, "num_leaves", num_leaves)
+        _set(self, "_cache", {})
+
+    def _cached(self, key: str, compute: Callable[[], _T]) -> _T:
+        try:
+            return self._cache[key]  # type: ignore[no-any-return]
+        except KeyError:
+            return self._cache.setdefault(key, compute())  # type: ignore[no-any-return]
+
+    # --- the whole tree, flat ---------------------------------------------------------------------------
+
+    def _walked(self) -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
+        def walk() -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
+            paths: list[FieldPath] = []
+            leaves: list[LeafFormat] = []
+            _walk(self, (), paths, leaves)
+            return tuple(paths), tuple(leaves)
+
+        return self._cached("walked", walk)
+
+    @property
+    def flat_paths(self) -> tuple[FieldPath, ...]:
+        """Paths of all data fields: depth first, children in order. Empty groups do not appear."""
+        return self._walked()[0]
+
+    @property
+    def flat_leaves(self) -> tuple[LeafFormat, ...]:
+        """Formats of all data fields, parallel to `flat_paths`."""
+        return self._walked()[1]
+
+    @property
+    def flat_dtypes(self) -> tuple[types.DALIDataType, ...]:
+        """Types in which the data fields travel, parallel to `flat_paths`; ``UINT8`` for text."""
+        return self._cached("dtypes", lambda: tuple([leaf.transport_dtype for leaf in self.flat_leaves]))
+
+    @property
+    def flat_names(self) -> tuple[str, ...]:
+        """Names of the data fields as pipeline outputs, parallel to `flat_paths`: ``cameras.[0].image``.
+
+        Raises:
+            FormatError: If two data fields have the same flat name (e.g. ``"a.b"`` and ``b`` in group ``a``).
+        """
+        return self._cached("names", self._unique_flat_names)
+
+    def _unique_flat_names(self) -> tuple[str, ...]:
+        names = tuple([flat_name(path) for path in self.flat_paths])
+        if len(set(names)) == len(names):
+            return names
+        by_name: dict[str, list[FieldPath]] = {}
+        for name, path in zip(names, self.flat_paths, strict=True):
+            by_name.setdefault(name, []).append(path)
+        problems = [
+            f"{name}: is the flat name of " + " and of ".join(repr(path) for path in paths)
+            for name, paths in by_name.items()
+            if len(paths) > 1
+        ]
+        raise FormatError(
+            "several data fields share one flat name, so their outputs could not be told apart; rename all "
+            "but "
+            "one of them:\n  " + "\n  ".join(problems)
+        )
+
+    # --- look-ups ---------------------------------------------------------------------------------------
+
+    def at(self, path: FieldPath) -> ChildFormat:
+        """Return the format at ``path`` (a tuple of names); ``()`` is this format.
+
+        Raises:
+            FieldNotFoundError: If there is none.
+        """
+        node: ChildFormat = self
+        for depth, name in enumerate(path):
+            position = node.index.get(name) if isinstance(node, GroupFormat) else None
+            if position is None or not isinstance(node, GroupFormat):
+                raise field_not_found(name, node, path[:depth])
+            node = node.children[position]
+        return node
+
+    def get(self, path: FieldPath) -> ChildFormat | None:
+        """Return the format at ``path``, or None if there is none."""
+        node: ChildFormat = self
+        for name in path:
+            position = node.index.get(name) if isinstance(node, GroupFormat) else None
+            if position is None or not isinstance(node, GroupFormat):
+                return None
+            node = node.children[position]
+        return node
+
+    def find(self, name: Name) -> list[FieldPath]:
+        """Return the paths of all fields and groups of this name.
+
+        A group's own child of that name comes before those further down, which follow in field order.
+        """
+        found: list[FieldPath] = []
+        _find(self, name, (), found)
+        return found
+
+    def is_array(self) -> bool:
+        """Whether the names are ``0, 1, 2, …`` in this order; true for an empty group."""
+        return self.names == tuple(range(len(self.names)))
+
+    # --- comparison -------------------------------------------------------------------------------------
+
+    @property
+    def skeleton(self) -> object:
+        """What `matches` compares: names, order and types of the whole tree as plain tuples."""
+        return self._cached("skeleton", lambda: (self.names, tuple([c.skeleton for c in self.children])))
+
+    def matches(self, other: object) -> bool:
+        """Whether ``other`` is a group with the same names in the same order and the same leaf types.
+
+        Mappings and numbers of dimensions do not count. Never raises.
+        """
+        if self is other:
+            return True
+        return isinstance(other, GroupFormat) and self.skeleton == other.skeleton
+
+    def first_difference(self, other: GroupFormat) -> int:
+        """Return the first flat position where path or type differ; -1 if none does.
+
+        If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
+        are not seen.
+        """
+        mine, theirs = self._walked(), other._walked()
+        for position, (path, leaf, other_path, other_leaf) in enumerate(
+            zip(*mine, *theirs, strict=False),
+        ):
+            if path != other_path or leaf.code != other_leaf.code:
+                return position
+        shorter, longer = sorted((len(mine[0]), len(theirs[0])))
+        return -1 if shorter == longer else shorter
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not GroupFormat:
+            return NotImplemented
+        return self.names == other.names and self.children == other.children
+
+    def __hash__(self) -> int:
+        return self._cached("hash", lambda: hash((self.names, self.children)))
+
+    # --- edits ------------------------------------------------------------------------------------------
+
+    def with_field(self, name: Name, child: ChildFormat) -> GroupFormat:
+        """Return this format with one more child at the end.
+
+        Raises:
+            DuplicateFieldError: If the name is taken.
+        """
+        if name in self.index:
+            raise DuplicateFieldError(
+                f"a field with name {name!r} exists already; remove it first, or choose another name"
+            )
+        return GroupFormat((*self.names, name), (*self.children, child))
+
+    def without(self, name: Name) -> GroupFormat:
+        """Return this format without the child ``name``.
+
+        Raises:
+            FieldNotFoundError: If there is none.
+        """
+        if name not in self.index:
+            raise FieldNotFoundError(
+                f"Cannot delete field '{name}': no such field.{available_names_hint(name, self.names)}"
+            )
+        position = self.index[name]
+        return GroupFormat(
+            self.names[:position] + self.names[position + 1 :],
+            self.children[:position] + self.children[position + 1 :],
+        )
+
+    def with_child(self, position: int, child: ChildFormat) -> GroupFormat:
+        """Return this format with the child at ``position`` replaced; the name stays."""
+        return self.with_children((*self.children[:position], child, *self.children[position + 1 :]))
+
+    def with_children(self, children: Sequence[ChildFormat]) -> GroupFormat:
+        """Return this format with all children replaced; the names stay."""
+        return GroupFormat(self.names, tuple(children))
+
+    # --- the rest ---------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        inner = ", ".join(
+            f"{name!r}: {child!r}" for name, child in zip(self.names, self.children, strict=True)
+        )
+        return f"GroupFormat({{{inner}}})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GroupFormat, (self.names, self.children)
+
+    def __copy__(self) -> GroupFormat:
+        return self
+
+    def __deepcopy__(self, memo: object) -> GroupFormat:
+        return self
+
+
+ChildFormat: TypeAlias = LeafFormat | GroupFormat
+"""What stands below a name."""
+
+
+def field_not_found(name: Name, node: ChildFormat, parent_path: FieldPath) -> FieldNotFoundError:
+    """Make the error for a name that ``node`` (at ``parent_path``) does not have."""
+    where = f" in {format_path(parent_path)}" if parent_path else ""
+    if isinstance(node, LeafFormat):
+        return FieldNotFoundError(f"No field with name '{name}'{where}: that is a data field, not a group.")
+    return FieldNotFoundError(f"No field with name '{name}'{where}.{available_names_hint(name, node.names)}")
+
+
+def _set(frozen: object, attribute: str, value: object) -> None:
+    object.__setattr__(frozen, attribute, value)
+
+
+def _walk(group: GroupFormat, prefix: FieldPath, paths: list[FieldPath], leaves: list[LeafFormat]) -> None:
+    for name, child in zip(group.names, group.children, strict=True):
+        if isinstance(child, LeafFormat):
+            paths.append((*prefix, name))
+            leaves.append(child)
+        else:
+            _walk(child, (*prefix, name), paths, leaves)
+
+
+def _find(group: GroupFormat, name: Name, prefix: FieldPath, found: list[FieldPath]) -> None:
+    if name in group.index:
+        found.append((*prefix, name))
+    for position in group.group_positions:
+        child = group.children[position]
+        if isinstance(child, GroupFormat):
+            _find(child, name, (*prefix, group.names[position]), found)

@@ -1,0 +1,991 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`SampleDataGroup`: a tree of named data fields, and the data in it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from nvidia.dali import fn, types
+from nvidia.dali.data_node import DataNode
+
+from ..errors import (
+    FieldKindError,
+    FieldNotFoundError,
+    FieldValueError,
+    FormatError,
+    GroupFormatMismatchError,
+    SettingError,
+    error_that_is_also,
+)
+from . import dtypes, printing
+from .conversion import FieldValue, converted
+from .equality import same_value
+from .formats import ChildFormat, GroupFormat, LeafFormat, field_not_found, leaf_format
+from .mappings import ValueMapping, mapped
+from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
+from .strings import decoded, encoded
+
+_EMPTY = GroupFormat()
+
+
+class SampleDataGroup:
+    """An ordered tree of named fields: the format of a sample, and the data of one sample or batch.
+
+    Children are *data fields* (leaves with a DALI type and one value, None while it is unset) and *data group
+    fields* (sample data groups again). Names are ``str`` or ``int``; groups whose names are ``0, 1, 2, …``
+    are arrays. A group without values is a *blueprint*.
+
+    Values assigned to data fields are converted to the NumPy counterpart of the field's type, always as a
+    copy; labels are replaced by numbers where the field has a mapping; text in STRING fields reads back as
+    ``str``. Inside the graph (in the function that defines a DALI pipeline) values are ``DataNode`` objects,
+    which are stored untouched.
+
+    Three switches control this, for a group and all groups below it: `set_apply_mapping`, `set_do_convert`
+    and `set_do_check_type`. New groups have them on.
+
+    Flat order, in which samples pass through DALI, is depth first with the children in the order they were
+    added. Only data fields count; text counts as ``UINT8``. See `field_names_flat`.
+
+    Example:
+        >>> import numpy as np
+        >>> from nvidia.dali.types import DALIDataType
+        >>> camera = SampleDataGroup()
+        >>> camera.add_data_field("image", DALIDataType.UINT8)
+        >>> camera.add_data_field("label", DALIDataType.INT32, mapping={"car": 1, None: 0})
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_group_field_array("cameras", camera, 2)
+        >>> sample.field_names_flat[:2]
+        ('cameras.[0].image', 'cameras.[0].label')
+        >>> sample["cameras"][0]["image"] = np.zeros((4, 6, 3))
+        >>> sample["cameras"][0]["label"] = ["car", "tree"]
+        >>> sample.get_item_in_path(("cameras", 0, "label"))
+        array([1, 0], dtype=int32)
+        >>> sample["cameras"][0]
+        SampleDataGroup(image: UINT8 (4, 6, 3), label: INT32 (2,))
+    """
+
+    __slots__ = ("_apply_mapping", "_do_check_type", "_do_convert", "_format", "_values")
+
+    # Equality looks at the values, which change.
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        # `_format` may lag behind the children's formats; `format` brings it up to date. Names and the kinds
+        # of the children in it are always right.
+        self._format = _EMPTY
+        self._values: list[FieldValue] = []  # parallel to _format.names; a SampleDataGroup for each group
+        self._apply_mapping = True
+        self._do_convert = True
+        self._do_check_type = True
+
+    # --- construction -----------------------------------------------------------------------------------
+
+    @classmethod
+    def from_format(cls, format: GroupFormat) -> SampleDataGroup:
+        """Make a blueprint of the given format, with all switches on."""
+        group = cls()
+        group._format = format
+        group._values = [
+            cls.from_format(child) if isinstance(child, GroupFormat) else None for child in format.children
+        ]
+        return group
+
+    @staticmethod
+    def create_data_field_array(
+        type: types.DALIDataType,
+        num_fields: int,
+        mapping: Mapping[Any, Any] | None = None,
+        *,
+        ndim: int | None = None,
+    ) -> SampleDataGroup:
+        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike.
+
+        Args:
+            type: See `add_data_field`.
+            num_fields: Number of fields; none if it is not positive.
+            mapping: See `add_data_field`.
+            ndim: See `add_data_field`.
+
+        Raises:
+            As `add_data_field`.
+        """
+        leaf = _leaf(None, type, mapping, ndim)
+        count = max(0, operator.index(num_fields))
+        return SampleDataGroup.from_format(GroupFormat(tuple(range(count)), (leaf,) * count))
+
+    @staticmethod
+    def create_data_group_field_array(sample_data_group: SampleDataGroup, num_fields: int) -> SampleDataGroup:
+        """Make a group of ``num_fields`` groups named ``0, 1, …``, all empty copies of a blueprint.
+
+        Args:
+            sample_data_group: The blueprint; values in it are ignored.
+            num_fields: Number of groups; none if it is not positive.
+
+        Raises:
+            FieldKindError: If the blueprint is not a `SampleDataGroup`.
+        """
+        blueprint = _checked_blueprint(sample_data_group)
+        count = max(0, operator.index(num_fields))
+        group = SampleDataGroup()
+        group._format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
+        group._values = [blueprint._empty_copy() for _ in range(count)]
+        return group
+
+    def add_data_field(
+        self,
+        name: Name,
+        type: types.DALIDataType,
+        mapping: Mapping[Any, Any] | None = None,
+        *,
+        ndim: int | None = None,
+    ) -> None:
+        """Add a data field at the end.
+
+        Args:
+            name: Name of the field.
+            type: A numeric DALI type, or ``STRING``.
+            mapping: What labels become when they are assigned. The key None holds the value for all labels
+                that are not listed. Not for ``STRING``.
+            ndim: Number of dimensions that a data provider must deliver for this field; None for any. It says
+                nothing about values inside the graph or batches, and assignments do not check it.
+
+        Raises:
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+            DuplicateFieldError: If the name is taken.
+            FieldKindError: If ``type`` is a `SampleDataGroup`.
+            FieldValueError: If ``type`` is not a DALI type that a field can have.
+            SettingError: If mapping or ``ndim`` are not valid, or do not go with the type.
+        """
+        name = checked_name(name)
+        self._format = self._format.with_field(name, _leaf(name, type, mapping, ndim))
+        self._values.append(None)
+
+    def add_data_group_field(self, name: Name, blueprint_sample_data_group: SampleDataGroup) -> None:
+        """Add a group at the end: an empty copy of the blueprint, with the switches of this group.
+
+        Args:
+            name: Name of the group.
+            blueprint_sample_data_group: The blueprint; it is copied, and values in it are ignored.
+
+        Raises:
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+            DuplicateFieldError: If the name is taken.
+            FieldKindError: If the blueprint is not a `SampleDataGroup`.
+        """
+        blueprint = _checked_blueprint(blueprint_sample_data_group)
+        self._format = self._format.with_field(checked_name(name), blueprint.format)
+        self._values.append(self._with_own_switches(blueprint._empty_copy()))
+
+    def add_data_field_array(
+        self,
+        name: Name,
+        type: types.DALIDataType,
+        num_fields: int,
+        mapping: Mapping[Any, Any] | None = None,
+        *,
+        ndim: int | None = None,
+    ) -> None:
+        """Add a group of ``num_fields`` data fields named ``0, 1, …``.
+
+        Arguments and errors are those of `add_data_field` and `create_data_field_array`.
+        """
+        self.add_data_group_field(
+            name, SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim)
+        )
+
+    def add_data_group_field_array(
+        self, name: Name, blueprint_sample_data_group: SampleDataGroup, num_fields: int
+    ) -> None:
+        """Add a group of ``num_fields`` groups named ``0, 1, …``.
+
+        Arguments and errors are those of `add_data_group_field` and `create_data_group_field_array`.
+        """
+        self.add_data_group_field(
+            name, SampleDataGroup.create_data_group_field_array(blueprint_sample_data_group, num_fields)
+        )
+
+    # --- switches ---------------------------------------------------------------------------------------
+
+    def set_apply_mapping(self, apply: bool) -> None:
+        """Set whether labels are mapped on assignment, here and in all groups below."""
+        self._apply_mapping = bool(apply)
+        for group in self._groups():
+            group.set_apply_mapping(apply)
+
+    def set_do_convert(self, convert: bool) -> None:
+        """Set whether values are converted to the field's type on assignment, here and in all groups below.
+
+        When it is off, values other than text for STRING fields are stored as they are, by reference.
+        """
+        self._do_convert = bool(convert)
+        for group in self._groups():
+            group.set_do_convert(convert)
+
+    def set_do_check_type(self, check_type: bool) -> None:
+        """Set whether types inside the graph are to be checked, here and in all groups below.
+
+        Nothing is checked on assignment inside the graph; the pipeline asks for this switch (`do_check_type`)
+        and checks the types of the first batch.
+        """
+        self._do_check_type = bool(check_type)
+        for group in self._groups():
+            group.set_do_check_type(check_type)
+
+    @property
+    def apply_mapping(self) -> bool:
+        """Whether labels are mapped on assignment."""
+        return self._apply_mapping
+
+    @property
+    def do_convert(self) -> bool:
+        """Whether values are converted on assignment."""
+        return self._do_convert
+
+    @property
+    def do_check_type(self) -> bool:
+        """Whether types inside the graph are to be checked."""
+        return self._do_check_type
+
+    def _with_own_switches(self, group: SampleDataGroup) -> SampleDataGroup:
+        group.set_apply_mapping(self._apply_mapping)
+        group.set_do_convert(self._do_convert)
+        group.set_do_check_type(self._do_check_type)
+        return group
+
+    # --- copies -----------------------------------------------------------------------------------------
+
+    def get_empty_like_self(self) -> SampleDataGroup:
+        """Return a blueprint of this group: same fields, mappings and switches, no values."""
+        _ = self.format  # once for the whole tree, so that all copies share it
+        return self._empty_copy()
+
+    def _empty_copy(self) -> SampleDataGroup:
+        copy = self._without_values()
+        values: list[FieldValue] = [None] * len(self._values)
+        for position in self._format.group_positions:
+            values[position] = self._values[position]._empty_copy()
+        copy._values = values
+        return copy
+
+    def get_copy(self) -> SampleDataGroup:
+        """Return a copy with groups of its own, but the same value objects in the data fields."""
+        copy = self._without_values()
+        values = self._values.copy()
+        for position in self._format.group_positions:
+            values[position] = values[position].get_copy()
+        copy._values = values
+        return copy
+
+    __copy__ = get_copy
+
+    def _without_values(self) -> SampleDataGroup:
+        copy = SampleDataGroup.__new__(SampleDataGroup)
+        copy._format = self._format
+        copy._apply_mapping = self._apply_mapping
+        copy._do_convert = self._do_convert
+        copy._do_check_type = self._do_check_type
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        switches = (self._apply_mapping, self._do_convert, self._do_check_type)
+        return _restored, (self.format, self._values, switches)
+
+    # --- format -----------------------------------------------------------------------------------------
+
+    @property
+    def format(self) -> GroupFormat:
+        """The format as an immutable value; the same object as long as nothing changes."""
+        known = self._format
+        children: list[ChildFormat] | None = None
+        for position in known.group_positions:
+            child: SampleDataGroup = self._values[position]
+            child_format = child.format
+            if child_format is known.children[position]:
+                continue
+            if child_format == known.children[position]:
+                child._format = child_format = known.children[position]  # type: ignore[assignment]
+                continue
+            # The child was edited in place, or replaced by one that differs in mappings only.
+            children = list(known.children) if children is None else children
+            children[position] = child_format
+        if children is not None:
+            self._format = known.with_children(children)
+        return self._format
+
+    def type_matches(self, other: SampleDataGroup) -> bool:
+        """Whether ``other`` has the same names in the same order and the same types, in the whole tree.
+
+        Values, mappings and switches do not count.
+        """
+        return isinstance(other, SampleDataGroup) and self.format.matches(other.format)
+
+    def get_flat_index_first_discrepancy_to_other(self, other: SampleDataGroup) -> int:
+        """Return the first flat position where name or type differ from ``other``; -1 if none does.
+
+        If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
+        are not seen.
+
+        Raises:
+            FieldKindError: If ``other`` is not a `SampleDataGroup`.
+        """
+        return self.format.first_difference(_checked_blueprint(other).format)
+
+    @property
+    def contained_top_level_field_names(self) -> tuple[Name, ...]:
+        """Names of the direct children."""
+        return self._format.names
+
+    @property
+    def field_top_level_types(self) -> tuple[FieldType, ...]:
+        """Types of the direct children: a DALI type, or the class `SampleDataGroup` for groups."""
+        return tuple([_field_type(child) for child in self._format.children])
+
+    @property
+    def field_names_flat(self) -> tuple[str, ...]:
+        """Names of all data fields in flat order: parts joined by dots, integers as ``[i]``.
+
+        Raises:
+            FormatError: If two data fields have the same flat name.
+        """
+        return self.format.flat_names
+
+    @property
+    def field_types_flat(self) -> tuple[types.DALIDataType, ...]:
+        """Types of all data fields in flat order; ``UINT8`` for text."""
+        return self.format.flat_dtypes
+
+    def get_type_of_field(self, name: Name) -> FieldType:
+        """Return the type of a child: a DALI type, or the class `SampleDataGroup` for groups.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        return _field_type(self._format.children[self._position(name)])
+
+    def get_type_of_item_in_path(self, path: Path) -> FieldType:
+        """Return the type at ``path``; the class `SampleDataGroup` for groups and the empty path.
+
+        Raises:
+            FieldNotFoundError: If there is no such field.
+            NameTypeError: If the path is not valid.
+        """
+        names = normalized_path(path)
+        return _field_type(self._child_format(names)) if names else SampleDataGroup
+
+    @staticmethod
+    def get_numpy_type_for_dali_type(dali_type: types.DALIDataType) -> type[np.generic]:
+        """Return the NumPy type in which values of a numeric DALI type are stored.
+
+        Raises:
+            FieldValueError: If there is none, e.g. for ``STRING``.
+        """
+        return dtypes.get_numpy_type_for_dali_type(dali_type)
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: Name) -> FieldValue:
+        """Return a group, or the value of a data field (text as ``str``, a batch of it as list of ``str``).
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+            FieldValueError: If a STRING field holds data that are not text.
+        """
+        return self._read(self._position(name), (name,))
+
+    def _read(self, position: int, path: FieldPath) -> FieldValue:
+        value = self._values[position]
+        child = self._format.children[position]
+        if type(child) is LeafFormat and child.is_string and value is not None:
+            return value if isinstance(value, DataNode) else decoded(value, path)
+        return value
+
+    def get(self, name: Name, default: FieldValue = None) -> FieldValue:
+        """Return ``self[name]``, or ``default`` if there is no such child."""
+        return self[name] if self.has_child(name) else default
+
+    def get_item_in_path(self, path: Path) -> FieldValue:
+        """Return the group or value at ``path``; the empty path gives this group.
+
+        Raises:
+            FieldNotFoundError: If a name of the path does not exist.
+            FieldKindError: If the path leads through a data field.
+            NameTypeError: If the path is not valid.
+        """
+        names = normalized_path(path)
+        if not names:
+            return self
+        group = self._group_at(names[:-1])
+        return group._read(group._position(names[-1], names[:-1]), names)
+
+    def get_parent_of_path(self, path: Path) -> SampleDataGroup:
+        """Return the group that contains the field at ``path``.
+
+        Raises:
+            FieldNotFoundError: If there is no such field.
+            FieldKindError: If the path leads through a data field.
+            SettingError: If the path is empty.
+            NameTypeError: If the path is not valid.
+        """
+        names = _not_empty(normalized_path(path))
+        parent = self._group_at(names[:-1])
+        if names[-1] not in parent._format.index:
+            where = f" in {format_path(names[:-1])}" if len(names) > 1 else ""
+            hint = available_names_hint(names[-1], parent._format.names)
+            raise FieldNotFoundError(f"No element '{names[-1]}' is present{where}.{hint}")
+        return parent
+
+    @staticmethod
+    def path_is_single_name(path: Path) -> bool:
+        """Whether ``path`` is one name, not a sequence of names."""
+        return isinstance(path, str) or not isinstance(path, Sequence)
+
+    def path_exists(self, path: Path) -> bool:
+        """Whether there is a field or group at ``path``; true for the empty path.
+
+        Raises:
+            NameTypeError: If the path is not valid.
+        """
+        return self._child_format_or_none(normalized_path(path)) is not None
+
+    def path_exists_and_is_data_group_field(self, path: Path) -> bool:
+        """Whether there is a group at ``path``; true for the empty path.
+
+        Raises:
+            NameTypeError: If the path is not valid.
+        """
+        return isinstance(self._child_format_or_none(normalized_path(path)), GroupFormat)
+
+    def has_child(self, name: Name) -> bool:
+        """Whether there is a direct child (data field or group) of this name.
+
+        Raises:
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+        """
+        return checked_name(name) in self._format.index
+
+    __contains__ = has_child
+
+    def __iter__(self) -> Iterator[Name]:
+        """Iterate over the names of the direct children."""
+        return iter(self._format.names)
+
+    def __len__(self) -> int:
+        """Return the number of direct children."""
+        return len(self._values)
+
+    def keys(self) -> tuple[Name, ...]:
+        """Return the names of the direct children."""
+        return self._format.names
+
+    def values(self) -> tuple[FieldValue, ...]:
+        """Return what ``self[name]`` gives for each direct child."""
+        return tuple([self[name] for name in self])
+
+    def items(self) -> tuple[tuple[Name, FieldValue], ...]:
+        """Return pairs of name and ``self[name]`` for each direct child."""
+        return tuple([(name, self[name]) for name in self])
+
+    def _ipython_key_completions_(self) -> list[Name]:
+        return list(self._format.names)
+
+    def is_data_field(self, name: Name) -> bool:
+        """Whether the child is a data field.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        return not self.is_data_group_field(name)
+
+    def is_data_group_field(self, name: Name) -> bool:
+        """Whether the child is a group.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        return isinstance(self._format.children[self._position(name)], GroupFormat)
+
+    def is_array(self, field: Name | None = None) -> bool:
+        """Whether this group (or the child ``field``) has the names ``0, 1, 2, …`` in this order.
+
+        True for an empty group, False for a data field.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        group = self._self_or_group(field)
+        return group is not None and group._format.is_array()
+
+    def is_data_field_array(self, field: Name | None = None) -> bool:
+        """Whether `is_array` holds and all elements are data fields.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        group = self._self_or_group(field)
+        return group is not None and group._format.is_array() and not group._format.group_positions
+
+    def is_data_group_field_array(self, field: Name | None = None) -> bool:
+        """Whether `is_array` holds and all elements are groups.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        group = self._self_or_group(field)
+        if group is None or not group._format.is_array():
+            return False
+        return len(group._format.group_positions) == len(group)
+
+    def _self_or_group(self, field: Name | None) -> SampleDataGroup | None:
+        if field is None:
+            return self
+        position = self._position(field)
+        is_group = isinstance(self._format.children[position], GroupFormat)
+        return self._values[position] if is_group else None
+
+    def to_dictionary(self) -> dict[Name, FieldValue]:
+        """Return nested plain dicts with the names as keys (integers for arrays) and text as ``str``."""
+        return self._to_dictionary(())
+
+    def _to_dictionary(self, prefix: FieldPath) -> dict[Name, FieldValue]:
+        result: dict[Name, FieldValue] = {}
+        for position, (name, child) in enumerate(zip(self._format.names, self._format.children, strict=True)):
+            path = (*prefix, name)
+            if isinstance(child, GroupFormat):
+                result[name] = self._values[position]._to_dictionary(path)
+            else:
+                result[name] = self._read(position, path)
+        return result
+
+    # --- bulk transfer ----------------------------------------------------------------------------------
+
+    def get_data(self, as_list_type: bool = False) -> tuple[FieldValue, ...] | list[FieldValue]:
+        """Return the values of all data fields in flat order, as they are stored (text as uint8 data).
+
+        Args:
+            as_list_type: Whether to return a list instead of a tuple.
+        """
+        data: list[FieldValue] = []
+        self._collect(data)
+        return data if as_list_type else tuple(data)
+
+    def _collect(self, data: list[FieldValue]) -> None:
+        start = 0
+        for position in self._format.group_positions:
+            if start < position:
+                data += self._values[start:position]
+            self._values[position]._collect(data)
+            start = position + 1
+        data += self._values[start:] if start else self._values
+
+    def set_data(self, data: Sequence[FieldValue]) -> None:
+        """Store one value per data field, in flat order, without mapping, conversion or check.
+
+        Args:
+            data: As many values as there are data fields (see `field_names_flat`).
+
+        Raises:
+            FieldValueError: If there are more or fewer values; with fewer it is also an IndexError. Nothing
+                is stored then.
+        """
+        if not isinstance(data, list | tuple):
+            data = _as_list(data)
+        expected = self.format.num_leaves
+        if len(data) != expected:
+            raise _wrong_count(self.format, len(data))
+        self._fill(data, 0)
+
+    def _fill(self, data: Sequence[FieldValue], start: int) -> int:
+        values = self._values
+        filled = 0
+        for position in self._format.group_positions:
+            end = start + position - filled
+            values[filled:position] = data[start:end]
+            start = values[position]._fill(data, end)
+            filled = position + 1
+        end = start + len(values) - filled
+        values[filled:] = data[start:end]
+        return end
+
+    def set_data_from_dali_generic_iterator_output(
+        self, data: Sequence[Mapping[str, FieldValue]], index: int
+    ) -> None:
+        """Store what a DALI framework iterator returned for one of its pipelines.
+
+        Args:
+            data: One dict per pipeline, with the names of `field_names_flat` as keys. More keys do not harm.
+            index: Which dict to use.
+
+        Raises:
+            FieldNotFoundError: If a data field is missing in the dict. Nothing is stored then.
+            IndexError: If there is no dict of this index.
+        """
+        outputs = data[index]
+        names = self.format.flat_names
+        missing = [name for name in names if name not in outputs]
+        if missing:
+            raise FieldNotFoundError(
+                f"the iterator's output has no entry for {', '.join(missing)}."
+                f"{available_names_hint(missing[0], list(outputs))}"
+            )
+        self._fill([outputs[name] for name in names], 0)
+
+    # --- assignment -------------------------------------------------------------------------------------
+
+    def __setitem__(self, name: Name, value: FieldValue) -> None:
+        """Set a data field, or replace a group by another one of the same format (by reference).
+
+        For a data field: None unsets it. A ``DataNode`` is stored untouched. Labels are mapped if the field
+        has a mapping; then the value is converted (see `conversion.converted`).
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+            FieldValueError: If the value does not fit the data field.
+            FieldKindError: If the child is a group and the value is none.
+            GroupFormatMismatchError: If the child is a group of another format than the value.
+        """
+        self._assign(self._position(name), value, (name,))
+
+    def set_item_in_path(self, path: Path, value: FieldValue) -> None:
+        """Set the data field or group at ``path``; otherwise like ``self[name] = value``.
+
+        Raises:
+            SettingError: If the path is empty.
+            FieldKindError: If the path leads through a data field, or a group is set to something else.
+            NameTypeError: If the path is not valid.
+            FieldNotFoundError: If there is no such field.
+        """
+        names = _not_empty(normalized_path(path))
+        group = self._group_at(names[:-1])
+        group._assign(group._position(names[-1], names[:-1]), value, names)
+
+    def _assign(self, position: int, value: FieldValue, path: FieldPath) -> None:
+        child = self._format.children[position]
+        if not isinstance(child, LeafFormat):
+            _check_group(self._values[position], value, path)
+        elif value is not None:
+            if isinstance(value, DataNode):
+                if self._apply_mapping and child.mapping is not None:
+                    raise _node_for_mapped_field(path)
+            elif child.is_string:
+                if self._do_convert or isinstance(value, str):
+                    value = encoded(value, path)
+            else:
+                if self._apply_mapping and child.mapping is not None:
+                    value = mapped(value, child.mapping, path)
+                if self._do_convert:
+                    value = converted(value, child.numpy_dtype, path)
+        self._values[position] = value
+
+    # --- edits of the structure -------------------------------------------------------------------------
+
+    def remove_field(self, name: Name) -> None:
+        """Remove a data field or group.
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+        """
+        name = checked_name(name)
+        edited = self._format.without(name)
+        del self._values[self._format.index[name]]
+        self._format = edited
+
+    __delitem__ = remove_field
+
+    def remove_all_occurrences(self, name_to_remove: Name) -> None:
+        """Remove all data fields and groups of this name in the whole tree; none is fine too."""
+        if name_to_remove in self._format.index:
+            self.remove_field(name_to_remove)
+        for group in self._groups():
+            group.remove_all_occurrences(name_to_remove)
+
+    def find_all_occurrences(self, name_to_find: Name) -> list[FieldPath]:
+        """Return the paths of all data fields and groups of this name in the whole tree.
+
+        A child of a group comes before those further down in the same group.
+        """
+        return [] if name_to_find is None else self.format.find(checked_name(name_to_find))
+
+    def get_num_occurrences(self, name_to_find: Name) -> int:
+        """Return the number of data fields and groups of this name in the whole tree."""
+        return len(self.find_all_occurrences(name_to_find))
+
+    def change_type_of_data_and_remove_data(
+        self,
+        path: Path,
+        new_type: types.DALIDataType | SampleDataGroup,
+        new_mapping: Mapping[Any, Any] | None = None,
+        *,
+        new_ndim: int | None = None,
+    ) -> None:
+        """Change the type of a data field, or the format of a group; the position stays, the data are
+        dropped.
+
+        Args:
+            path: Where.
+            new_type: A DALI type for a data field, a blueprint for a group.
+            new_mapping: Mapping of the data field from now on; None for none.
+            new_ndim: Number of dimensions from now on, as in `add_data_field`; None for any.
+
+        Raises:
+            FieldNotFoundError: If there is no such field.
+            FieldKindError: If a data field is to become a group or the reverse.
+            FieldValueError: If the type is not one that a field can have.
+            SettingError: If the path is empty, or mapping or ``new_ndim`` are not valid for the new type.
+        """
+        names = _not_empty(normalized_path(path))
+        group = self._group_at(names[:-1])
+        position = group._position(names[-1], names[:-1])
+        is_group = isinstance(group._format.children[position], GroupFormat)
+        if is_group != isinstance(new_type, SampleDataGroup):
+            raise FieldKindError(
+                f"{format_path(names)}: is a data {'group ' if is_group else ''}field and must stay one, so "
+                f"the new type must be a {'SampleDataGroup' if is_group else 'DALIDataType'}, got "
+                f"{new_type!r}. To change the kind, remove the field and add it again"
+            )
+        value: SampleDataGroup | None = None
+        child: ChildFormat
+        if isinstance(new_type, SampleDataGroup):
+            if new_mapping is not None or new_ndim is not None:
+                raise SettingError(f"{format_path(names)}: a group can have neither a mapping nor an ndim")
+            child = new_type.format
+            value = group._with_own_switches(new_type._empty_copy())
+        else:
+            child = _leaf(names[-1], new_type, new_mapping, new_ndim)
+        group._format = group._format.with_child(position, child)
+        group._values[position] = value
+
+    def check_has_children(
+        self,
+        data_field_children: Name | Sequence[Name] | None = None,
+        data_group_field_children: Name | Sequence[Name] | None = None,
+        data_field_array_children: Name | Sequence[Name] | None = None,
+        data_group_field_array_children: Name | Sequence[Name] | None = None,
+        current_name: str | None = None,
+    ) -> None:
+        """Check that direct children exist and are of the right kind.
+
+        Args:
+            data_field_children: Name(s) that must be data fields.
+            data_group_field_children: Name(s) that must be groups.
+            data_field_array_children: Name(s) that must be arrays of data fields.
+            data_group_field_array_children: Name(s) that must be arrays of groups.
+            current_name: What to call this group in the message.
+
+        Raises:
+            FormatError: Lists everything that is wrong, in the order of the arguments.
+        """
+        checks = (
+            (data_field_children, self.is_data_field, "a data field"),
+            (data_group_field_children, self.is_data_group_field, "a data group field"),
+            (data_field_array_children, self.is_data_field_array, "a data field array"),
+            (data_group_field_array_children, self.is_data_group_field_array, "a data group field array"),
+        )
+        owner = f"`{current_name}`" if current_name else "The sample data group"
+        problems = []
+        for children, is_of_kind, kind in checks:
+            for name in () if children is None else normalized_path(children):
+                if not self.has_child(name):
+                    hint = available_names_hint(name, self._format.names)
+                    problems.append(f"{owner} does not have child `{name}`.{hint}")
+                elif not is_of_kind(name):
+                    problems.append(f"Child `{name}` of {owner} is not {kind}.")
+        if problems:
+            raise FormatError("\n".join(problems))
+
+    # --- inside the graph -------------------------------------------------------------------------------
+
+    def ensure_uniform_size_in_batch(self, fill_value: int | float) -> None:
+        """Pad all data fields so that the samples of a batch have one shape (inside the graph only).
+
+        Args:
+            fill_value: What to pad with, at the end of each axis.
+
+        Raises:
+            FieldValueError: If a data field is not set.
+        """
+        self._pad((), fill_value, only_strings=False)
+
+    def ensure_uniform_size_in_batch_for_all_strings(self) -> None:
+        """Pad the text of all STRING fields to one length per batch (inside the graph only).
+
+        Raises:
+            FieldValueError: If a STRING field is not set.
+        """
+        self._pad((), 0, only_strings=True)
+
+    def _pad(self, prefix: FieldPath, fill_value: int | float, *, only_strings: bool) -> None:
+        for position, (name, child) in enumerate(zip(self._format.names, self._format.children, strict=True)):
+            path = (*prefix, name)
+            value = self._values[position]
+            if isinstance(child, GroupFormat):
+                value._pad(path, fill_value, only_strings=only_strings)
+            elif child.is_string or not only_strings:
+                if value is None:
+                    raise FieldValueError(
+                        f"{format_path(path)}: is not set, so it cannot be padded. Set all fields first"
+                    )
+                self._values[position] = fn.pad(value, fill_value=fill_value)
+
+    # --- comparison and text ----------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        """Whether names, order, types and values are equal; NaN equals NaN, mappings do not count.
+
+        Nodes of a graph are equal only if they are the same object.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, SampleDataGroup):
+            return NotImplemented
+        mine, theirs = self.get_data(), other.get_data()
+        return self.type_matches(other) and all(map(same_value, mine, theirs))
+
+    def __repr__(self) -> str:
+        return printing.one_line(self)
+
+    def __str__(self) -> str:
+        return printing.tree_text(self, with_details=True)
+
+    def get_string_no_details(self) -> str:
+        """Return the text of ``str(self)`` without the details in parentheses."""
+        return printing.tree_text(self, with_details=False)
+
+    # --- helpers ----------------------------------------------------------------------------------------
+
+    def _groups(self) -> list[SampleDataGroup]:
+        return [self._values[position] for position in self._format.group_positions]
+
+    def _position(self, name: Name, prefix: FieldPath = ()) -> int:
+        if type(name) is not str and type(name) is not int:
+            name = checked_name(name)
+        position = self._format.index.get(name)
+        if position is None:
+            raise field_not_found(name, self._format, prefix)
+        return position
+
+    def _group_at(self, path: FieldPath) -> SampleDataGroup:
+        group = self
+        for depth, name in enumerate(path):
+            position = group._position(name, path[:depth])
+            if not isinstance(group._format.children[position], GroupFormat):
+                raise FieldKindError(
+                    f"{format_path(path[: depth + 1])}: is a data field, so there is nothing below it; the "
+                    f"path may lead through data group fields only"
+                )
+            group = group._values[position]
+        return group
+
+    def _child_format_or_none(self, path: FieldPath) -> ChildFormat | None:
+        return self.format.get(path)
+
+    def _child_format(self, path: FieldPath) -> ChildFormat:
+        group = self._group_at(path[:-1])
+        return group._format.children[group._position(path[-1], path[:-1])]
+
+
+FieldType: TypeAlias = types.DALIDataType | type[SampleDataGroup]
+"""Type of a child as told to callers: groups all have the class as their type."""
+
+
+def _restored(
+    format: GroupFormat, values: list[FieldValue], switches: tuple[bool, bool, bool]
+) -> SampleDataGroup:
+    group = SampleDataGroup.__new__(SampleDataGroup)
+    group._format = format
+    group._values = values
+    group._apply_mapping, group._do_convert, group._do_check_type = switches
+    return group
+
+
+def _field_type(child: ChildFormat) -> FieldType:
+    return child.dtype if isinstance(child, LeafFormat) else SampleDataGroup
+
+
+def _leaf(name: Name | None, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None) ->
+    LeafFormat: where = "" if name is None else f"{format_path((name,))}: "
+    if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
+        raise FieldKindError(
+            f"{where}the type of a data field must be a DALIDataType, got a SampleDataGroup. To add a group, "
+            "use add_data_group_field"
+        )
+    try:
+        if mapping is not None and not isinstance(mapping, ValueMapping):
+            mapping = ValueMapping(mapping)
+        return leaf_format(dtype, mapping, ndim)  # type: ignore[arg-type]  # it refuses other types
+    except (FieldValueError, SettingError) as error:
+        raise type(error)(f"{where}{error}") from None
+
+
+def _checked_blueprint(blueprint: object) -> SampleDataGroup:
+    if not isinstance(blueprint, SampleDataGroup):
+        raise FieldKindError(
+            f"a SampleDataGroup is needed, got {blueprint!r} of type {type(blueprint).__name__}. To add a "
+            "data field, use add_data_field"
+        )
+    return blueprint
+
+
+def _not_empty(path: FieldPath) -> FieldPath:
+    if not path:
+        raise SettingError("the path must have at least one name: the group itself is not one of its fields")
+    return path
+
+
+def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -> None:
+    if not isinstance(value, SampleDataGroup):
+        raise FieldKindError(
+            f"{format_path(path)}: is a data group field, so it can only be set to a SampleDataGroup of the "
+            f"same format, got a value of type {type(value).__name__}. To set its data fields, name them in "
+            "the path"
+        )
+    wanted, got = current.format, value.format
+    if wanted.matches(got):
+        return
+    position = wanted.first_difference(got)
+    if position < 0:
+        difference = "They differ in empty groups only"
+    else:
+        difference = (
+            f"First difference: it needs {_flat_field(wanted, position)}, got {_flat_field(got, position)}"
+        )
+    raise GroupFormatMismatchError(
+        f"{format_path(path)}: the given SampleDataGroup has another format than the field. {difference}. "
+        "To change the format of a group, use change_type_of_data_and_remove_data"
+    )
+
+
+def _flat_field(format: GroupFormat, position: int) -> str:
+    if position >= format.num_leaves:
+        return "no more fields"
+    return f"{format_path(format.flat_paths[position])} ({format.flat_leaves[position].dtype.name})"
+
+
+def _node_for_mapped_field(path: FieldPath) -> FieldValueError:
+    return FieldValueError(
+        f"{format_path(path)}: has a mapping, which cannot be applied to a DataNode: inside the graph there "
+        "are no labels, only numbers. Map the labels in the data provider, and switch mapping off inside the "
+        "graph with set_apply_mapping(False)"
+    )
+
+
+def _as_list(data: FieldValue) -> list[FieldValue]:
+    if isinstance(data, str | bytes | Mapping | set | frozenset | DataNode) or not hasattr(data, "__iter__"):
+        raise FieldValueError(
+            "the data must be a list or tuple with one value per data field, got a value of type "
+            f"{type(data).__name__}"
+        )
+    return list(data)
+
+
+def _wrong_count(format: GroupFormat, got: int) -> Exception:
+    expected = format.num_leaves
+    message = f"expected {expected} values, one per data field, got {got}. "
+    if got > expected:
+        return FieldValueError(message + "The additional values belong to no field")
+    message += f"The first field without a value is {format_path(format.flat_paths[got])}"
+    return error_that_is_also(FieldValueError, (IndexError,), message)
