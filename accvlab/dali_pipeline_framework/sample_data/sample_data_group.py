@@ -906,8 +906,10 @@ def _field_type(child: ChildFormat) -> FieldType:
     return child.dtype if isinstance(child, LeafFormat) else SampleDataGroup
 
 
-def _leaf(name: Name | None, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None) ->
-    LeafFormat: where = "" if name is None else f"{format_path((name,))}: "
+def _leaf(
+    name: Name | None, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None
+) -> LeafFormat:
+    where = "" if name is None else f"{format_path((name,))}: "
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
         raise FieldKindError(
             f"{where}the type of a data field must be a DALIDataType, got a SampleDataGroup. To add a group, "
