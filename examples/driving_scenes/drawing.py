@@ -41,14 +41,14 @@ def draw_boxes(
         (H, W, 3), the picture with the boxes.
 
     Raises:
-        ValueError: as many colours as boxes are needed, but there are others.
+        ValueError: neither one colour nor as many as boxes.
     """
     corners = np.asarray(corners_ego, dtype=np.float64).reshape(-1, 8, 3)
     palette = [colours] * len(corners) if _is_colour(colours) else list(colours)
     if len(palette) != len(corners):
         raise ValueError(
-            f"colours must be one RGB colour or one per box: got {len(palette)} colours for {len(corners)} boxes. "
-            "Pass for example [CATEGORY_COLOURS[c] for c in frame.category_ids]."
+            f"colours must be one RGB colour or one per box: got {len(palette)} colours for "
+            f"{len(corners)} boxes. Pass for example [CATEGORY_COLOURS[c] for c in frame.category_ids]."
         )
     canvas = Image.fromarray(np.ascontiguousarray(image))
     pen = ImageDraw.Draw(canvas)

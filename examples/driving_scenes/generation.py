@@ -14,7 +14,7 @@ from driving_scenes.cameras import CAMERA_NAMES, Camera, camera_rig
 from driving_scenes.errors import DatasetExistsError
 from driving_scenes.geometry import invert_rigid, transform_points, yaw_of
 from driving_scenes.reader import DrivingScenes
-from driving_scenes.rendering import SceneRenderer
+from driving_scenes.rendering import RenderedView, SceneRenderer
 from driving_scenes.scenery import Palette, Streetscape
 from driving_scenes.settings import SceneSettings
 from driving_scenes.storage import (
@@ -51,7 +51,7 @@ def generate_scenes(
     """Write a data set of short driving sequences; see `SceneSettings` for the settings.
 
     Equal settings give equal bytes in all tables and pictures (on the same machine and library versions).
-    The folder appears only when everything is written: an interrupted call leaves no half data set in its place.
+    The folder appears only when everything is written: an interrupted call leaves no half data set there.
 
     Args:
         root: the folder of the data set; its parents are made.
@@ -163,7 +163,9 @@ def _generate(root: Path, settings: SceneSettings, *, overwrite: bool) -> None:
             start_s += number * _PAUSE_BETWEEN_SEQUENCES_S
             traffic = simulate_traffic(settings, length, start_s, traffic_rng)
             traffics.append(traffic)
-            visibilities.append(_write_images(folder, name, traffic, cameras, settings, looks_rng))
+            visibilities.append(
+                _write_images(folder, name, traffic, cameras, settings, number + settings.seed, looks_rng)
+            )
         _write_tables(folder, traffics, visibilities, cameras)
         Manifest(settings.to_json(), names, CAMERA_NAMES, CATEGORY_NAMES).write(folder)
     _logger.info("Wrote %d frames to '%s' in %.1f s.", sum(lengths), root, time.perf_counter() - began)
@@ -175,10 +177,11 @@ def _write_images(
     traffic: Traffic,
     cameras: tuple[Camera, ...],
     settings: SceneSettings,
+    mood: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
     """Render and write all pictures of a sequence; returns the visibility (M, C) of its objects."""
-    streetscape, palette = Streetscape.draw(rng), Palette.draw(rng)
+    streetscape, palette = Streetscape.draw(rng), Palette.draw(mood, rng)
     visibility = np.zeros((len(traffic.track_ids), len(cameras)), np.float32)
     for column, camera in enumerate(cameras):
         renderer = SceneRenderer(camera, traffic.road.curvature_per_m, streetscape, palette)
@@ -191,8 +194,8 @@ def _write_images(
     return visibility
 
 
-def render_frame(renderer: SceneRenderer, traffic: Traffic, frame: int) -> Any:
-    """The `RenderedView` of one frame of a sequence."""
+def render_frame(renderer: SceneRenderer, traffic: Traffic, frame: int) -> RenderedView:
+    """The picture of one frame of a sequence; the renderer must be one for the road of that sequence."""
     rows = slice(int(traffic.offsets[frame]), int(traffic.offsets[frame + 1]))
     world_from_ego = traffic.world_from_ego[frame]
     ego_yaw = float(yaw_of(world_from_ego))

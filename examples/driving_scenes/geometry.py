@@ -123,7 +123,7 @@ def project_points(points_ego: ArrayLike, image_from_ego: ArrayLike) -> tuple[Fl
         optical axis in metres (zero or negative for those). Pixels may lie outside the image.
 
     Example:
-        >>> image_from_ego = np.array([[50.0, -100.0, 0.0, 0.0], [50.0, 0.0, -100.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+        >>> image_from_ego = [[50.0, -100.0, 0.0, 0.0], [50.0, 0.0, -100.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
         >>> pixels, depths = project_points([[10.0, 1.0, 0.0]], image_from_ego)
         >>> pixels.tolist(), depths.tolist()
         ([[40.0, 50.0]], [10.0])

@@ -66,8 +66,8 @@ class Frame:
 class DrivingScenes:
     """A data set on disk, made by `driving_scenes.generate_scenes`.
 
-    Cheap to make: tables are mapped into memory when first used. A pickle holds only the path, so a spawned worker
-    opens its own.
+    Cheap to make: tables are mapped into memory when first used. A pickle holds only the path, so a spawned
+    worker opens its own.
 
     Args:
         root: the folder of the data set.
@@ -83,7 +83,8 @@ class DrivingScenes:
 
     def __repr__(self) -> str:
         """Name, and what is in it."""
-        return f"DrivingScenes({str(self.root)!r}, {len(self.sequence_names)} sequences, {self.num_frames} frames)"
+        sizes = f"{len(self.sequence_names)} sequences, {self.num_frames} frames"
+        return f"DrivingScenes({str(self.root)!r}, {sizes})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the path."""
@@ -108,8 +109,8 @@ class DrivingScenes:
             wanted = rows.get(name, num_objects)
             if len(table) != wanted:
                 raise DatasetError(
-                    f"Table '{name}' of the data set in '{self.root}' must have {wanted} rows, got {len(table)}. "
-                    "Generate the data set again with overwrite=True."
+                    f"Table '{name}' of the data set in '{self.root}' must have {wanted} rows, "
+                    f"got {len(table)}. Generate the data set again with overwrite=True."
                 )
         return tables
 
@@ -229,12 +230,12 @@ class DrivingScenes:
             data = np.fromfile(path, dtype=np.uint8)
         except OSError as error:
             raise DatasetError(
-                f"Frame {frame_index} must have a picture of camera {camera_name}, but reading it failed with "
-                f"{error!r}. Generate the data set again with overwrite=True."
+                f"Frame {frame_index} must have a picture of camera {camera_name}, but reading it failed "
+                f"with {error!r}. Generate the data set again with overwrite=True."
             ) from error
         if data[:2].tolist() != [0xFF, 0xD8] or data[-2:].tolist() != [0xFF, 0xD9]:
             raise DatasetError(
-                f"'{path}' must be a whole JPEG file, but its {len(data)} bytes do not begin or end like one. "
-                "Generate the data set again with overwrite=True."
+                f"'{path}' must be a whole JPEG file, but its {len(data)} bytes do not begin or end like "
+                "one. Generate the data set again with overwrite=True."
             )
         return data

@@ -1,7 +1,8 @@
 """Pictures of traffic: every object is a solid box, found by shooting the ray of every pixel at it.
 
-A pixel shows an object exactly when the ray through the middle of the pixel meets its box first, so the pixels fit the
-projected boxes by construction; boxes that reach behind the camera or beyond the image need no special care.
+A pixel shows an object exactly when the ray through the middle of the pixel meets its box first, so the
+pixels fit the projected boxes by construction; boxes that reach behind the camera or beyond the image need no
+special care.
 """
 
 import attrs
@@ -31,7 +32,7 @@ class RenderedView:
     object_rows: NDArray[np.int32]
     """(H, W), which row of the objects each pixel shows, or `NO_OBJECT`."""
     visibility: Floats32
-    """(N,), share in [0, 1] of the pixels of the object inside the image that nothing hides; 0 outside the image."""
+    """(N,), share in [0, 1] of the object's pixels in the image that nothing hides; 0 outside the image."""
 
 
 class SceneRenderer:
@@ -80,8 +81,7 @@ class SceneRenderer:
         rows = np.full(self.camera.image_hw, NO_OBJECT, np.int32)
         own_pixels = np.zeros(len(centres), np.int64)
         sun = rotation_about_z(-ego_yaw_world) @ self._palette.sun_world
-        for row in range(len(centres)):
-            self._darken_ground(image, is_ground, centres[row], sizes[row], yaws[row], sun)
+        self._darken_ground(image, is_ground, centres, sizes, yaws, sun)
         windows = self._windows(projected_extents(box_corners(centres, sizes, yaws), self._image_from_ego))
         for row, window in windows:
             own_pixels[row] = self._draw_box(
@@ -107,7 +107,7 @@ class SceneRenderer:
     def _local_rays(
         self, window: tuple[slice, slice], centre: Floats, yaw: float
     ) -> tuple[list[Floats32], Floats]:
-        """Ray directions of a window, one (h, w) array per box axis, scaled to depth 1, and the local pinhole."""
+        """Rays of a window, one (h, w) array per box axis, scaled to depth 1, and the local pinhole (3,)."""
         lines, columns = window
         box_from_ego = rotation_about_z(-yaw)
         matrix = box_from_ego @ self._ego_from_pixel
@@ -163,30 +163,28 @@ class SceneRenderer:
         self,
         image: Floats32,
         is_ground: NDArray[np.bool_],
-        centre: Floats,
-        size: Floats,
-        yaw: float,
+        centres: Floats,
+        sizes: Floats,
+        yaws: Floats,
         sun: Floats,
     ) -> None:
-        """The shadow: the footprint, drawn out away from the sun, with a soft rim."""
-        reach = -sun[:2] / sun[2] * min(size[2], 2.2) * 0.6
-        reach_local = (
-            (rotation_about_z(-yaw)[:2, :2] @ reach) if self._palette.sun_share > 0.5 else np.zeros(2)
-        )
+        """The shadows: each box's footprint, drawn out away from the sun, with a soft rim."""
         rim = 0.25
-        half = 0.5 * size[:2] + 0.5 * np.abs(reach_local) + rim
-        middle = np.array([*(centre[:2] + 0.5 * (rotation_about_z(yaw)[:2, :2] @ reach_local)), 0.0])
-        corners = box_corners(middle, [*(2.0 * half), 0.0], yaw)
-        for _, window in self._windows(projected_extents(corners, self._image_from_ego)):
-            rays, pinhole = self._local_rays(window, middle, yaw)
-            lines, columns = np.nonzero(is_ground[window])
-            depth = np.float32(-pinhole[2]) / rays[2][lines, columns]
+        boxes_from_ego = rotation_about_z(-yaws)[:, :2, :2]
+        reach = 0.6 * np.minimum(sizes[:, 2:], 2.2) * -sun[:2] / sun[2]  # (N, 2), ego frame
+        if self._palette.sun_share < 0.5:
+            reach *= 0.0
+        half = 0.5 * sizes[:, :2] + 0.5 * np.abs(np.einsum("nij,nj->ni", boxes_from_ego, reach)) + rim
+        middles = np.concatenate([centres[:, :2] + 0.5 * reach, np.zeros((len(centres), 1))], axis=1)
+        flat_sizes = np.concatenate([2.0 * half, np.zeros((len(centres), 1))], axis=1)
+        extents = projected_extents(box_corners(middles, flat_sizes, yaws), self._image_from_ego)
+        for row, window in self._windows(extents):
+            rays, pinhole = self._local_rays(window, middles[row], float(yaws[row]))
+            where = np.nonzero(is_ground[window])
+            depth = np.float32(-pinhole[2]) / rays[2][where]
             inside = [
-                (
-                    np.float32(half[axis])
-                    - np.abs(np.float32(pinhole[axis]) + depth * rays[axis][lines, columns])
-                )
+                np.float32(half[row, axis]) - np.abs(np.float32(pinhole[axis]) + depth * rays[axis][where])
                 for axis in range(2)
             ]
             share = np.clip(np.minimum(*inside) / (2.0 * rim), 0.0, 1.0)
-            image[window][lines, columns] *= (1.0 - np.float32(0.5) * share)[:, None]
+            image[window][where] *= (1.0 - np.float32(0.5) * share)[:, None]

@@ -1,10 +1,11 @@
-"""The world around the objects: sky, ground, road markings, trees and buildings of one camera in one sequence.
+"""The world around the objects: sky, ground, road markings, trees and buildings.
 
-The ego vehicle stays at the same place of an arc-shaped road (see `driving_scenes.traffic`), so where the rays of the
-pixels hit the ground and the two roadside surfaces is worked out once; per frame the patterns only slide along ``s``.
+The ego vehicle stays at the same place of an arc-shaped road (see `driving_scenes.traffic`), so where the
+rays of a camera hit the ground and the two roadside surfaces is worked out once per sequence; per frame the
+patterns only slide along ``s``.
 
-A ray meets, near to far: the ground, or the tree line (a thin upright surface with tree shapes on it), or the house
-fronts (a second such surface), or the sky.
+A ray meets, near to far: the ground, or the tree line (a thin upright surface with tree shapes on it), or the
+house fronts (a second such surface), or the sky.
 """
 
 import attrs
@@ -49,13 +50,13 @@ class Palette:
     """In [0, 1]; 0 is an overcast sky without shadows."""
 
     @classmethod
-    def draw(cls, rng: np.random.Generator) -> "Palette":
-        """One of a clear day, a grey day and an evening."""
+    def draw(cls, mood: int, rng: np.random.Generator) -> "Palette":
+        """By turns a clear day, an evening and a grey day, counted by `mood`; the sun stands anywhere."""
         top, low, light, share = (
             ((86, 141, 214), (199, 219, 238), 1.0, 0.75),
-            ((150, 160, 172), (208, 212, 216), 0.88, 0.35),
-            ((92, 108, 160), (246, 205, 160), 0.82, 0.65),
-        )[int(rng.integers(3))]
+            ((92, 108, 160), (246, 205, 160), 0.84, 0.65),
+            ((150, 160, 172), (208, 212, 216), 0.92, 0.35),
+        )[mood % 3]
         bearing, height = rng.uniform(-np.pi, np.pi), rng.uniform(0.6, 1.0)
         sun = np.array([np.cos(bearing) * np.cos(height), np.sin(bearing) * np.cos(height), np.sin(height)])
         return cls(np.array(top, np.float32), np.array(low, np.float32), light, sun, share)
@@ -153,7 +154,6 @@ class Scenery:
         ground, ground_d = _hit_ground(rays, origin, curvature_per_m)
         trees = _hit_roadside(rays, origin, curvature_per_m, _TREE_LINES_D, top_m=9.0)
         houses = _hit_roadside(rays, origin, curvature_per_m, _HOUSE_FRONTS_D, top_m=24.0)
-        # Beyond the tree line and the house fronts nothing of the ground shows: the fronts cover the rest.
         self._ground, self._trees, self._houses = ground, trees, houses
         self._sky = _sky(rays, palette)
         self._ground_colours = _paint_ground(ground, ground_d, palette)
@@ -175,7 +175,7 @@ class Scenery:
 
         Returns:
             Image (H, W, 3) in [0, 255]; depths (H, W) of trees and houses along the optical axis in metres
-            (infinite elsewhere, also on the ground, on which everything stands); mask (H, W) of ground pixels.
+            (infinite elsewhere, also on the ground, on which all stand); mask (H, W) of ground pixels.
         """
         height, width = self.image_hw
         image = self._sky.copy()
@@ -239,7 +239,7 @@ class Scenery:
         radius = street.tree_radii[blocks]
         up = height - street.tree_heights[blocks]
         leaf = street.texture[
-            (s_m * 4.0).astype(np.intp) & (_TEXELS - 1), (height * 4.0).astype(np.intp) & (_TEXELS - 1)
+            (s_m * 7.0).astype(np.intp) & (_TEXELS - 1), (height * 7.0).astype(np.intp) & (_TEXELS - 1)
         ]
         is_crown = np.hypot(across, 0.8 * up) < radius * (1.0 + 0.1 * leaf)
         is_trunk = (np.abs(across) < 0.16) & (up < 0.0) & (radius > 0.0)
@@ -251,7 +251,7 @@ class Scenery:
 
 
 def _rays_ego(camera: Camera) -> tuple[Floats, Floats]:
-    """Directions (H * W, 3) of the pixel middles in the ego frame, scaled to depth 1, and the pinhole (3,)."""
+    """Rays (H * W, 3) of the pixel middles in the ego frame, scaled to depth 1, and the pinhole (3,)."""
     height, width = camera.image_hw
     x_px, y_px = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
     pixels = np.stack([x_px, y_px, np.ones_like(x_px)], axis=-1).reshape(-1, 3)
@@ -260,7 +260,7 @@ def _rays_ego(camera: Camera) -> tuple[Floats, Floats]:
 
 
 def _road_coordinates(x_m: Floats, y_m: Floats, curvature: float) -> tuple[Floats, Floats]:
-    """``s`` and ``d`` of points of the ego frame, for an ego vehicle at s = 0 (the inverse of `Road.poses`)."""
+    """``s`` and ``d`` of points of the ego frame, with the ego vehicle at s = 0; inverts `Road.poses`."""
     radius = 1.0 / curvature
     side = np.sign(radius)
     from_middle = side * np.hypot(x_m, radius - y_m)
@@ -281,7 +281,7 @@ def _hit_ground(rays: Floats, origin: Floats, curvature: float) -> tuple[_Surfac
     depth = -origin[2] / rays[pixels, 2]
     x_m, y_m = (origin[axis] + depth * rays[pixels, axis] for axis in (0, 1))
     s_m, d_m = _road_coordinates(x_m, y_m, curvature)
-    # A pixel is about `step` wide across its ray and `step * stretch` long along it, where it grazes the ground.
+    # A pixel covers about `step` across its ray and, as the ray grazes the ground, `step * stretch` along it.
     step = depth * np.linalg.norm(rays[1] - rays[0])
     reach = np.hypot(x_m - origin[0], y_m - origin[1])
     stretch = np.hypot(reach, origin[2]) / origin[2]

@@ -33,7 +33,7 @@ class SceneSettings:
 
     num_sequences: int = 5
     frames_per_sequence: tuple[int, int] = attrs.field(default=(8, 14), converter=_pair)
-    """Smallest and largest number of frames, both possible. Sequences differ in length where this allows it."""
+    """Smallest and largest number of frames, both possible; sequences differ where this allows it."""
     image_hw: tuple[int, int] = attrs.field(default=(256, 448), converter=_pair)
     """Height and width of the images of every camera, in pixels."""
     seed: int = 7
@@ -67,10 +67,13 @@ class SceneSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in attrs.asdict(self).items()
-        }
+        return {name: _plain(value) for name, value in attrs.asdict(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return int(value) if _is_int(value) else float(value)  # NumPy numbers do not go into JSON
 
 
 def _is_int(value: object) -> bool:

@@ -5,8 +5,8 @@
         tables/<table>.npy                       see `TABLES`, readable with mmap
         <sequence>/<CAMERA>/<frame>.jpg          frame: six digits, from 000000 in each sequence
 
-A data set is written into the sibling ``.NAME.partial`` and renamed at the very end. A ``.NAME.partial`` without a
-running generator is what an interrupted run left behind; ``.NAME.lock`` keeps two generators apart.
+A data set is written into the sibling ``.NAME.partial`` and renamed at the very end. A ``.NAME.partial``
+without a running generator is what an interrupted run left behind; ``.NAME.lock`` keeps two generators apart.
 """
 
 import contextlib
@@ -29,10 +29,13 @@ __all__ = [
     "FORMAT_VERSION",
     "TABLES",
     "Manifest",
+    "generation_lock",
+    "has_manifest",
     "jpeg_path",
     "open_table",
     "read_manifest",
     "replace_dataset",
+    "write_table",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -96,8 +99,8 @@ def read_manifest(root: Path) -> Manifest:
         hint = "Generate one with generate_scenes(root) or ensure_scenes(root)."
         if _partial(root).exists():
             hint = (
-                f"An unfinished one lies in '{_partial(root)}': its generation still runs or was interrupted. "
-                "Wait, or call ensure_scenes(root) again."
+                f"An unfinished one lies in '{_partial(root)}': its generation still runs or was "
+                "interrupted. Wait, or call ensure_scenes(root) again."
             )
         raise DatasetError(
             f"A data set folder must hold '{_MANIFEST}': '{root}' "
@@ -115,8 +118,8 @@ def read_manifest(root: Path) -> Manifest:
         ) from error
     if found != (FORMAT_NAME, FORMAT_VERSION):
         raise DatasetError(
-            f"'{root / _MANIFEST}' must say format {FORMAT_NAME!r} version {FORMAT_VERSION}, got {found[0]!r} version "
-            f"{found[1]!r}. Generate the data set again with overwrite=True."
+            f"'{root / _MANIFEST}' must say format {FORMAT_NAME!r} version {FORMAT_VERSION}, got "
+            f"{found[0]!r} version {found[1]!r}. Generate the data set again with overwrite=True."
         )
     return manifest
 
@@ -138,14 +141,14 @@ def open_table(root: Path, name: str) -> NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         raise DatasetError(
-            f"The data set in '{root}' must have the table '{path.name}', but opening it failed with {error!r}. "
-            "Generate the data set again with overwrite=True."
+            f"The data set in '{root}' must have the table '{path.name}', but opening it failed with "
+            f"{error!r}. Generate the data set again with overwrite=True."
         ) from error
 
 
 @contextlib.contextmanager
 def generation_lock(root: Path) -> Iterator[None]:
-    """Wait until no other process generates this data set; the lock ends with the process, however it ends."""
+    """Wait until no other process generates this data set; the lock ends with this process, at the latest."""
     root.parent.mkdir(parents=True, exist_ok=True)
     with (root.parent / f".{root.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 """What the faces of the boxes look like: windows, wheels and lamps of cars, clothes of people.
 
-A point on a box is given in the box frame; colours are RGB in [0, 255]. A texture never leaves a part of a face
-blank: the pixels of an object are exactly the pixels of its box.
+A point on a box is given in the box frame; colours are RGB in [0, 255]. A texture never leaves a part of a
+face blank: the pixels of an object are exactly the pixels of its box.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,8 @@ def paint_object(
     # One brightness per face: lit by the sun where it faces the sun, by the sky everywhere.
     signs = np.sign(relative[np.arange(len(points)), face_axes])
     facing = signs * np.asarray(sun_local, np.float32)[face_axes]
-    sky = np.array([0.72, 0.66, 1.0], np.float32)[face_axes]
-    light = sky * (1.0 - 0.45 * sun_share) + 0.6 * sun_share * np.maximum(facing, 0.0)
+    sky = np.array([0.84, 0.72, 1.0], np.float32)[face_axes]
+    light = sky * (1.15 - 0.4 * sun_share) + 0.6 * sun_share * np.maximum(facing, 0.0)
     return np.asarray(paint * light[:, None], dtype=np.float32)
 
 

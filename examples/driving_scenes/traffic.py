@@ -1,8 +1,9 @@
 """Who is where and when: the ego vehicle and the objects of one sequence.
 
-Everything is laid out in *road coordinates*: ``s`` runs along the path of the ego vehicle, ``d`` to its left, both in
-metres. The road is an arc of constant curvature, and the ego vehicle drives exactly on ``d = 0``, so seen from the
-ego vehicle the road looks the same in every frame and only slides along ``s``. The renderer depends on that.
+Everything is laid out in *road coordinates*: ``s`` runs along the path of the ego vehicle, ``d`` to its
+left, both in metres. The road is an arc of constant curvature, and the ego vehicle drives exactly on
+``d = 0``, so seen from the ego vehicle the road looks the same in every frame and only slides along ``s``. The
+renderer depends on that.
 
 Right-hand traffic, lanes 3.5 m wide; the road as the ego vehicle sees it:
 
@@ -27,7 +28,7 @@ CATEGORY_NAMES: tuple[str, ...] = ("car", "truck", "pedestrian", "cyclist")
 CAR, TRUCK, PEDESTRIAN, CYCLIST = range(4)
 
 RANGE_M = 70.0
-"""Objects exist in a frame while they are at most this far ahead of or behind the ego vehicle along the road."""
+"""A frame lists the objects that are at most this far ahead of or behind the ego vehicle along the road."""
 
 # (smallest, largest) length, width, height in metres.
 _SIZE_RANGES = {
@@ -38,7 +39,7 @@ _SIZE_RANGES = {
 }
 _EGO_SIZE_M = (4.7, 1.9)
 _EGO_MIDDLE_S_M = 1.4  # the ego origin lies below the rear axle
-_CLEARANCE_S_M, _CLEARANCE_D_M = 1.2, 0.15
+_CLEARANCE_S_M, _CLEARANCE_D_M = 1.2, 0.05
 _STEPS_PER_FRAME = 4  # so that nobody passes through anybody between two frames
 
 
@@ -70,7 +71,7 @@ class Road:
 
 @attrs.frozen(eq=False)
 class Traffic:
-    """One simulated sequence of F frames with M object observations in all (rows sorted by frame, then track)."""
+    """One simulated sequence: F frames, M observations of objects, sorted by frame and then by track."""
 
     road: Road
     timestamps_s: Floats
@@ -157,11 +158,11 @@ def _draw_actors(
     stretch_m = float(ego_s[-1] - ego_s[0]) + 2.0 * RANGE_M
     busy = density * stretch_m / 140.0
     plan = (
-        (_propose_moving, 22 * busy),
-        (_propose_crossing, 3 * busy),
-        (_propose_parked, 26 * busy),
+        (_propose_moving, 20 * busy),
         (_propose_cyclist, 6 * busy),
-        (_propose_walking, 18 * busy),
+        (_propose_crossing, 3 * busy),
+        (_propose_parked, 20 * busy),
+        (_propose_walking, 13 * busy),
     )
     kept: list[_Actor] = []
     for propose, count in plan:
@@ -180,7 +181,7 @@ def _is_in_the_way(actor: _Actor, others: list[_Actor], ego_s: Floats, curvature
     stretch = 1.0 / max(0.5, 1.0 - abs(curvature) * float(np.abs(actor.d_m).max()))
     half = actor.half_extent
     ego_half = 0.5 * np.array(_EGO_SIZE_M)
-    obstacles = [(ego_s + _EGO_MIDDLE_S_M, np.zeros_like(ego_s), ego_half + (1.5, 0.3))]
+    obstacles = [(ego_s + _EGO_MIDDLE_S_M, np.zeros_like(ego_s), ego_half + np.array([1.5, 0.3]))]
     obstacles += [(other.s_m, other.d_m, other.half_extent) for other in others]
     for other_s, other_d, other_half in obstacles:
         reach_s, reach_d = half + other_half
@@ -220,7 +221,7 @@ def _propose_moving(times: Floats, ego_s: Floats, rng: np.random.Generator) -> _
     category = TRUCK if rng.random() < 0.2 else CAR
     lane = int(rng.integers(4))
     is_oncoming = lane >= 2
-    d_m = (-3.5, 0.0, 3.5, 7.0)[lane] + rng.uniform(-0.2, 0.2)
+    d_m = (-3.5, 0.0, 3.5, 7.0)[lane] + rng.uniform(-0.1, 0.1)
     ego_speed = float(ego_s[-1] - ego_s[0]) / max(float(times[-1]), 1e-9) if len(times) > 1 else 7.0
     speed = rng.uniform(3.0, 12.0) if is_oncoming else ego_speed * rng.uniform(0.8, 1.25)
     return _actor(
@@ -235,7 +236,7 @@ def _propose_moving(times: Floats, ego_s: Floats, rng: np.random.Generator) -> _
 def _propose_parked(times: Floats, ego_s: Floats, rng: np.random.Generator) -> _Actor:
     category = TRUCK if rng.random() < 0.08 else CAR
     is_left = rng.random() < 0.5
-    d_m = (10.0 if is_left else -6.5) + rng.uniform(-0.12, 0.12)
+    d_m = (10.15 if is_left else -6.65) + rng.uniform(-0.05, 0.05)
     turn = (np.pi if is_left else 0.0) + rng.uniform(-0.03, 0.03)
     return _actor(category, times, ego_s, rng, ahead_m=(-65.0, 65.0), d_m=d_m, speed_s=0.0, turn=turn)
 
@@ -272,7 +273,7 @@ def _propose_cyclist(times: Floats, ego_s: Floats, rng: np.random.Generator) -> 
     return _actor(
         *(CYCLIST, times, ego_s, rng),
         ahead_m=(-30.0, 45.0),
-        d_m=8.9 if is_oncoming else -5.05,
+        d_m=8.7 if is_oncoming else -5.15,
         speed_s=-speed if is_oncoming else speed,
         turn=np.pi if is_oncoming else 0.0,
     )
