@@ -13,13 +13,28 @@ The rooms, from the bottom up::
     sample_data_group   the class that users see: a format and the values that fill it
 """
 
-from .conversion import FieldValue, as_numpy, converted
-from .dtypes import get_dali_type_for_numpy_type, get_numpy_type_for_dali_type
-from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
-from .mappings import ValueMapping
-from .names import FieldPath, Name, Path, flat_name, format_path, normalized_path
-from .sample_data_group import FieldType, SampleDataGroup
-from .strings import decoded, encoded
+from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, as_numpy, converted
+from accvlab.dali_pipeline_framework.sample_data.dtypes import (
+    get_dali_type_for_numpy_type,
+    get_numpy_type_for_dali_type,
+)
+from accvlab.dali_pipeline_framework.sample_data.formats import (
+    ChildFormat,
+    GroupFormat,
+    LeafFormat,
+    leaf_format,
+)
+from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping
+from accvlab.dali_pipeline_framework.sample_data.names import (
+    FieldPath,
+    Name,
+    Path,
+    flat_name,
+    format_path,
+    normalized_path,
+)
+from accvlab.dali_pipeline_framework.sample_data.sample_data_group import FieldType, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 __all__ = [
     "ChildFormat",

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .conversion import FieldValue
-from .formats import LeafFormat
-from .names import Name
+from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue
+from accvlab.dali_pipeline_framework.sample_data.formats import LeafFormat
+from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 if TYPE_CHECKING:
-    from .sample_data_group import SampleDataGroup
+    from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
 
 _MOST_CHILDREN_IN_A_REPR = 12
 _LONGEST_TEXT_IN_A_REPR = 40

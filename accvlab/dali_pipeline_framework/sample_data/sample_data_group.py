@@ -11,7 +11,7 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import (
+from accvlab.dali_pipeline_framework.errors import (
     FieldKindError,
     FieldNotFoundError,
     FieldValueError,
@@ -20,13 +20,27 @@ from ..errors import (
     SettingError,
     error_that_is_also,
 )
-from . import dtypes, printing
-from .conversion import FieldValue, converted
-from .equality import same_value
-from .formats import ChildFormat, GroupFormat, LeafFormat, field_not_found, leaf_format
-from .mappings import ValueMapping, mapped
-from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
-from .strings import decoded, encoded
+from accvlab.dali_pipeline_framework.sample_data import dtypes, printing
+from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, converted
+from accvlab.dali_pipeline_framework.sample_data.equality import same_value
+from accvlab.dali_pipeline_framework.sample_data.formats import (
+    ChildFormat,
+    GroupFormat,
+    LeafFormat,
+    field_not_found,
+    leaf_format,
+)
+from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping, mapped
+from accvlab.dali_pipeline_framework.sample_data.names import (
+    FieldPath,
+    Name,
+    Path,
+    available_names_hint,
+    checked_name,
+    format_path,
+    normalized_path,
+)
+from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 _EMPTY = GroupFormat()
 

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaf helpers for users' own processing steps.
+
+helper_functions   labels to numbers, values to nodes of the graph
+check_type         a type check at run time, for debugging
+debug_helpers      operators that show what flows through the graph
+"""
+
+from accvlab.dali_pipeline_framework.internal_helpers.check_type import check_type
+from accvlab.dali_pipeline_framework.internal_helpers.debug_helpers import (
+    print_tensor_op,
+    print_tensor_size_op,
+)
+from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node, get_mapped
+
+__all__ = ["check_type", "get_as_data_node", "get_mapped", "print_tensor_op", "print_tensor_size_op"]
