@@ -9,7 +9,10 @@ The rooms, from the bottom up::
     formats     the format of a sample as an immutable value
     conversion  values of all kinds to arrays of a field's type
     strings     text to bytes and back
-    equality, printing
+    equality    equality of values, for == between samples
+    printing    samples as text for people
+    format_errors, format_problems   messages about formats that do not fit
+    format_queries      what can be asked about a sample without data: the base of
     sample_data_group   the class that users see: a format and the values that fill it
 """
 
@@ -18,6 +21,8 @@ from accvlab.dali_pipeline_framework.sample_data.dtypes import (
     get_dali_type_for_numpy_type,
     get_numpy_type_for_dali_type,
 )
+from accvlab.dali_pipeline_framework.sample_data.format_queries import FieldType
+from accvlab.dali_pipeline_framework.sample_data.format_problems import FormatProblem, format_error
 from accvlab.dali_pipeline_framework.sample_data.formats import (
     ChildFormat,
     GroupFormat,
@@ -33,7 +38,7 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
     format_path,
     normalized_path,
 )
-from accvlab.dali_pipeline_framework.sample_data.sample_data_group import FieldType, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 __all__ = [
@@ -41,6 +46,7 @@ __all__ = [
     "FieldPath",
     "FieldType",
     "FieldValue",
+    "FormatProblem",
     "GroupFormat",
     "LeafFormat",
     "Name",
@@ -52,6 +58,7 @@ __all__ = [
     "decoded",
     "encoded",
     "flat_name",
+    "format_error",
     "format_path",
     "get_dali_type_for_numpy_type",
     "get_numpy_type_for_dali_type",

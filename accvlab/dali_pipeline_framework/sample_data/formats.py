@@ -23,6 +23,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import (
     DuplicateFieldError,
+    FieldKindError,
     FieldNotFoundError,
     FieldValueError,
     FormatError,
@@ -287,11 +288,14 @@ class GroupFormat:
 
         Raises:
             FieldNotFoundError: If there is none.
+            FieldKindError: If the path leads through a data field.
         """
         node: ChildFormat = self
         for depth, name in enumerate(path):
-            position = node.index.get(name) if isinstance(node, GroupFormat) else None
-            if position is None or not isinstance(node, GroupFormat):
+            if not isinstance(node, GroupFormat):
+                raise nothing_below_leaf(path[:depth])
+            position = node.index.get(name)
+            if position is None:
                 raise field_not_found(name, node, path[:depth])
             node = node.children[position]
         return node
@@ -420,12 +424,18 @@ ChildFormat: TypeAlias = LeafFormat | GroupFormat
 """What stands below a name."""
 
 
-def field_not_found(name: Name, node: ChildFormat, parent_path: FieldPath) -> FieldNotFoundError:
-    """Make the error for a name that ``node`` (at ``parent_path``) does not have."""
-    where = f" in {format_path(parent_path)}" if parent_path else ""
-    if isinstance(node, LeafFormat):
-        return FieldNotFoundError(f"No field with name '{name}'{where}: that is a data field, not a group.")
-    return FieldNotFoundError(f"No field with name '{name}'{where}.{available_names_hint(name, node.names)}")
+def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath) -> FieldNotFoundError:
+    """Make the error for a name that ``group`` (at ``group_path``) does not have."""
+    where = f" in {format_path(group_path)}" if group_path else ""
+    return FieldNotFoundError(f"No field with name '{name}'{where}.{available_names_hint(name, group.names)}")
+
+
+def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
+    """Make the error for a path that goes on below the data field at ``leaf_path``."""
+    return FieldKindError(
+        f"{format_path(leaf_path)}: is a data field, so there is nothing below it; the path may lead through "
+        "data group fields only"
+    )
 
 
 def _set(frozen: object, attribute: str, value: object) -> None:

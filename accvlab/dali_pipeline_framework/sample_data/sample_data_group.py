@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from nvidia.dali import fn, types
@@ -15,20 +15,19 @@ from accvlab.dali_pipeline_framework.errors import (
     FieldKindError,
     FieldNotFoundError,
     FieldValueError,
-    FormatError,
-    GroupFormatMismatchError,
     SettingError,
-    error_that_is_also,
 )
 from accvlab.dali_pipeline_framework.sample_data import dtypes, printing
 from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, converted
 from accvlab.dali_pipeline_framework.sample_data.equality import same_value
+from accvlab.dali_pipeline_framework.sample_data.format_errors import group_mismatch_error, wrong_count_error
+from accvlab.dali_pipeline_framework.sample_data.format_queries import FormatQueries
 from accvlab.dali_pipeline_framework.sample_data.formats import (
     ChildFormat,
     GroupFormat,
     LeafFormat,
-    field_not_found,
     leaf_format,
+    nothing_below_leaf,
 )
 from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping, mapped
 from accvlab.dali_pipeline_framework.sample_data.names import (
@@ -45,7 +44,7 @@ from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 _EMPTY = GroupFormat()
 
 
-class SampleDataGroup:
+class SampleDataGroup(FormatQueries):
     """An ordered tree of named fields: the format of a sample, and the data of one sample or batch.
 
     Children are *data fields* (leaves with a DALI type and one value, None while it is unset) and *data group
@@ -81,14 +80,12 @@ class SampleDataGroup:
         SampleDataGroup(image: UINT8 (4, 6, 3), label: INT32 (2,))
     """
 
-    __slots__ = ("_apply_mapping", "_do_check_type", "_do_convert", "_format", "_values")
+    __slots__ = ("_apply_mapping", "_do_check_type", "_do_convert", "_values")
 
     # Equality looks at the values, which change.
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        # `_format` may lag behind the children's formats; `format` brings it up to date. Names and the kinds
-        # of the children in it are always right.
         self._format = _EMPTY
         self._values: list[FieldValue] = []  # parallel to _format.names; a SampleDataGroup for each group
         self._apply_mapping = True
@@ -329,66 +326,6 @@ class SampleDataGroup:
             self._format = known.with_children(children)
         return self._format
 
-    def type_matches(self, other: SampleDataGroup) -> bool:
-        """Whether ``other`` has the same names in the same order and the same types, in the whole tree.
-
-        Values, mappings and switches do not count.
-        """
-        return isinstance(other, SampleDataGroup) and self.format.matches(other.format)
-
-    def get_flat_index_first_discrepancy_to_other(self, other: SampleDataGroup) -> int:
-        """Return the first flat position where name or type differ from ``other``; -1 if none does.
-
-        If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
-        are not seen.
-
-        Raises:
-            FieldKindError: If ``other`` is not a `SampleDataGroup`.
-        """
-        return self.format.first_difference(_checked_blueprint(other).format)
-
-    @property
-    def contained_top_level_field_names(self) -> tuple[Name, ...]:
-        """Names of the direct children."""
-        return self._format.names
-
-    @property
-    def field_top_level_types(self) -> tuple[FieldType, ...]:
-        """Types of the direct children: a DALI type, or the class `SampleDataGroup` for groups."""
-        return tuple([_field_type(child) for child in self._format.children])
-
-    @property
-    def field_names_flat(self) -> tuple[str, ...]:
-        """Names of all data fields in flat order: parts joined by dots, integers as ``[i]``.
-
-        Raises:
-            FormatError: If two data fields have the same flat name.
-        """
-        return self.format.flat_names
-
-    @property
-    def field_types_flat(self) -> tuple[types.DALIDataType, ...]:
-        """Types of all data fields in flat order; ``UINT8`` for text."""
-        return self.format.flat_dtypes
-
-    def get_type_of_field(self, name: Name) -> FieldType:
-        """Return the type of a child: a DALI type, or the class `SampleDataGroup` for groups.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        return _field_type(self._format.children[self._position(name)])
-
-    def get_type_of_item_in_path(self, path: Path) -> FieldType:
-        """Return the type at ``path``; the class `SampleDataGroup` for groups and the empty path.
-
-        Raises:
-            FieldNotFoundError: If there is no such field.
-            NameTypeError: If the path is not valid.
-        """
-        names = normalized_path(path)
-        return _field_type(self._child_format(names)) if names else SampleDataGroup
-
     @staticmethod
     def get_numpy_type_for_dali_type(dali_type: types.DALIDataType) -> type[np.generic]:
         """Return the NumPy type in which values of a numeric DALI type are stored.
@@ -452,37 +389,6 @@ class SampleDataGroup:
             raise FieldNotFoundError(f"No element '{names[-1]}' is present{where}.{hint}")
         return parent
 
-    @staticmethod
-    def path_is_single_name(path: Path) -> bool:
-        """Whether ``path`` is one name, not a sequence of names."""
-        return isinstance(path, str) or not isinstance(path, Sequence)
-
-    def path_exists(self, path: Path) -> bool:
-        """Whether there is a field or group at ``path``; true for the empty path.
-
-        Raises:
-            NameTypeError: If the path is not valid.
-        """
-        return self._child_format_or_none(normalized_path(path)) is not None
-
-    def path_exists_and_is_data_group_field(self, path: Path) -> bool:
-        """Whether there is a group at ``path``; true for the empty path.
-
-        Raises:
-            NameTypeError: If the path is not valid.
-        """
-        return isinstance(self._child_format_or_none(normalized_path(path)), GroupFormat)
-
-    def has_child(self, name: Name) -> bool:
-        """Whether there is a direct child (data field or group) of this name.
-
-        Raises:
-            NameTypeError: If the name is neither ``str`` nor ``int``.
-        """
-        return checked_name(name) in self._format.index
-
-    __contains__ = has_child
-
     def __iter__(self) -> Iterator[Name]:
         """Iterate over the names of the direct children."""
         return iter(self._format.names)
@@ -505,60 +411,6 @@ class SampleDataGroup:
 
     def _ipython_key_completions_(self) -> list[Name]:
         return list(self._format.names)
-
-    def is_data_field(self, name: Name) -> bool:
-        """Whether the child is a data field.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        return not self.is_data_group_field(name)
-
-    def is_data_group_field(self, name: Name) -> bool:
-        """Whether the child is a group.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        return isinstance(self._format.children[self._position(name)], GroupFormat)
-
-    def is_array(self, field: Name | None = None) -> bool:
-        """Whether this group (or the child ``field``) has the names ``0, 1, 2, …`` in this order.
-
-        True for an empty group, False for a data field.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        group = self._self_or_group(field)
-        return group is not None and group._format.is_array()
-
-    def is_data_field_array(self, field: Name | None = None) -> bool:
-        """Whether `is_array` holds and all elements are data fields.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        group = self._self_or_group(field)
-        return group is not None and group._format.is_array() and not group._format.group_positions
-
-    def is_data_group_field_array(self, field: Name | None = None) -> bool:
-        """Whether `is_array` holds and all elements are groups.
-
-        Raises:
-            FieldNotFoundError: If there is no such child.
-        """
-        group = self._self_or_group(field)
-        if group is None or not group._format.is_array():
-            return False
-        return len(group._format.group_positions) == len(group)
-
-    def _self_or_group(self, field: Name | None) -> SampleDataGroup | None:
-        if field is None:
-            return self
-        position = self._position(field)
-        is_group = isinstance(self._format.children[position], GroupFormat)
-        return self._values[position] if is_group else None
 
     def to_dictionary(self) -> dict[Name, FieldValue]:
         """Return nested plain dicts with the names as keys (integers for arrays) and text as ``str``."""
@@ -609,7 +461,7 @@ class SampleDataGroup:
             data = _as_list(data)
         expected = self.format.num_leaves
         if len(data) != expected:
-            raise _wrong_count(self.format, len(data))
+            raise wrong_count_error(self.format, len(data))
         self._fill(data, 0)
 
     def _fill(self, data: Sequence[FieldValue], start: int) -> int:
@@ -717,17 +569,6 @@ class SampleDataGroup:
         for group in self._groups():
             group.remove_all_occurrences(name_to_remove)
 
-    def find_all_occurrences(self, name_to_find: Name) -> list[FieldPath]:
-        """Return the paths of all data fields and groups of this name in the whole tree.
-
-        A child of a group comes before those further down in the same group.
-        """
-        return [] if name_to_find is None else self.format.find(checked_name(name_to_find))
-
-    def get_num_occurrences(self, name_to_find: Name) -> int:
-        """Return the number of data fields and groups of this name in the whole tree."""
-        return len(self.find_all_occurrences(name_to_find))
-
     def change_type_of_data_and_remove_data(
         self,
         path: Path,
@@ -772,44 +613,6 @@ class SampleDataGroup:
             child = _leaf(names[-1], new_type, new_mapping, new_ndim)
         group._format = group._format.with_child(position, child)
         group._values[position] = value
-
-    def check_has_children(
-        self,
-        data_field_children: Name | Sequence[Name] | None = None,
-        data_group_field_children: Name | Sequence[Name] | None = None,
-        data_field_array_children: Name | Sequence[Name] | None = None,
-        data_group_field_array_children: Name | Sequence[Name] | None = None,
-        current_name: str | None = None,
-    ) -> None:
-        """Check that direct children exist and are of the right kind.
-
-        Args:
-            data_field_children: Name(s) that must be data fields.
-            data_group_field_children: Name(s) that must be groups.
-            data_field_array_children: Name(s) that must be arrays of data fields.
-            data_group_field_array_children: Name(s) that must be arrays of groups.
-            current_name: What to call this group in the message.
-
-        Raises:
-            FormatError: Lists everything that is wrong, in the order of the arguments.
-        """
-        checks = (
-            (data_field_children, self.is_data_field, "a data field"),
-            (data_group_field_children, self.is_data_group_field, "a data group field"),
-            (data_field_array_children, self.is_data_field_array, "a data field array"),
-            (data_group_field_array_children, self.is_data_group_field_array, "a data group field array"),
-        )
-        owner = f"`{current_name}`" if current_name else "The sample data group"
-        problems = []
-        for children, is_of_kind, kind in checks:
-            for name in () if children is None else normalized_path(children):
-                if not self.has_child(name):
-                    hint = available_names_hint(name, self._format.names)
-                    problems.append(f"{owner} does not have child `{name}`.{hint}")
-                elif not is_of_kind(name):
-                    problems.append(f"Child `{name}` of {owner} is not {kind}.")
-        if problems:
-            raise FormatError("\n".join(problems))
 
     # --- inside the graph -------------------------------------------------------------------------------
 
@@ -874,36 +677,14 @@ class SampleDataGroup:
     def _groups(self) -> list[SampleDataGroup]:
         return [self._values[position] for position in self._format.group_positions]
 
-    def _position(self, name: Name, prefix: FieldPath = ()) -> int:
-        if type(name) is not str and type(name) is not int:
-            name = checked_name(name)
-        position = self._format.index.get(name)
-        if position is None:
-            raise field_not_found(name, self._format, prefix)
-        return position
-
     def _group_at(self, path: FieldPath) -> SampleDataGroup:
         group = self
         for depth, name in enumerate(path):
             position = group._position(name, path[:depth])
             if not isinstance(group._format.children[position], GroupFormat):
-                raise FieldKindError(
-                    f"{format_path(path[: depth + 1])}: is a data field, so there is nothing below it; the "
-                    f"path may lead through data group fields only"
-                )
+                raise nothing_below_leaf(path[: depth + 1])
             group = group._values[position]
         return group
-
-    def _child_format_or_none(self, path: FieldPath) -> ChildFormat | None:
-        return self.format.get(path)
-
-    def _child_format(self, path: FieldPath) -> ChildFormat:
-        group = self._group_at(path[:-1])
-        return group._format.children[group._position(path[-1], path[:-1])]
-
-
-FieldType: TypeAlias = types.DALIDataType | type[SampleDataGroup]
-"""Type of a child as told to callers: groups all have the class as their type."""
 
 
 def _restored(
@@ -914,10 +695,6 @@ def _restored(
     group._values = values
     group._apply_mapping, group._do_convert, group._do_check_type = switches
     return group
-
-
-def _field_type(child: ChildFormat) -> FieldType:
-    return child.dtype if isinstance(child, LeafFormat) else SampleDataGroup
 
 
 def _leaf(
@@ -960,25 +737,8 @@ def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -
             "the path"
         )
     wanted, got = current.format, value.format
-    if wanted.matches(got):
-        return
-    position = wanted.first_difference(got)
-    if position < 0:
-        difference = "They differ in empty groups only"
-    else:
-        difference = (
-            f"First difference: it needs {_flat_field(wanted, position)}, got {_flat_field(got, position)}"
-        )
-    raise GroupFormatMismatchError(
-        f"{format_path(path)}: the given SampleDataGroup has another format than the field. {difference}. "
-        "To change the format of a group, use change_type_of_data_and_remove_data"
-    )
-
-
-def _flat_field(format: GroupFormat, position: int) -> str:
-    if position >= format.num_leaves:
-        return "no more fields"
-    return f"{format_path(format.flat_paths[position])} ({format.flat_leaves[position].dtype.name})"
+    if not wanted.matches(got):
+        raise group_mismatch_error(wanted, got, path)
 
 
 def _node_for_mapped_field(path: FieldPath) -> FieldValueError:
@@ -996,12 +756,3 @@ def _as_list(data: FieldValue) -> list[FieldValue]:
             f"{type(data).__name__}"
         )
     return list(data)
-
-
-def _wrong_count(format: GroupFormat, got: int) -> Exception:
-    expected = format.num_leaves
-    message = f"expected {expected} values, one per data field, got {got}. "
-    if got > expected:
-        return FieldValueError(message + "The additional values belong to no field")
-    message += f"The first field without a value is {format_path(format.flat_paths[got])}"
-    return error_that_is_also(FieldValueError, (IndexError,), message)
