@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from nvidia.dali import fn, types
+from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
 from accvlab.dali_pipeline_framework import internal_helpers
@@ -15,7 +15,6 @@ from accvlab.dali_pipeline_framework.internal_helpers import (
     print_tensor_op,
     print_tensor_size_op,
 )
-
 
 needs_gpu = pytest.mark.skipif(not os.path.exists("/dev/nvidiactl"), reason="needs an NVIDIA GPU")
 
@@ -186,7 +185,8 @@ class TestPrintOps:
 
 def test_no_heavy_imports():
     code = (
-        "import sys, accvlab.dali_pipeline_framework.sample_data, accvlab.dali_pipeline_framework.internal_helpers;"
-        "bad = {'torch', 'cupy', 'jax', 'numba'} & set(sys.modules); assert not bad, bad"
+        "import sys, accvlab.dali_pipeline_framework.sample_data, "
+        f"accvlab.dali_pipeline_framework.internal_helpers;bad = {'torch', 'cupy', 'jax', 'numba'} & "
+        "set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
