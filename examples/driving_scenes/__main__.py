@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("--traffic", "traffic_density", float, 1, "factor on the number of objects"),
     )
     for flag, name, kind, count, text in options:
-        many = {"nargs": count} if count > 1 else {}
+        nargs = count if count > 1 else None
         help_text = f"{text} (default: %(default)s)"
-        parser.add_argument(flag, dest=name, type=kind, default=defaults[name], help=help_text, **many)
+        parser.add_argument(flag, dest=name, type=kind, nargs=nargs, default=defaults[name], help=help_text)
     parser.add_argument("--overwrite", action="store_true", help="replace a data set with other settings")
     chosen = vars(parser.parse_args(arguments))
     try:

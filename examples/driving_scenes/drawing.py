@@ -1,6 +1,7 @@
 """Wireframe boxes on pictures."""
 
 from collections.abc import Sequence
+from typing import TypeGuard, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,7 +45,7 @@ def draw_boxes(
         ValueError: neither one colour nor as many as boxes.
     """
     corners = np.asarray(corners_ego, dtype=np.float64).reshape(-1, 8, 3)
-    palette = [colours] * len(corners) if _is_colour(colours) else list(colours)
+    palette = [colours] * len(corners) if _is_colour(colours) else list(cast(Sequence[Colour], colours))
     if len(palette) != len(corners):
         raise ValueError(
             f"colours must be one RGB colour or one per box: got {len(palette)} colours for "
@@ -62,7 +63,7 @@ def draw_boxes(
     return np.asarray(canvas)
 
 
-def _is_colour(colours: object) -> bool:
+def _is_colour(colours: Colour | Sequence[Colour]) -> TypeGuard[Colour]:
     return isinstance(colours, Sequence) and len(colours) == 3 and all(isinstance(c, int) for c in colours)
 
 

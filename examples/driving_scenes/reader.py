@@ -74,6 +74,16 @@ class DrivingScenes:
 
     Raises:
         DatasetError: the folder holds no complete data set of this version.
+
+    Example:
+        >>> import tempfile
+        >>> from driving_scenes import ensure_scenes
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     settings = {"num_sequences": 1, "frames_per_sequence": (2, 2), "image_hw": (32, 48)}
+        ...     scenes = ensure_scenes(f"{folder}/scenes", **settings)
+        ...     frame = scenes.frame(1)
+        >>> frame.image_from_ego.shape, len(frame.jpegs), frame.is_first_of_sequence
+        ((6, 3, 4), 6, False)
     """
 
     def __init__(self, root: str | Path) -> None:

@@ -165,7 +165,7 @@ class Scenery:
         self._dash_rows = np.flatnonzero(dashes > 0.02)
         self._dash_share = np.asarray(dashes, np.float32)[self._dash_rows]
         is_road = (ground.side_m > _EDGE_LINES_D[0] + 0.3) & (ground.side_m < _EDGE_LINES_D[1] - 0.3)
-        self._stripe_rows = np.flatnonzero(is_road & (ground_d < 0.5) & ((ground.side_m % 1.2) < 0.6))
+        self._stripe_rows = np.flatnonzero(is_road & (ground_d < 0.5) & (_phase(ground.side_m, 1.2) < 0.6))
 
     def draw(self, ego_s_m: float) -> tuple[Floats32, Floats32, NDArray[np.bool_]]:
         """The background at one place of the road.
@@ -200,12 +200,12 @@ class Scenery:
         colours = self._ground_colours.copy()
         white = np.array([228.0, 228.0, 224.0], np.float32) * np.float32(self._palette.light)
         dash_s, dash_footprint = s_m[self._dash_rows], ground.footprint_m[self._dash_rows]
-        offset = np.abs((dash_s % _DASH_PERIOD_M) - 0.5 * _DASH_PERIOD_M)
+        offset = np.abs(_phase(dash_s, _DASH_PERIOD_M) - 0.5 * _DASH_PERIOD_M)
         share = self._dash_share * np.clip(
             (0.5 * _DASH_LENGTH_M - offset) / (dash_footprint + 0.02) + 0.5, 0.0, 1.0
         )
         self._blend(colours, self._dash_rows, white, share)
-        stripe_s = s_m[self._stripe_rows] % _CROSSING_SPACING_M
+        stripe_s = _phase(s_m[self._stripe_rows], _CROSSING_SPACING_M)
         is_stripe = (stripe_s > 40.0) & (stripe_s < 40.0 + _CROSSING_LENGTH_M)
         self._blend(colours, self._stripe_rows[is_stripe], white, np.full(int(is_stripe.sum()), 0.85))
         grain_rows = (s_m * np.float32(_TEXELS_PER_M)).astype(np.intp) & (_TEXELS - 1)
@@ -218,36 +218,46 @@ class Scenery:
 
     def _house_pattern(self, surface: _Surface, ego_s_m: float) -> tuple[Ints, Floats32]:
         street = self._street
-        s_m, height = surface.s_m + np.float32(ego_s_m), surface.side_m
-        blocks = (np.floor(s_m / _HOUSE_SPACING_M).astype(np.intp) + surface.block_shift) % _BLOCKS
-        rows = np.flatnonzero(height < street.house_heights[blocks])
-        s_m, height, blocks = s_m[rows], height[rows], blocks[rows]
+        s_m = surface.s_m + np.float32(ego_s_m)
+        blocks = (np.floor(s_m * (1.0 / _HOUSE_SPACING_M)).astype(np.intp) + surface.block_shift) % _BLOCKS
+        below_roof = street.house_heights[blocks] - surface.side_m
+        rows = np.flatnonzero(below_roof > 0.0)
+        s_m, height, blocks, below_roof = s_m[rows], surface.side_m[rows], blocks[rows], below_roof[rows]
         colours = street.house_colours[blocks]
-        is_window = (np.abs(s_m % 2.5 - 1.25) < 0.62) & (np.abs((height - 0.3) % 3.2 - 1.75) < 0.75)
-        is_window &= height < street.house_heights[blocks] - 1.0
-        fade = np.clip(1.4 - surface.footprint_m[rows] * 1.2, 0.25, 1.0) * is_window
-        colours = colours + (np.array([70, 84, 102], np.float32) - colours) * (0.8 * fade)[:, None]
-        is_edge = (s_m % _HOUSE_SPACING_M < 0.35) | (street.house_heights[blocks] - height < 0.4)
-        colours[is_edge] *= 0.8
-        return rows, colours.astype(np.float32)
+        is_window = (np.abs(_phase(s_m, 2.5) - 1.25) < 0.62) & (
+            np.abs(_phase(height - 0.3, 3.2) - 1.75) < 0.75
+        )
+        windows = np.flatnonzero(is_window & (below_roof > 1.0))
+        share = 0.8 * np.clip(1.4 - surface.footprint_m[rows[windows]] * 1.2, 0.25, 1.0)
+        glass = np.array([70, 84, 102], np.float32)
+        colours[windows] += (glass - colours[windows]) * share.astype(np.float32)[:, None]
+        colours[(_phase(s_m, _HOUSE_SPACING_M) < 0.35) | (below_roof < 0.4)] *= np.float32(0.8)
+        return rows, colours
 
     def _tree_pattern(self, surface: _Surface, ego_s_m: float) -> tuple[Ints, Floats32]:
         street = self._street
         s_m, height = surface.s_m + np.float32(ego_s_m), surface.side_m
         blocks = (np.floor(s_m / _TREE_SPACING_M).astype(np.intp) + surface.block_shift) % _BLOCKS
-        across = s_m % _TREE_SPACING_M - 0.5 * _TREE_SPACING_M - street.tree_shifts[blocks]
         radius = street.tree_radii[blocks]
+        with_tree = np.flatnonzero(radius > 0.0)
+        s_m, height, blocks, radius = s_m[with_tree], height[with_tree], blocks[with_tree], radius[with_tree]
+        across = _phase(s_m, _TREE_SPACING_M) - 0.5 * _TREE_SPACING_M - street.tree_shifts[blocks]
         up = height - street.tree_heights[blocks]
         leaf = street.texture[
             (s_m * 7.0).astype(np.intp) & (_TEXELS - 1), (height * 7.0).astype(np.intp) & (_TEXELS - 1)
         ]
         is_crown = np.hypot(across, 0.8 * up) < radius * (1.0 + 0.1 * leaf)
-        is_trunk = (np.abs(across) < 0.16) & (up < 0.0) & (radius > 0.0)
+        is_trunk = (np.abs(across) < 0.16) & (up < 0.0)
         rows = np.flatnonzero(is_crown | is_trunk)
         shade = 0.95 + 0.13 * up[rows] + 0.1 * leaf[rows]
         colours = street.tree_colours[blocks[rows]] * np.clip(shade, 0.5, 1.4)[:, None]
         colours[~is_crown[rows]] = (92.0, 74.0, 58.0)
-        return rows, colours.astype(np.float32)
+        return with_tree[rows], colours.astype(np.float32)
+
+
+def _phase(positions_m: Floats32, period_m: float) -> Floats32:
+    """Where in its period each position lies, in [0, period]; several times faster than ``%``."""
+    return np.asarray(positions_m - period_m * np.floor(positions_m * (1.0 / period_m)), dtype=np.float32)
 
 
 def _rays_ego(camera: Camera) -> tuple[Floats, Floats]:
@@ -271,8 +281,15 @@ def _surface(
     rays: Floats, pixels: Ints, depth: Floats, s_m: Floats, side_m: Floats, footprint: Floats, shift: Ints
 ) -> _Surface:
     distance = depth * np.linalg.norm(rays[pixels], axis=1)
-    floats = (array.astype(np.float32) for array in (s_m, side_m, depth, distance, footprint))
-    return _Surface(pixels, *floats, shift)
+    return _Surface(
+        pixels=pixels,
+        s_m=s_m.astype(np.float32),
+        side_m=side_m.astype(np.float32),
+        depth_m=depth.astype(np.float32),
+        distance_m=distance.astype(np.float32),
+        footprint_m=footprint.astype(np.float32),
+        block_shift=shift,
+    )
 
 
 def _hit_ground(rays: Floats, origin: Floats, curvature: float) -> tuple[_Surface, Floats]:
@@ -328,7 +345,7 @@ def _hit_roadside(
 def _sky(rays: Floats, palette: Palette) -> Floats32:
     rise = rays[:, 2] / np.linalg.norm(rays, axis=1)
     share = np.clip(rise * 2.2, 0.0, 1.0)[:, None] ** 0.7
-    return (palette.sky_low + (palette.sky_top - palette.sky_low) * share).astype(np.float32)
+    return np.asarray(palette.sky_low + (palette.sky_top - palette.sky_low) * share, dtype=np.float32)
 
 
 def _line(d_m: Floats32, footprint_d: Floats, middle_d: float, half_width: float) -> Floats:

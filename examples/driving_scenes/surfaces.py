@@ -56,7 +56,7 @@ def paint_object(
     Returns:
         (N, 3), before haze.
     """
-    relative = points / (0.5 * size).astype(np.float32)  # in [-1, 1]
+    relative = np.asarray(points / (0.5 * size), dtype=np.float32)  # in [-1, 1]
     height = points[:, 2] + np.float32(0.5 * size[2])  # above the ground
     paint = _PAINTERS[category_id](points, relative, height, face_axes, size, track_id)
     # One brightness per face: lit by the sun where it faces the sun, by the sky everywhere.

@@ -2,8 +2,8 @@
 
 Everything is laid out in *road coordinates*: ``s`` runs along the path of the ego vehicle, ``d`` to its
 left, both in metres. The road is an arc of constant curvature, and the ego vehicle drives exactly on
-``d = 0``, so seen from the ego vehicle the road looks the same in every frame and only slides along ``s``. The
-renderer depends on that.
+``d = 0``, so seen from the ego vehicle the road looks the same in every frame and only slides along ``s``.
+The renderer depends on that.
 
 Right-hand traffic, lanes 3.5 m wide; the road as the ego vehicle sees it:
 
@@ -185,6 +185,8 @@ def _is_in_the_way(actor: _Actor, others: list[_Actor], ego_s: Floats, curvature
     obstacles += [(other.s_m, other.d_m, other.half_extent) for other in others]
     for other_s, other_d, other_half in obstacles:
         reach_s, reach_d = half + other_half
+        # A straight box on a bend sticks out of its lane in the middle, by length^2 * curvature / 8.
+        reach_d += 0.5 * abs(curvature) * (half[0] ** 2 + other_half[0] ** 2)
         is_close = (np.abs(actor.s_m - other_s) < (reach_s + _CLEARANCE_S_M) * stretch) & (
             np.abs(actor.d_m - other_d) < reach_d + _CLEARANCE_D_M
         )

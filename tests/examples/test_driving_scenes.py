@@ -1,12 +1,19 @@
 """The demo data generator: what it writes, what the reader gives back, and that boxes fit the pictures."""
 
+import doctest
 import hashlib
+import importlib
 import io
 import itertools
 import json
 import multiprocessing
+import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import driving_scenes
 import numpy as np
@@ -562,6 +569,27 @@ def test_interrupted_generation_leaves_nothing_and_is_named(tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == [".set.lock", "set"]
 
 
+def test_killed_generation_is_found_and_done_again(tmp_path):
+    root = tmp_path / "set"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command = [sys.executable, "-m", "driving_scenes", str(root), "--frames", "50", "60"]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as process:
+        while process.poll() is None and not list(tmp_path.rglob("000003.jpg")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not root.exists()
+    with pytest.raises(DatasetError, match="generation still runs or was interrupted"):
+        DrivingScenes(root)
+    assert ensure_scenes(root, **TINY).num_frames == 1
+
+
+def test_processes_that_want_the_same_data_set_generate_it_once(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        jobs = [pool.apply_async(ensure_scenes, (tmp_path / "set",), TINY) for _ in range(4)]
+        assert [job.get(timeout=60).num_frames for job in jobs] == [1, 1, 1, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".set.lock", "set"]
+
+
 def test_failing_generation_cleans_up_and_keeps_the_old_data_set(copy, monkeypatch):
     before = _digests(copy)
 
@@ -709,3 +737,10 @@ def test_command_line(tmp_path, capsys):
     assert main([*command, "--seed", "8"]) == 1
     assert "seed: has 7, wanted 8" in capsys.readouterr().err
     assert main([*command, "--seed", "8", "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("module", ["geometry", "settings", "reader"])
+def test_examples_in_docstrings(module):
+    results = doctest.testmod(importlib.import_module(f"driving_scenes.{module}"))
+    assert results.attempted > 0
+    assert results.failed == 0
