@@ -1,0 +1,82 @@
+from enum import Enum, IntEnum
+
+import numpy as np
+import pytest
+
+from accvlab.dali_pipeline_framework.errors import NameTypeError
+from accvlab.dali_pipeline_framework.sample_data import flat_name, format_path, normalized_path
+from accvlab.dali_pipeline_framework.sample_data.names import available_names_hint, checked_name
+
+
+class Camera(str, Enum):
+    FRONT = "front"
+
+
+class Slot(IntEnum):
+    SECOND = 1
+
+
+@pytest.mark.parametrize(
+    ("path", "normal"),
+    [
+        ("a", ("a",)),
+        (3, (3,)),
+        ((), ()),
+        ([], ()),
+        (["a", 0], ("a", 0)),
+        (("a", np.str_("b")), ("a", "b")),
+        (Camera.FRONT, ("front",)),
+        ((Slot.SECOND,), (1,)),
+    ],
+)
+def test_normalized_path(path, normal):
+    result = normalized_path(path)
+    assert result == normal
+    assert [type(name) for name in result] == [type(name) for name in normal]
+
+
+@pytest.mark.parametrize("path", [None, 1.0, True, {"a"}, b"a", ("a", None), ("a", True), np.int64(1), ("a", ("b",))])
+def test_other_types_are_no_path(path):
+    with pytest.raises(NameTypeError):
+        normalized_path(path)
+    with pytest.raises(AssertionError):
+        normalized_path(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")]
+)
+def test_advice_for_what_is_no_name(name, advice):
+    with pytest.raises(NameTypeError, match=advice):
+        checked_name(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "readable", "flat"),
+    [
+        ((), "", ""),
+        (("a",), "a", "a"),
+        ((0,), "[0]", "[0]"),
+        (("cameras", 0, "image"), "cameras[0].image", "cameras.[0].image"),
+        (("name_0", 1, "name_2"), "name_0[1].name_2", "name_0.[1].name_2"),
+        ((1, 2, "a"), "[1][2].a", "[1].[2].a"),
+    ],
+)
+def test_written_paths(path, readable, flat):
+    assert format_path(path) == readable
+    assert flat_name(path) == flat
+
+
+def test_hint_names_what_may_have_been_meant():
+    assert available_names_hint("imgae", ("label", "image")) == " Did you mean 'image'? Available: 'label', 'image'."
+    assert available_names_hint("xyz", ("label",)) == " Available: 'label'."
+    assert available_names_hint("xyz", ()) == " The group is empty."
+
+
+def test_hint_for_a_number_written_as_text():
+    assert "Did you mean 0?" in available_names_hint("0", (0, 1))
+
+
+def test_hint_is_short_for_large_groups():
+    hint = available_names_hint("x", tuple(range(1000)))
+    assert hint.endswith("19, … (1000 in total).")
