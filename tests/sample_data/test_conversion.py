@@ -55,7 +55,9 @@ class TestResult:
         assert result.tolist() == [0, 0, 0]
         assert result.flags.writeable
 
-    @pytest.mark.parametrize("value", [2.9, np.float32(2.9), [2.9], np.array(2.9), fractions.Fraction(29, 10)])
+    @pytest.mark.parametrize(
+        "value", [2.9, np.float32(2.9), [2.9], np.array(2.9), fractions.Fraction(29, 10)]
+    )
     def test_floats_are_truncated(self, value):
         assert stored(value, DALIDataType.INT32).ravel().tolist() == [2]
         assert stored(np.negative(value), DALIDataType.INT32).ravel().tolist() == [-2]
@@ -200,7 +202,9 @@ class TestRefused:
 
 class TestWithoutConversion:
     @pytest.mark.parametrize("dtype", [DALIDataType.FLOAT, DALIDataType.UINT8])
-    @pytest.mark.parametrize("value", ["text", b"bytes", {"a": 1}, [1, "2"], object(), 1.5, np.arange(3)], ids=repr)
+    @pytest.mark.parametrize(
+        "value", ["text", b"bytes", {"a": 1}, [1, "2"], object(), 1.5, np.arange(3)], ids=repr
+    )
     def test_any_object_is_stored_unchanged(self, value, dtype):
         group = SampleDataGroup()
         group.add_data_field("x", dtype)

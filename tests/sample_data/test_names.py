@@ -35,7 +35,9 @@ def test_normalized_path(path, normal):
     assert [type(name) for name in result] == [type(name) for name in normal]
 
 
-@pytest.mark.parametrize("path", [None, 1.0, True, {"a"}, b"a", ("a", None), ("a", True), np.int64(1), ("a", ("b",))])
+@pytest.mark.parametrize(
+    "path", [None, 1.0, True, {"a"}, b"a", ("a", None), ("a", True), np.int64(1), ("a", ("b",))]
+)
 def test_other_types_are_no_path(path):
     with pytest.raises(NameTypeError):
         normalized_path(path)
@@ -44,7 +46,8 @@ def test_other_types_are_no_path(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")]
+    ("name", "advice"),
+    [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")],
 )
 def test_advice_for_what_is_no_name(name, advice):
     with pytest.raises(NameTypeError, match=advice):
@@ -68,7 +71,10 @@ def test_written_paths(path, readable, flat):
 
 
 def test_hint_names_what_may_have_been_meant():
-    assert available_names_hint("imgae", ("label", "image")) == " Did you mean 'image'? Available: 'label', 'image'."
+    assert (
+        available_names_hint("imgae", ("label", "image"))
+        == " Did you mean 'image'? Available: 'label', 'image'."
+    )
     assert available_names_hint("xyz", ("label",)) == " Available: 'label'."
     assert available_names_hint("xyz", ()) == " The group is empty."
 

@@ -25,8 +25,10 @@ def padded(values):
     rows = [value.encode() for value in values]
     length = max(map(len, rows), default=0)
     data = b"".join(row.ljust(length, b"\0") for row in rows)
-    return np.frombuffer(data, dtype=np.uint8).reshape(len(rows), length) if data else np.zeros(
-        (len(rows), length), np.uint8
+    return (
+        np.frombuffer(data, dtype=np.uint8).reshape(len(rows), length)
+        if data
+        else np.zeros((len(rows), length), np.uint8)
     )
 
 
@@ -162,7 +164,8 @@ class TestInPipelines:
             data = group.get_empty_like_self()
             data.set_data(
                 fn.external_source(
-                    source=lambda: ([encoded(text) for text in batch], [np.zeros(1, np.float32)] * 2), num_outputs=2
+                    source=lambda: ([encoded(text) for text in batch], [np.zeros(1, np.float32)] * 2),
+                    num_outputs=2,
                 )
             )
             other = data["inner"]["other"]

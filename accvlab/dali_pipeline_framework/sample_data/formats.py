@@ -163,7 +163,11 @@ def leaf_format(
         FieldValueError: If ``dtype`` is not a DALI type that a field can have.
         SettingError: If ``ndim`` is not a number of dimensions, or text is to be mapped.
     """
-    if isinstance(dtype, types.DALIDataType) and dtype.value in DTYPES_BY_CODE and (ndim is None or type(ndim) is int):
+    if (
+        isinstance(dtype, types.DALIDataType)
+        and dtype.value in DTYPES_BY_CODE
+        and (ndim is None or type(ndim) is int)
+    ):
         return _leaf_from_code(dtype.value, mapping, ndim)
     return LeafFormat(dtype, mapping, ndim)  # raises
 

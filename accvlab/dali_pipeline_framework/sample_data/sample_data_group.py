@@ -123,7 +123,7 @@ class SampleDataGroup(FormatQueries):
         Raises:
             As `add_data_field`.
         """
-        leaf = _leaf(None, type, mapping, ndim)
+        leaf = _leaf((), type, mapping, ndim)
         count = max(0, operator.index(num_fields))
         return SampleDataGroup.from_format(GroupFormat(tuple(range(count)), (leaf,) * count))
 
@@ -171,7 +171,7 @@ class SampleDataGroup(FormatQueries):
             SettingError: If mapping or ``ndim`` are not valid, or do not go with the type.
         """
         name = checked_name(name)
-        self._format = self._format.with_field(name, _leaf(name, type, mapping, ndim))
+        self._format = self._format.with_field(name, _leaf((name,), type, mapping, ndim))
         self._values.append(None)
 
     def add_data_group_field(self, name: Name, blueprint_sample_data_group: SampleDataGroup) -> None:
@@ -610,7 +610,7 @@ class SampleDataGroup(FormatQueries):
             child = new_type.format
             value = group._with_own_switches(new_type._empty_copy())
         else:
-            child = _leaf(names[-1], new_type, new_mapping, new_ndim)
+            child = _leaf(names, new_type, new_mapping, new_ndim)
         group._format = group._format.with_child(position, child)
         group._values[position] = value
 
@@ -697,10 +697,8 @@ def _restored(
     return group
 
 
-def _leaf(
-    name: Name | None, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None
-) -> LeafFormat:
-    where = "" if name is None else f"{format_path((name,))}: "
+def _leaf(path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None) -> LeafFormat:
+    where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
         raise FieldKindError(
             f"{where}the type of a data field must be a DALIDataType, got a SampleDataGroup. To add a group, "

@@ -1,0 +1,70 @@
+"""Work grows in step with the number of data fields. Ratios, not times: other programs run here too."""
+
+import time
+
+import pytest
+from nvidia.dali.types import DALIDataType
+
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+
+def flat(count):
+    return SampleDataGroup.create_data_field_array(DALIDataType.FLOAT, count)
+
+
+def groups_of_ten(count):
+    return SampleDataGroup.create_data_group_field_array(flat(10), count // 10)
+
+
+def tree(count):
+    group = flat(10)
+    while group.format.num_leaves < count:
+        group = SampleDataGroup.create_data_group_field_array(group, 10)
+    return group
+
+
+def quickest(action, repetitions=7):
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+OPERATIONS = {
+    "get_data": lambda group, values: group.get_data(),
+    "set_data": lambda group, values: group.set_data(values),
+    "get_empty_like_self": lambda group, values: group.get_empty_like_self(),
+    "get_copy": lambda group, values: group.get_copy(),
+    "format": lambda group, values: group.format,
+    "to_dictionary": lambda group, values: group.to_dictionary(),
+    "compare": lambda group, values: group == group.get_copy(),
+    "flat_names": lambda group, values: (
+        SampleDataGroup.from_format(
+            type(group.format)(group.format.names, group.format.children)
+        ).field_names_flat
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("build", [flat, groups_of_ten, tree])
+def test_linear_in_the_number_of_fields(build, operation):
+    act = OPERATIONS[operation]
+    cost = {}
+    for count in (1_000, 10_000):
+        group, values = build(count), list(range(count))
+        assert group.format.num_leaves == count
+        group.set_data(values)
+        cost[count] = quickest(lambda group=group, values=values: act(group, values))
+    # Linear is 10, quadratic 100. The constant keeps tiny times from deciding.
+    assert cost[10_000] < 30 * cost[1_000] + 1e-3
+
+
+def test_samples_share_the_format_of_their_blueprint():
+    blueprint = groups_of_ten(100)
+    first, second = blueprint.get_empty_like_self(), blueprint.get_empty_like_self()
+    first.set_data(range(100))
+    assert first.format is second.format is blueprint.format
+    assert first[3].format is second[7].format
