@@ -115,6 +115,7 @@ class LeafFormat:
         return isinstance(other, LeafFormat) and other.code == self.code
 
     def __eq__(self, other: object) -> bool:
+        """Whether type, mapping and number of dimensions are equal."""
         if self is other:
             return True
         if type(other) is not LeafFormat:
@@ -122,20 +123,25 @@ class LeafFormat:
         return self.code == other.code and self.ndim == other.ndim and self.mapping == other.mapping
 
     def __hash__(self) -> int:
+        """Hash of type, mapping and number of dimensions."""
         return self._hash
 
     def __repr__(self) -> str:
+        """Return type and, where given, mapping and number of dimensions."""
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
         details += "" if self.ndim is None else f", ndim={self.ndim}"
         return f"LeafFormat({self.dtype.name}{details})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle small: what follows from the type is derived again, and equal leaves become one object."""
         return _leaf_from_code, (self.code, self.mapping, self.ndim)
 
     def __copy__(self) -> LeafFormat:
+        """Return this object: it cannot change."""
         return self
 
     def __deepcopy__(self, memo: object) -> LeafFormat:
+        """Return this object: it cannot change."""
         return self
 
 
@@ -359,6 +365,7 @@ class GroupFormat:
         return -1 if shorter == longer else shorter
 
     def __eq__(self, other: object) -> bool:
+        """Whether names, order and children are equal, mappings and numbers of dimensions included."""
         if self is other:
             return True
         if type(other) is not GroupFormat:
@@ -366,6 +373,7 @@ class GroupFormat:
         return self.names == other.names and self.children == other.children
 
     def __hash__(self) -> int:
+        """Hash of names and children."""
         return self._cached("hash", lambda: hash((self.names, self.children)))
 
     # --- edits ------------------------------------------------------------------------------------------
@@ -409,18 +417,22 @@ class GroupFormat:
     # --- the rest ---------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        """Return names and children."""
         inner = ", ".join(
             f"{name!r}: {child!r}" for name, child in zip(self.names, self.children, strict=True)
         )
         return f"GroupFormat({{{inner}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle small: look-up tables are derived again."""
         return GroupFormat, (self.names, self.children)
 
     def __copy__(self) -> GroupFormat:
+        """Return this object: it cannot change."""
         return self
 
     def __deepcopy__(self, memo: object) -> GroupFormat:
+        """Return this object: it cannot change."""
         return self
 
 

@@ -43,6 +43,7 @@ class ValueMapping(Mapping[Any, Any]):
     __slots__ = ("_entries", "_hash", "has_number_keys")
 
     def __init__(self, entries: Mapping[Any, Any]) -> None:
+        """Copy the entries, and refuse what can never match."""
         if not isinstance(entries, Mapping):
             raise SettingError(
                 f"a mapping must be a dict from label to number, got {entries!r} of type "
@@ -59,15 +60,19 @@ class ValueMapping(Mapping[Any, Any]):
         self._hash: int | None = None
 
     def __getitem__(self, key: object) -> Any:
+        """Return the value of a label that is listed."""
         return self._entries[key]
 
     def __contains__(self, key: object) -> bool:
+        """Whether a label is listed."""
         return key in self._entries
 
     def __iter__(self) -> Iterator[Any]:
+        """Iterate over the labels, None for the default included."""
         return iter(self._entries)
 
     def __len__(self) -> int:
+        """Return the number of entries."""
         return len(self._entries)
 
     @property
@@ -81,6 +86,7 @@ class ValueMapping(Mapping[Any, Any]):
         return self._entries.get(None)
 
     def __eq__(self, other: object) -> bool:
+        """Whether labels and values are equal; the order does not count."""
         if self is other:
             return True
         if not isinstance(other, ValueMapping):
@@ -93,21 +99,26 @@ class ValueMapping(Mapping[Any, Any]):
         )
 
     def __hash__(self) -> int:
+        """Hash of the labels."""
         # Values may be lists, which cannot be hashed; the keys alone tell mappings apart well enough.
         if self._hash is None:
             self._hash = hash(frozenset(self._entries))
         return self._hash
 
     def __repr__(self) -> str:
+        """Return the entries."""
         return f"ValueMapping({self._entries!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the entries only."""
         return ValueMapping, (self._entries,)
 
     def __copy__(self) -> ValueMapping:
+        """Return this object: it cannot change."""
         return self
 
     def __deepcopy__(self, memo: object) -> ValueMapping:
+        """Return this object: it cannot change."""
         return self
 
     def known_keys(self) -> str:

@@ -86,6 +86,7 @@ class SampleDataGroup(FormatQueries):
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __init__(self) -> None:
+        """Make an empty group with all switches on."""
         self._format = _EMPTY
         self._values: list[FieldValue] = []  # parallel to _format.names; a SampleDataGroup for each group
         self._apply_mapping = True
@@ -301,6 +302,7 @@ class SampleDataGroup(FormatQueries):
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle format, values and switches; parts of the format that occur often travel once."""
         switches = (self._apply_mapping, self._do_convert, self._do_check_type)
         return _restored, (self.format, self._values, switches)
 
@@ -663,9 +665,11 @@ class SampleDataGroup(FormatQueries):
         return self.type_matches(other) and all(map(same_value, mine, theirs))
 
     def __repr__(self) -> str:
+        """Return one line with names, types, and shapes of what is set."""
         return printing.one_line(self)
 
     def __str__(self) -> str:
+        """Return the whole tree, one line per field."""
         return printing.tree_text(self, with_details=True)
 
     def get_string_no_details(self) -> str:
