@@ -30,6 +30,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework.sample_data.format_problems import FormatProblem
 
 
 class FrameworkError(Exception):
@@ -69,7 +73,13 @@ class SettingError(FrameworkError, ValueError, AssertionError):
 
 
 class FormatError(FrameworkError, ValueError):
-    """One or more problems were found in a sample format; the message lists all of them."""
+    """One or more problems were found in a sample format; the message lists all of them.
+
+    Attributes:
+        problems: The problems one by one.
+    """
+
+    problems: tuple[FormatProblem, ...] = ()
 
 
 class StepOutputError(FrameworkError, AssertionError):

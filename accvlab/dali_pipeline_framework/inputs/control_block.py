@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few kilobytes of memory that a pipeline shares with its worker processes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any
+
+
+class ControlBlock:
+    """Shared words by which a pipeline steers its workers, and workers tell what they are doing.
+
+    DALI offers no way to reach a worker in the middle of an epoch. The block is an anonymous file: it has no
+    name in any file system, so nothing is left behind whichever process is killed. Forked workers inherit
+    the mapping; spawned ones open it through the parent's ``/proc`` entry::
+
+        int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
+                     1  generation        iterables: grows when the running epoch is abandoned
+                     2..                  ring of rows, one per batch in flight: a key that names the batch,
+                                          then the sample indices of the batch
+        bytes        ring of rows, one per batch in flight: number of dimensions of each field
+    """
+
+    _RING = 64
+    _HEADER = 2
+
+    def __init__(self, num_fields: int, batch_size: int) -> None:
+        """Create a block for samples of ``num_fields`` data fields in batches of at most ``batch_size``."""
+        self._num_fields = num_fields
+        self._row_words = 1 + batch_size
+        self.parent_pid = os.getpid()
+        self._fd = os.memfd_create("dali_pipeline_framework", os.MFD_CLOEXEC)
+        os.ftruncate(self._fd, self._size)
+        self._map_file(self._fd)
+        self._start_report_fd = os.memfd_create("dali_pipeline_framework_report", os.MFD_CLOEXEC)
+
+    @property
+    def _num_words(self) -> int:
+        return self._HEADER + self._RING * self._row_words
+
+    @property
+    def _size(self) -> int:
+        return 8 * self._num_words + self._RING * self._num_fields
+
+    def _map_file(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, self._size)
+        self._words = memoryview(self._memory)[: 8 * self._num_words].cast("q")
+        self._ranks = memoryview(self._memory)[8 * self._num_words :]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "_num_fields": self._num_fields,
+            "_row_words": self._row_words,
+            "parent_pid": self.parent_pid,
+            "_fd": self._fd,
+            "_start_report_fd": -1,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        fd = os.open(f"/proc/{self.parent_pid}/fd/{self._fd}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map_file(fd)
+        finally:
+            os.close(fd)
+        self._fd = -1
+
+    def close(self) -> None:
+        """Give the files back. The mapping goes with the object."""
+        if self._fd >= 0 and os.getpid() == self.parent_pid:
+            os.close(self._fd)
+            os.close(self._start_report_fd)
+            self._fd = self._start_report_fd = -1
+
+    @property
+    def start_report_path(self) -> str:
+        """File into which a worker that cannot start writes why."""
+        return f"/proc/{self.parent_pid}/fd/{self._start_report_fd}"
+
+    def read_start_report(self) -> str:
+        """What workers that could not start have written; all write the same."""
+        return os.pread(self._start_report_fd, 65536, 0).decode(errors="replace")
+
+    def abandon_epoch(self, epoch_idx: int) -> None:
+        """Tell all workers to end the epoch with this index at once."""
+        self._words[0] = epoch_idx + 1
+        self._words[1] += 1
+
+    def is_abandoned(self, epoch_idx: int) -> bool:
+        """Whether the epoch with this index is to be ended."""
+        return epoch_idx < self._words[0]
+
+    @property
+    def generation(self) -> int:
+        """A number that grows whenever an epoch is abandoned."""
+        return self._words[1]
+
+    def compare_ranks(
+        self, batch: int, sample_index: int | None, ranks: bytes
+    ) -> tuple[int | None, bytes] | None:
+        """Compare the numbers of dimensions of a sample with those of the other samples of its batch.
+
+        Within a batch DALI needs the same number of dimensions in all samples. Workers that load parts of
+        the same batch find out through this block. Two that write at the very same moment can miss each
+        other; then DALI refuses the batch, only with a poorer message.
+
+        Args:
+            batch: Number of the batch, counted over all epochs or unique in another way; at least 0.
+            sample_index: Index of the sample in the data set, None where it is not known.
+            ranks: Number of dimensions of each field.
+
+        Returns:
+            None where they agree, else the index (None: not known) and the ranks of the other sample.
+        """
+        row = self._HEADER + (batch % self._RING) * self._row_words
+        start = (batch % self._RING) * self._num_fields
+        if self._words[row] != batch + 1:
+            self._ranks[start : start + self._num_fields] = ranks
+            self._words[row + 1] = -1 if sample_index is None else sample_index
+            self._words[row] = batch + 1
+            return None
+        other = self._ranks[start : start + self._num_fields]
+        if other == ranks:
+            return None
+        index = self._words[row + 1]
+        return (None if index < 0 else index), bytes(other)
+
+    def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
+        """Note which samples form a batch, for error messages about it."""
+        row = self._HEADER + (batch % self._RING) * self._row_words
+        indices = [*sample_indices[: self._row_words - 1]]
+        indices += [-1] * (self._row_words - 1 - len(indices))
+        for slot, index in enumerate(indices):
+            self._words[row + 1 + slot] = index
+        self._words[row] = batch + 1
+
+    def recorded_batch(self, batch: int) -> list[int] | None:
+        """Sample indices noted for a batch, or None where there are none (any more)."""
+        row = self._HEADER + (batch % self._RING) * self._row_words
+        if self._words[row] != batch + 1:
+            return None
+        return [index for index in self._words[row + 1 : row + self._row_words] if index >= 0]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of inputs that deliver one batch after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+
+class IterableBase(ABC):
+    """An input that delivers whole batches and may keep a state.
+
+    It runs in exactly one worker process. Prefer a callable (`CallableBase`) where several workers should
+    load. With a spawned worker it is pickled before its first use; what cannot be pickled is made on the
+    first call of ``__next__``.
+    """
+
+    @property
+    @abstractmethod
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples that this input delivers."""
+
+    @abstractmethod
+    def __iter__(self) -> IterableBase:
+        """Start an epoch. It is called once per epoch, in the process that loads the data."""
+
+    @abstractmethod
+    def __next__(self) -> Sequence[Any]:
+        """Get one batch: per data field (in flat order) a list with one array per sample.
+
+        Raises:
+            StopIteration: The epoch has ended; this is how an epoch ends, not a failure.
+        """
+
+    @property
+    @abstractmethod
+    def length(self) -> int | None:
+        """Number of batches in one epoch, or None where it is not known."""
+
+    @property
+    def num_batches_per_epoch(self) -> int | None:
+        """Number of batches that one epoch delivers, or None where it is not known."""
+        return self.length
+
+    @property
+    def batch_size(self) -> int | None:
+        """Number of samples per batch that this input delivers, or None where it is not known."""
+        return None
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether the batches come in epochs; False for an endless stream, which is never restarted."""
+        return True
+
+    @property
+    def current_sample_indices(self) -> Sequence[int] | None:
+        """Indices in the data set of the batch last asked for, or None where they are not known.
+
+        They name samples in error messages.
+        """
+        return None

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sample of a data provider, checked against its blueprint, as a flat tuple."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
+
+
+def input_blueprint(provider: DataProvider) -> SampleDataGroup:
+    """Blueprint of a provider, as a copy with mappings switched off.
+
+    In the graph the values of mapped fields are numbers already. The copy keeps a provider that hands out
+    the same blueprint object each time from losing its mappings.
+    """
+    blueprint = provider.sample_data_structure
+    if not isinstance(blueprint, SampleDataGroup):
+        raise FieldValueError(
+            f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
+            f"got {type(blueprint).__name__}."
+        )
+    blueprint = blueprint.get_empty_like_self()
+    blueprint.set_apply_mapping(False)
+    return blueprint
+
+
+class SampleLoader:
+    """Loads samples of a provider as flat tuples. The expected format is read once per process."""
+
+    def __init__(self, provider: DataProvider) -> None:
+        """Hold on to the provider; nothing is read yet."""
+        self.provider = provider
+        self._format: GroupFormat | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"provider": self.provider, "_format": None}
+
+    def load(self, sample_index: int) -> tuple[Any, ...]:
+        """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
+        try:
+            return self._load(sample_index)
+        except Exception as error:
+            name_sample(error, sample_index)
+            raise
+
+    def _load(self, sample_index: int) -> tuple[Any, ...]:
+        sample = self.provider.get_data(sample_index)
+        provider = type(self.provider).__name__
+        if not isinstance(sample, SampleDataGroup):
+            raise FieldValueError(
+                f"{provider}.get_data({sample_index}) must return a filled SampleDataGroup, "
+                f"got {sample if sample is None else type(sample).__name__}."
+            )
+        if self._format is None:
+            self._format = self.provider.sample_data_structure.format
+        found = sample.format
+        if found is not self._format and not found.matches(self._format):
+            raise FieldValueError(
+                f"{provider}.get_data({sample_index}) returned a sample of another format than "
+                f"{provider}.sample_data_structure:\n{describe_difference(self._format, found)}"
+            )
+        return sample.get_data()
+
+
+def name_sample(error: BaseException, sample_index: int) -> None:
+    """Attach the index of the sample that was being loaded to an exception."""
+    if getattr(error, "sample_index_in_data_set", None) is not None:
+        return
+    try:
+        error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
+    except AttributeError:  # an exception class with __slots__
+        return
+    if hasattr(error, "add_note"):  # Python >= 3.11
+        error.add_note(f"raised while sample {sample_index} of the data set was loaded")
+
+
+def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
+    """List the fields in which two formats differ, one line each, at most ten."""
+    expected_fields = dict(zip(expected.flat_names, expected.flat_dtypes, strict=True))
+    found_fields = dict(zip(found.flat_names, found.flat_dtypes, strict=True))
+    lines = [f"  - {name}: missing" for name in expected_fields if name not in found_fields]
+    lines += [f"  - {name}: not in the blueprint" for name in found_fields if name not in expected_fields]
+    lines += [
+        f"  - {name}: must be {dtype.name}, got {found_fields[name].name}"
+        for name, dtype in expected_fields.items()
+        if name in found_fields and found_fields[name] != dtype
+    ]
+    if not lines:
+        lines = [
+            f"  - the order of the fields differs: expected {', '.join(expected_fields)}; "
+            f"got {', '.join(found_fields)}"
+        ]
+    if len(lines) > 10:
+        lines = [*lines[:9], f"  - and {len(lines) - 9} more"]
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Input in the order of a sampler, loaded by one worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
+from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
+from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker
+from accvlab.dali_pipeline_framework.inputs.settings import check_number_of_samples, check_shard
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+
+class SamplerInputIterable(IterableBase):
+    """Delivers the batches of a sampler, one sample after the other in a single worker.
+
+    The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
+    ``[k * B / n, (k + 1) * B / n)`` of each. `SamplerInputCallable` delivers the same and lets several
+    workers load.
+    """
+
+    def __init__(
+        self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
+    ) -> None:
+        """Create the input.
+
+        Args:
+            data_provider: The data set.
+            sampler: Chooses the samples.
+            shard_id: Which shard this is, from 0 (usually the rank).
+            num_shards: How many shards there are (usually the world size).
+
+        Raises:
+            SettingError: An argument is out of its range, or the data set is empty.
+        """
+        self._loader = SampleLoader(data_provider)
+        self._sampler = sampler
+        self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
+        num_samples = check_number_of_samples(data_provider)
+        self._checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
+        self._was_started = False
+        self._current_indices: list[int] | None = None
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples, with mappings switched off."""
+        return input_blueprint(self._loader.provider)
+
+    def __iter__(self) -> SamplerInputIterable:
+        """Start an epoch: resets an epoch-based sampler, except for its first epoch."""
+        if self._was_started and self._sampler.is_epoch_based:
+            self._sampler.reset()
+        self._was_started = True
+        return self
+
+    def __next__(self) -> list[list[Any]]:
+        """Load the next batch: per data field (in flat order) a list with one array per sample.
+
+        Raises:
+            StopIteration: The epoch of an epoch-based sampler has ended.
+            SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
+        """
+        batch = self._checker.check(self._sampler.get_next_batch_indices())
+        size = len(batch) // self._num_shards
+        self._current_indices = batch[self._shard_id * size : (self._shard_id + 1) * size]
+        samples = [self._loader.load(index) for index in self._current_indices]
+        return [list(field) for field in zip(*samples, strict=True)]
+
+    def load_sample(self, sample_index: int) -> tuple[Any, ...]:
+        """Load any sample of the data set, as a flat tuple; the order is not affected."""
+        return self._loader.load(sample_index)
+
+    @property
+    def length(self) -> int | None:
+        """Length that the sampler states, None for an endless one."""
+        return self._sampler.length
+
+    @property
+    def num_batches_per_epoch(self) -> int | None:
+        """Length that an epoch-based sampler states, in batches."""
+        return self._sampler.length if self._sampler.is_epoch_based else None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per batch on this shard where the sampler tells its total batch size, else None."""
+        total = getattr(self._sampler, "total_batch_size", None)
+        return None if total is None else int(total) // self._num_shards
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether the sampler is epoch-based."""
+        return bool(self._sampler.is_epoch_based)
+
+    @property
+    def current_sample_indices(self) -> list[int] | None:
+        """Indices of the batch last asked for."""
+        return self._current_indices

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random access to the batches of a stateful sampler, by replaying a copy of it."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+
+
+class BatchChecker:
+    """Checks the batches of a sampler: always the same size, a whole number per shard, valid indices."""
+
+    def __init__(self, sampler_name: str, num_shards: int, num_samples: int) -> None:
+        """Set up for a sampler that deals ``num_samples`` samples to ``num_shards`` shards."""
+        self._sampler_name = sampler_name
+        self._num_shards = num_shards
+        self._num_samples = num_samples
+        self._size: int | None = None
+
+    def check(self, batch: Sequence[int]) -> list[int]:
+        """Return the batch as a list of ints, or raise a `SettingError`."""
+        try:
+            indices = [operator.index(index) for index in batch]
+        except TypeError as error:
+            raise SettingError(
+                f"{self._sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
+                f"got {batch!r}."
+            ) from error
+        if self._size is None:
+            if not indices or len(indices) % self._num_shards:
+                raise SettingError(
+                    f"The total batch size must be a positive multiple of the number of shards: "
+                    f"{self._sampler_name} delivers batches of {len(indices)} for {self._num_shards} shard(s)."
+                )
+            self._size = len(indices)
+        if len(indices) != self._size:
+            raise SettingError(
+                f"All batches of a sampler must have the same size: {self._sampler_name} delivered "
+                f"{self._size} indices first and {len(indices)} now."
+            )
+        if min(indices) < 0 or max(indices) >= self._num_samples:
+            bad = next(index for index in indices if not 0 <= index < self._num_samples)
+            raise SettingError(
+                f"{self._sampler_name} chose sample {bad}, but the data set has the samples "
+                f"0 .. {self._num_samples - 1}."
+            )
+        return indices
+
+
+class SamplerReplay:
+    """Answers which samples form batch ``b`` of epoch ``e`` of a sampler that only knows "next".
+
+    Every process plays a copy of the untouched sampler forward as far as it is asked, and starts over with
+    a new copy when it is asked for something that it has passed and forgotten. Only the untouched sampler
+    is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
+    can be neither copied nor pickled is played once, up to ``max_batches``, into a table.
+    """
+
+    _WINDOW = 64
+
+    def __init__(self, sampler: SamplerBase, checker: BatchChecker, max_batches: int | None) -> None:
+        """Set up.
+
+        Args:
+            sampler: The sampler, not used before. It is left untouched unless it cannot be copied.
+            checker: Checks each batch.
+            max_batches: Number of batches, over all epochs, after which the sampler counts as used up.
+        """
+        self._checker = checker
+        self._max_batches = max_batches
+        self._is_epoch_based = bool(sampler.is_epoch_based)
+        self._untouched: SamplerBase | None = None
+        self._table: list[npt.NDArray[np.int64]] | None = None
+        try:
+            self._untouched = copy.deepcopy(sampler)
+        except Exception as error:
+            if max_batches is None:
+                raise SettingError(
+                    f"{type(sampler).__name__} can neither be copied nor played into a table, since the "
+                    f"number of iterations is not limited. Make what cannot be copied on first use, "
+                    f"or give `max_num_iterations`."
+                ) from error
+            self._table = self._play_into_table(sampler, max_batches)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._player: SamplerBase | None = None
+        self._epoch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
+        self._batch = 0
+        self._num_played = 0
+        self._recent: dict[tuple[int, int], list[int]] = {}
+        self._epoch_lengths: dict[int, int] = {}
+        self._used_up = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {
+            "_checker": self._checker,
+            "_max_batches": self._max_batches,
+            "_is_epoch_based": self._is_epoch_based,
+            "_untouched": self._untouched,
+            "_table": self._table,
+        }
+        if self._untouched is not None and self._max_batches is not None:
+            try:
+                pickle.dumps(self._untouched)
+            except Exception:  # whatever a member raises: it cannot be pickled, so send what it chooses
+                sampler = copy.deepcopy(self._untouched)
+                state["_table"] = self._play_into_table(sampler, self._max_batches)
+                state["_untouched"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def get(self, epoch: int, batch: int) -> list[int]:
+        """Get the indices of a batch.
+
+        Raises:
+            StopIteration: The epoch has fewer batches.
+            RuntimeError: The sampler is used up before this epoch begins.
+        """
+        if self._table is not None:
+            return self._get_from_table(epoch, batch)
+        known = self._recent.get((epoch, batch))
+        if known is not None:
+            return known
+        if (epoch, batch) < (self._epoch, self._batch) and batch < self._epoch_lengths.get(epoch, batch + 1):
+            self._forget()
+        while (epoch, batch) not in self._recent:
+            if epoch in self._epoch_lengths:
+                raise StopIteration
+            if self._used_up:
+                raise RuntimeError(_used_up_message(epoch, self._max_batches))
+            self._advance()
+        return self._recent[epoch, batch]
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch; plays the sampler to its end."""
+        if self._table is not None:
+            return len(self._table[epoch]) if epoch < len(self._table) else 0
+        while epoch not in self._epoch_lengths and not self._used_up:
+            self._advance()
+        return self._epoch_lengths.get(epoch, 0)
+
+    def _advance(self) -> None:
+        if self._player is None:
+            self._player = copy.deepcopy(self._untouched)
+        if self._num_played == self._max_batches:
+            self._epoch_lengths[self._epoch] = self._batch
+            self._used_up = True
+            return
+        try:
+            batch = self._checker.check(self._player.get_next_batch_indices())  # type: ignore[union-attr]
+        except StopIteration:
+            _require_progress(self._player, self._epoch, self._batch)
+            self._epoch_lengths[self._epoch] = self._batch
+            self._player.reset()  # type: ignore[union-attr]
+            self._epoch += 1
+            self._batch = 0
+            return
+        self._recent[self._epoch, self._batch] = batch
+        if len(self._recent) > self._WINDOW:
+            del self._recent[next(iter(self._recent))]
+        self._batch += 1
+        self._num_played += 1
+
+    def _play_into_table(self, sampler: SamplerBase, max_batches: int) -> list[npt.NDArray[np.int64]]:
+        epochs: list[list[list[int]]] = [[]]
+        for _ in range(max_batches):
+            try:
+                batch = sampler.get_next_batch_indices()
+            except StopIteration:
+                _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
+                sampler.reset()
+                epochs.append([])
+                batch = sampler.get_next_batch_indices()
+            epochs[-1].append(self._checker.check(batch))
+        return [np.array(batches, dtype=np.int64) for batches in epochs]
+
+    def _get_from_table(self, epoch: int, batch: int) -> list[int]:
+        table = self._table or []
+        if epoch >= len(table):
+            raise RuntimeError(_used_up_message(epoch, self._max_batches))
+        if batch >= len(table[epoch]):
+            raise StopIteration
+        return [int(index) for index in table[epoch][batch]]
+
+
+def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int) -> None:
+    if num_batches == 0:
+        raise SettingError(
+            f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler must "
+            f"deliver batches again after reset()."
+        )
+
+
+def _used_up_message(epoch: int, max_batches: int | None) -> str:
+    return (
+        f"Epoch {epoch} was asked for, but the maximum number of iterations is used up: the sampler was "
+        f"limited to {max_batches} batches in all (`max_num_iterations` + `pre_fetch_queue_length`). "
+        f"Raise `max_num_iterations`, or pass None for no limit."
+    )

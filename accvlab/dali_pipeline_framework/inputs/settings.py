@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of arguments that several inputs share."""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+
+
+def whole_number(value: SupportsIndex, name: str, *, at_least: int) -> int:
+    """Return ``value`` as an int, or raise a `SettingError` that names the argument and the rule."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < at_least:
+        raise SettingError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
+    return number
+
+
+def check_shard(shard_id: SupportsIndex, num_shards: SupportsIndex) -> tuple[int, int]:
+    """Return the two as ints, or raise a `SettingError` where the shard is not one of the shards."""
+    shards = whole_number(num_shards, "num_shards", at_least=1)
+    shard = whole_number(shard_id, "shard_id", at_least=0)
+    if shard >= shards:
+        raise SettingError(
+            f"`shard_id` must be in [0, {shards - 1}] with `num_shards={shards}`, got {shard}. "
+            f"Shards are counted from 0: usually `shard_id` is the rank and `num_shards` the world size."
+        )
+    return shard, shards
+
+
+def check_number_of_samples(provider: DataProvider) -> int:
+    """Number of samples of a data set, or a `SettingError` where there is none."""
+    count = provider.get_number_of_samples()
+    if count < 1:
+        raise SettingError(
+            f"The data set is empty: {type(provider).__name__}.get_number_of_samples() returned {count}. "
+            f"Check its path and filters."
+        )
+    return int(count)

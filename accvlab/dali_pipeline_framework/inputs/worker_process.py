@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be set up once in a worker process, whichever way it was started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+_POLL_INTERVAL_S = 0.5
+
+_prepared_pid: int | None = None
+_forking_parent_pid: int | None = None
+
+
+def prepare_worker_process(parent_pid: int) -> None:
+    """Make this process a well-behaved worker of ``parent_pid``; does nothing in the parent itself.
+
+    - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers;
+      a worker that died on its own would hide the `KeyboardInterrupt` behind an error of the engine.
+    - When the parent is killed, the engine leaves its workers behind for ever. A thread watches for that.
+    """
+    global _prepared_pid
+    if _prepared_pid == os.getpid() or os.getpid() == parent_pid:
+        return
+    _prepared_pid = os.getpid()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
+
+
+def _exit_with_parent(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(_POLL_INTERVAL_S)
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def forked_children_are_workers() -> Iterator[None]:
+    """While this is active, children that this thread forks are prepared as worker processes.
+
+    A forked worker runs none of our code before its first sample, and its parent may be killed before that.
+    """
+    global _forking_parent_pid
+    _forking_parent_pid = os.getpid()
+    try:
+        yield
+    finally:
+        _forking_parent_pid = None
+
+
+def _after_fork_in_child() -> None:
+    global _forking_parent_pid
+    parent_pid, _forking_parent_pid = _forking_parent_pid, None
+    if parent_pid is None or os.getppid() != parent_pid:
+        return
+    prepare_worker_process(parent_pid)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        # All forked workers would start with the parent's state and draw identical numbers.
+        numpy_random.seed()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iterate over a pipeline and get nested samples."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, ClassVar
+
+from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
+from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
+    OutputConverter,
+    OutputType,
+    RaggedPolicy,
+)
+from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path
+
+
+class DALIStructuredOutputIterator:
+    """Delivers the batches of a pipeline as nested dicts (or `SampleDataGroup` objects).
+
+    Data fields are PyTorch tensors (or NumPy arrays) with the batch as first axis; they are not copied and
+    stay valid as long as they are held. Text fields are lists of ``str``.
+
+    Each ``for`` loop is an epoch: starting a new one, also after a ``break``, starts the next epoch from its
+    beginning. (An endless input has no epochs: a new loop goes on where the last one stopped.)
+
+    Closing the iterator, or deleting it, closes the pipeline and ends its worker processes::
+
+        with DALIStructuredOutputIterator(None, pipeline) as loader:
+            for epoch in range(2):
+                for batch in loader:
+                    train(batch["image"])
+    """
+
+    class SimpleIterator(Iterator[Any]):
+        """Iterates over one epoch. All iterators of an object share its pipeline."""
+
+        def __init__(self, obj: DALIStructuredOutputIterator) -> None:
+            """Start an epoch of ``obj``."""
+            self._obj = obj
+            self._obj.reset()
+
+        def __next__(self) -> Any:
+            """Get the next batch."""
+            return self._obj._next()
+
+        def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:
+            """Return itself."""
+            return self
+
+        def reset(self) -> None:
+            """Start the next epoch."""
+            self._obj.reset()
+
+        def __len__(self) -> int:
+            """Number of batches per epoch."""
+            return len(self._obj)
+
+    _data_loader_class: ClassVar[type[DALIStructuredOutputIterator] | None] = None
+
+    def __init__(
+        self,
+        num_batches_in_epoch: int | None = None,
+        pipeline: Any = None,
+        sample_data_structure_blueprint: SampleDataGroup | None = None,
+        contained_dataset: Any = None,
+        dali_generic_iterator_class: Callable[[Any, list[str]], Any] | None = None,
+        convert_sample_data_group_to_dict: bool = True,
+        post_process_func: Callable[[Any], Any] | None = None,
+        *,
+        output_type: OutputType = "torch",
+        ragged: RaggedPolicy = "raise",
+    ) -> None:
+        """Create the iterator.
+
+        Args:
+            num_batches_in_epoch: What ``len`` returns. None: the number that the input of the pipeline knows.
+            pipeline: Pipeline from `PipelineDefinition.get_dali_pipeline` (or another DALI pipeline whose
+                outputs fit the blueprint).
+            sample_data_structure_blueprint: Format of the output. None: the format that the pipeline knows.
+            contained_dataset: What the property `dataset` returns; None for this object itself.
+            dali_generic_iterator_class: Class of a DALI iterator to use instead of reading the pipeline
+                directly, e.g. ``nvidia.dali.plugin.jax.DALIGenericIterator``. It is called with the pipeline
+                and the list of flat field names.
+            convert_sample_data_group_to_dict: Whether to deliver nested dicts.
+            post_process_func: Applied to each batch; its result is delivered.
+            output_type: ``"torch"`` for PyTorch tensors, on the device on which the pipeline made them, or
+                ``"numpy"`` for NumPy arrays.
+            ragged: Where the samples of a batch have different shapes: ``"raise"`` an error, or deliver a
+                ``"list"`` of one array per sample.
+
+        Raises:
+            SettingError: An argument is missing or has an unknown value.
+            ClosedError: The pipeline was closed.
+        """
+        if pipeline is None:
+            raise SettingError("`pipeline` must be given.")
+        self._pipeline = pipeline
+        self._structured = pipeline if isinstance(pipeline, StructuredPipeline) else None
+        if sample_data_structure_blueprint is None:
+            if self._structured is None:
+                raise SettingError(
+                    "`sample_data_structure_blueprint` must be given for a pipeline that was not made by a "
+                    "PipelineDefinition."
+                )
+            sample_data_structure_blueprint = self._structured.output_blueprint
+        self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
+        self._num_batches = num_batches_in_epoch
+        self._dataset = contained_dataset
+        self._to_dict = convert_sample_data_group_to_dict
+        self._post_process = post_process_func
+        self._is_closed = False
+        if self._structured is not None:
+            self._structured.attach_iterator()
+            self._release = weakref.finalize(self, self._structured.detach_iterator)
+        self._foreign_iterator: Any = None
+        if dali_generic_iterator_class is not None:
+            self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
+        else:
+            self._names = [format_path(path) for path in self._blueprint.format.flat_paths]
+            self._convert = OutputConverter(output_type, ragged, must_copy=not pipeline.exec_dynamic)
+            pipeline.build()
+
+    # --- iteration --------------------------------------------------------------------------------
+
+    def __iter__(self) -> SimpleIterator:
+        """Start the next epoch."""
+        return self.SimpleIterator(self)
+
+    def reset(self) -> None:
+        """Start the next epoch from its beginning, also in the middle of one."""
+        self._require_open()
+        if self._foreign_iterator is not None:
+            self._reset_foreign_iterator()
+        elif self._structured is not None:
+            self._structured.restart_epoch()
+        else:
+            self._pipeline.reset()
+
+    def _reset_foreign_iterator(self) -> None:
+        if self._structured is not None and not self._structured.is_at_start_of_epoch():
+            self._structured.abandon_epoch()
+            with contextlib.suppress(StopIteration):
+                while True:
+                    next(self._foreign_iterator)
+        self._foreign_iterator.reset()
+
+    def _next(self) -> Any:
+        self._require_open()
+        sample = self._blueprint.get_empty_like_self()
+        if self._foreign_iterator is not None:
+            sample.set_data_from_dali_generic_iterator_output(next(self._foreign_iterator), 0)
+        else:
+            sample.set_data(self._converted(self._pipeline.run()))
+        result: Any = sample.to_dictionary() if self._to_dict else sample
+        return result if self._post_process is None else self._post_process(result)
+
+    def _converted(self, outputs: Sequence[Any]) -> list[Any]:
+        if len(outputs) != len(self._names):
+            raise SettingError(
+                f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._names)} data fields. "
+                f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
+            )
+        return [self._convert(output, name) for output, name in zip(outputs, self._names, strict=True)]
+
+    def __len__(self) -> int:
+        """Number of batches per epoch.
+
+        Raises:
+            TypeError: It was not given, and the input does not know it.
+        """
+        num_batches = self._num_batches
+        if num_batches is None and self._structured is not None:
+            num_batches = getattr(self._structured.data_input, "num_batches_per_epoch", None)
+        if num_batches is None:
+            raise TypeError(
+                "The number of batches per epoch is not known: the input does not tell it (it may be endless). "
+                "Pass `num_batches_in_epoch`."
+            )
+        return num_batches
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the pipeline: end its worker processes and free their memory.
+
+        A pipeline over which there are other iterators is closed with the last of them. Batches that were
+        delivered stay valid. Closing a second time does nothing.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._foreign_iterator = None
+        if self._structured is not None:
+            self._release()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("The iterator was closed. Create a new pipeline and a new iterator over it.")
+
+    def __enter__(self) -> DALIStructuredOutputIterator:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the iterator."""
+        self.close()
+
+    # --- access -----------------------------------------------------------------------------------
+
+    @property
+    def sample_data_structure_blueprint(self) -> SampleDataGroup:
+        """Format of the output, as an empty copy."""
+        return self._blueprint.get_empty_like_self()
+
+    @property
+    def internal_iterator(self) -> Any:
+        """What delivers the flat batches: the DALI iterator that was asked for, else the pipeline."""
+        return self._pipeline if self._foreign_iterator is None else self._foreign_iterator
+
+    @property
+    def dataset(self) -> Any:
+        """The ``contained_dataset`` that was given, else this object."""
+        return self if self._dataset is None else self._dataset
+
+    @classmethod
+    def CreateAsDataLoaderObject(cls, *args: Any, **kwargs: Any) -> Any:
+        """Create an iterator that is also an instance of `torch.utils.data.DataLoader`.
+
+        For training code that asks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
+        ``num_workers`` tell about the pipeline; what has no counterpart here raises `NotSupportedError`.
+
+        Args:
+            *args: Same as for the class.
+            **kwargs: Same as for the class.
+        """
+        from accvlab.dali_pipeline_framework.pipeline._dali_structured_output_iterator_data_loader_wrapper import (  # noqa: E501
+            get_masked_as_type,
+        )
+
+        from torch.utils.data import DataLoader
+
+        return get_masked_as_type(cls, DataLoader)(*args, **kwargs)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sample, and which field of it, made a batch fail.
+
+DALI names an operator at best, and the pipeline is lost. But which samples form a batch is known, so after a
+failure each of them is loaded again, in this process, and run through the same graph alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+
+from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_reason
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
+
+_MAX_NAMED = 5
+
+
+@attrs.frozen
+class BatchMember:
+    """A sample of the failed batch.
+
+    Attributes:
+        name: How to call it in a message.
+        load: Loads it again, as a flat tuple.
+    """
+
+    name: str
+    load: Callable[[], Sequence[Any]]
+
+
+@attrs.frozen
+class FailureDiagnosis:
+    """Looks for the culprits of a failed batch.
+
+    Attributes:
+        data_input: The user's input object.
+        control: Memory in which workers note the samples of a batch.
+        batch_size: Batch size of the pipeline.
+        output_format: Format of the output.
+        make_pipeline: Makes a pipeline for one given flat sample that has only the given output (None: all).
+    """
+
+    data_input: Any
+    control: ControlBlock
+    batch_size: int
+    output_format: GroupFormat
+    make_pipeline: Callable[[Sequence[Any], int | None], Pipeline]
+
+    def __call__(self, epoch: int, batch: int, batch_in_all: int) -> str:
+        """Describe what is found, in a few lines."""
+        members = self._members(epoch, batch, batch_in_all)
+        if not members:
+            return "Which samples form the batch is not known, since the input does not tell."
+        culprits = [line for member in members if (line := self._examine(member)) is not None]
+        if not culprits:
+            return (
+                f"The batch holds {', '.join(member.name for member in members)}. Each of them passes alone, so "
+                f"the failure is about the batch as a whole (e.g. samples whose shapes do not go together)."
+            )
+        hidden = len(culprits) - _MAX_NAMED
+        more = [f"  - and {hidden} more sample(s)"] if hidden > 0 else []
+        return "\n".join(["To blame:", *culprits[:_MAX_NAMED], *more])
+
+    def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
+        if callable(self.data_input):
+            return [self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size)]
+        indices = self.control.recorded_batch(batch_in_all)
+        load = getattr(self.data_input, "load_sample", None)
+        if indices is None or load is None:
+            return []
+        return [BatchMember(f"sample {index}", lambda index=index: load(index)) for index in indices]
+
+    def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
+        info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
+        get_index = getattr(self.data_input, "get_sample_index", None)
+        index = None if get_index is None else get_index(info)
+        name = f"slot {slot}" if index is None else f"sample {index}"
+        return BatchMember(name, lambda: self.data_input(info))
+
+    def _examine(self, member: BatchMember) -> str | None:
+        try:
+            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
+        except Exception as error:
+            return f"  - {member.name}: could not be loaded again: {type(error).__name__}: {error}"
+        reason = self._failure_of(flat, None)
+        if reason is None:
+            return None
+        paths = [
+            format_path(path)
+            for position, path in enumerate(self.output_format.flat_paths)
+            if self._failure_of(flat, position) is not None
+        ]
+        fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
+        return f"  - {member.name}{', field ' if paths else ''}{fields}: {reason}"
+
+    def _failure_of(self, flat: Sequence[Any], output: int | None) -> str | None:
+        try:
+            self.make_pipeline(flat, output).run()
+        except Exception as error:
+            return dali_reason(error)
+        return None

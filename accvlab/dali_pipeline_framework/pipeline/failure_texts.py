@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words for what the engine reports as numbers or noise."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+_SIGNAL_HINTS = {
+    "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",
+    "SIGBUS": "usually because /dev/shm is too small, as in a container: raise it (docker: --shm-size)",
+    "SIGSEGV": "a crash in native code that the data provider uses",
+}
+_DALI_NOISE = ("Current pipeline object is no longer valid.", "Critical error in pipeline:")
+
+
+def describe_dead_workers(exit_codes: Mapping[int, int]) -> str:
+    """Say which workers ended how, from their exit codes by process id (negative: a signal)."""
+    # As soon as one worker is gone, the others are terminated.
+    suspects = {pid: code for pid, code in exit_codes.items() if code != -signal.SIGTERM} or exit_codes
+    dead = "; ".join(f"process {pid} {_describe_exit_code(code)}" for pid, code in suspects.items())
+    return f"A worker process that loads data ended unexpectedly: {dead or 'the cause is not known'}."
+
+
+def _describe_exit_code(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"was ended by signal {-code}"
+    hint = f" ({_SIGNAL_HINTS[name]})" if name in _SIGNAL_HINTS else ""
+    return f"was ended by {name}{hint}"
+
+
+def dali_message(error: BaseException) -> str:
+    """The text of a DALI error without its repeated phrases."""
+    text = str(error)
+    for noise in _DALI_NOISE:
+        text = text.replace(noise, "")
+    return "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def dali_reason(error: BaseException) -> str:
+    """The last line of a DALI error, which holds the reason."""
+    lines = dali_message(error).splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

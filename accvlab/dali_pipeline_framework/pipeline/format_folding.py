@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fold the format of the input over the processing steps, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import FormatError
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import FormatProblem, SampleDataGroup, format_error
+
+
+def fold_format(
+    blueprint: SampleDataGroup,
+    steps: Sequence[PipelineStepBase],
+    on_step: Callable[[int, SampleDataGroup], None] | None = None,
+) -> SampleDataGroup:
+    """Ask each step in turn which format comes out for the format that goes in.
+
+    A step that refuses its format does not hide the problems of the steps after it: they are asked with the
+    format that the refusing step was given.
+
+    Args:
+        blueprint: Format of the input.
+        steps: The chain.
+        on_step: Called with the number of steps done (0: the input) and the format at that place.
+
+    Returns:
+        Format of the output.
+
+    Raises:
+        FormatError: One or more steps refuse; lists all problems. ``except`` clauses for the exception
+            classes that the steps raised catch it.
+    """
+    if on_step is not None:
+        on_step(0, blueprint)
+    problems: list[FormatProblem] = []
+    first_error: Exception | None = None
+    for index, step in enumerate(steps):
+        name = f"step {index} ({type(step).__name__})"
+        try:
+            blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
+        except Exception as error:
+            if first_error is not None:
+                name += ", given the format from before the step that failed"
+            problems += _problems_of(error, name)
+            first_error = first_error or error
+            continue
+        if on_step is not None:
+            on_step(index + 1, blueprint)
+    if first_error is not None:
+        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+        raise format_error(problems, f"The processing steps do not fit the data: {count}.") from first_error
+    return blueprint
+
+
+def _problems_of(error: Exception, step: str) -> list[FormatProblem]:
+    if isinstance(error, FormatError) and error.problems:
+        return [attrs.evolve(problem, step=step) for problem in error.problems]
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if not isinstance(error, KeyError | ValueError | AssertionError):
+        text = f"{type(error).__name__}: {text}"
+    return [FormatProblem(text, step=step, error_type=type(error))]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Outputs of DALI as arrays of the framework that the training uses, without copying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from nvidia.dali.tensors import TensorGPU
+
+from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
+
+OutputType: TypeAlias = Literal["torch", "numpy"]
+RaggedPolicy: TypeAlias = Literal["raise", "list"]
+TensorConverter: TypeAlias = Callable[[Any], Any]
+
+
+class OutputConverter:
+    """Converts one output of a batch (a DALI tensor list)."""
+
+    def __init__(self, output_type: OutputType, ragged: RaggedPolicy, must_copy: bool) -> None:
+        """Set up.
+
+        Args:
+            output_type: Which arrays to make.
+            ragged: What to do with samples of different shapes: ``"raise"`` an error, or make a ``"list"`` of
+                one array per sample.
+            must_copy: Whether the buffers are recycled by the pipeline and must be copied.
+
+        Raises:
+            SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
+        """
+        makers: dict[str, Callable[[], TensorConverter]] = {"torch": _torch_converter, "numpy": _numpy_converter}
+        if output_type not in makers:
+            raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
+        if ragged not in ("raise", "list"):
+            raise SettingError(f"`ragged` must be 'raise' or 'list', got {ragged!r}.")
+        self._convert = makers[output_type]()
+        self._as_list = ragged == "list"
+        self._must_copy = must_copy
+
+    def __call__(self, tensors: Any, name: str) -> Any:
+        """Convert an output.
+
+        Returns:
+            An array with the batch as its first axis; with ``ragged="list"`` a list of arrays where the
+            shapes differ.
+
+        Raises:
+            OutputError: The shapes differ and no lists are wanted.
+        """
+        if tensors.is_dense_tensor():
+            return self._own(self._convert(tensors.as_tensor()))
+        if not self._as_list:
+            shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
+            raise OutputError(
+                f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
+                f"{shapes}. Pad the field (fn.pad, or PaddingToUniform), or pass ragged='list' to the iterator."
+            )
+        return [self._own(self._convert(tensors[index])) for index in range(len(tensors))]
+
+    def _own(self, array: Any) -> Any:
+        if not self._must_copy:
+            return array
+        return array.copy() if isinstance(array, np.ndarray) else array.clone()
+
+
+def _numpy_converter() -> TensorConverter:
+    def to_numpy(tensor: Any) -> Any:
+        return np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
+
+    return to_numpy
+
+
+def _torch_converter() -> TensorConverter:
+    try:
+        import torch
+    except ImportError as error:
+        raise SettingError(
+            "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, or "
+            "pass output_type='numpy'."
+        ) from error
+
+    def to_torch(tensor: Any) -> Any:
+        if isinstance(tensor, TensorGPU):
+            with torch.device("cuda", tensor.device_id()):
+                return torch.from_dlpack(tensor)
+        return torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
+
+    return to_torch
+

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The definition of a pipeline: an input, and what is done to its samples."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import nvidia.dali.fn as fn
+from nvidia.dali.pipeline import DataNode, Pipeline, experimental, pipeline_def
+
+from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
+from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
+from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
+from accvlab.dali_pipeline_framework.inputs.worker_source import BatchSource, SampleSource
+from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
+    PathType,
+    _InsertCopyForPassthrough,
+)
+from accvlab.dali_pipeline_framework.pipeline.failure_diagnosis import FailureDiagnosis
+from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.pipeline.gpu import (
+    GpuUseTracker,
+    log_cpu_fallback_once,
+    num_usable_gpus,
+)
+from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+
+PipelineArguments: TypeAlias = dict[str, Any]
+
+# In the documentation of older DALI versions, "not given" is written as these values.
+_LEGACY_NOT_GIVEN = {
+    "batch_size": -1,
+    "num_threads": -1,
+    "device_id": -1,
+    "seed": -1,
+    "max_streams": -1,
+    "default_cuda_stream_priority": 0,
+}
+
+
+class PipelineDefinition:
+    """An input and a chain of processing steps, from which DALI pipelines are made.
+
+    Example::
+
+        definition = PipelineDefinition(
+            ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True),
+            [ImageDecoder("image", use_device_mixed=True)],
+        )
+        pipeline = definition.get_dali_pipeline(num_threads=2, py_num_workers=2, py_start_method="spawn")
+    """
+
+    def __init__(
+        self,
+        data_loading_callable_iterable: CallableBase | IterableBase,
+        preprocess_functors: Sequence[PipelineStepBase | None] | None = None,
+        check_data_format: bool = True,
+        use_parallel_external_source: bool = True,
+        prefetch_queue_depth: int = 2,
+        print_sample_data_group_format: bool = False,
+        copy_external_source_passthrough_outputs: bool | None = None,
+        passthrough_copy_field_names: Sequence[Name] | None = None,
+        passthrough_copy_field_names_scope_paths: Sequence[PathType] | None = None,
+        passthrough_copy_branch_paths: Sequence[PathType] | None = None,
+    ) -> None:
+        """Create the definition; nothing is loaded or built.
+
+        Args:
+            data_loading_callable_iterable: The input.
+            preprocess_functors: The processing steps, in order. None entries are left out.
+            check_data_format: Whether the types of the first batch are compared with the declared format.
+            use_parallel_external_source: Whether the input runs in worker processes.
+            prefetch_queue_depth: Batches that the workers load ahead. At least the number of workers when
+                loading times vary.
+            print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
+                pipeline is made.
+            copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
+                since 2.3 does not need it. With True and no selection, all output fields are copied.
+            passthrough_copy_field_names: Selects fields to copy by name.
+            passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
+            passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
+
+        Raises:
+            SettingError: An argument breaks a rule; also when fields are selected for copying without
+                ``copy_external_source_passthrough_outputs=True``.
+        """
+        self._data_input = _checked_input(data_loading_callable_iterable)
+        self._steps = _checked_steps(preprocess_functors)
+        self._check_data_format = check_data_format
+        self._is_parallel = use_parallel_external_source
+        if type(prefetch_queue_depth) is not int or prefetch_queue_depth < 1:
+            raise SettingError(
+                f"`prefetch_queue_depth` must be a whole number of at least 1, got {prefetch_queue_depth!r}."
+            )
+        self._prefetch_queue_depth = prefetch_queue_depth
+        self._print_formats = print_sample_data_group_format
+        self._copy_selection: dict[str, Any] | None = None
+        selection = {
+            "field_names": passthrough_copy_field_names,
+            "field_names_scope_paths": passthrough_copy_field_names_scope_paths,
+            "branch_paths": passthrough_copy_branch_paths,
+        }
+        if copy_external_source_passthrough_outputs:
+            self._copy_selection = selection
+        elif any(value is not None for value in selection.values()):
+            raise SettingError(
+                "Fields to copy are selected (`passthrough_copy_...`), which needs "
+                "`copy_external_source_passthrough_outputs=True`, got "
+                f"{copy_external_source_passthrough_outputs!r}."
+            )
+
+    @property
+    def input_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the input."""
+        return self._data_input.used_sample_data_structure
+
+    @property
+    def data_input(self) -> CallableBase | IterableBase:
+        """The input object."""
+        return self._data_input
+
+    def check_and_get_output_data_structure(self) -> SampleDataGroup:
+        """Check the steps against the format of the input, and get the format of the output.
+
+        Raises:
+            FormatError: The steps do not fit the data; lists all problems with step and field.
+            SettingError: The selection of fields to copy does not fit the output.
+        """
+        blueprint = fold_format(
+            self.input_data_structure, self._steps, _print_format if self._print_formats else None
+        )
+        self._make_copier(blueprint)
+        return blueprint
+
+    def _make_copier(self, output: SampleDataGroup) -> Callable[[SampleDataGroup], SampleDataGroup] | None:
+        if self._copy_selection is None:
+            return None
+        try:
+            return _InsertCopyForPassthrough(output, **self._copy_selection)
+        except SettingError as error:
+            raise SettingError(
+                f"Invalid pass-through output copy configuration for final output format: {error}"
+            ) from error
+
+    def get_dali_pipeline(self, *args: Any, **kwargs: Any) -> Pipeline:
+        """Make a DALI pipeline.
+
+        The outputs of the pipeline are the data fields of the output format, in the order of its
+        ``field_names_flat``. Texts are padded with zeros to the length of the longest in the batch.
+
+        Args:
+            *args: Arguments of `nvidia.dali.Pipeline`, in its order.
+            **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
+                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
+                input's where the input has one, ``num_threads`` is the number of usable cores, and
+                ``device_id`` is None, which means the CPU. With ``py_num_workers=0`` the input runs in this
+                process.
+
+        Returns:
+            A `StructuredPipeline` (with ``debug=True``: DALI's debug pipeline), not built yet.
+
+        Raises:
+            FormatError: The steps do not fit the data; lists all problems with step and field.
+            DeviceError: ``device_id`` asks for a GPU, none is usable, and a step needs it.
+            SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's.
+        """
+        output = self.check_and_get_output_data_structure()
+        arguments = _normalised_arguments(args, kwargs)
+        is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
+        _complete_arguments(arguments, self._data_input, is_parallel)
+        control = ControlBlock(len(self.input_data_structure.format.flat_paths), arguments["batch_size"])
+        source = self._make_source(control, is_parallel, arguments)
+        graph = _Graph(self, self._source_arguments(source, is_parallel), self._make_copier(output))
+        if arguments.get("device_id") is not None and num_usable_gpus() == 0:
+            self._require_no_gpu(graph, arguments)
+            arguments["device_id"] = None
+        pipeline = _define(graph, arguments)
+        if arguments.get("debug"):
+            return pipeline
+        context = PipelineContext(
+            output_blueprint=output,
+            control=control,
+            data_input=self._data_input,
+            check_dtypes=self._check_data_format,
+            last_changed_by=graph.last_changed_by,
+            diagnose=FailureDiagnosis(
+                self._data_input,
+                control,
+                arguments["batch_size"],
+                output.format,
+                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments),
+            ),
+        )
+        return StructuredPipeline.adopt(pipeline, context)
+
+    def _make_source(
+        self, control: ControlBlock, is_parallel: bool, arguments: PipelineArguments
+    ) -> SampleSource | BatchSource:
+        blueprint = self.input_data_structure.format
+        pickler = pickler_functions(arguments.get("py_callback_pickler"))
+        if callable(self._data_input):
+            return SampleSource(self._data_input, blueprint, control, is_parallel, pickler)
+        batch_size = arguments["batch_size"]
+        return BatchSource(self._data_input, blueprint, control, is_parallel, pickler, batch_size)
+
+    def _source_arguments(self, source: SampleSource | BatchSource, is_parallel: bool) -> dict[str, Any]:
+        is_callable = isinstance(source, SampleSource)
+        return {
+            "source": source,
+            "batch": not is_callable,
+            "parallel": is_parallel,
+            "prefetch_queue_depth": self._prefetch_queue_depth if is_parallel else None,
+            "cycle": None if is_callable else "raise",
+        }
+
+    def _require_no_gpu(self, graph: _Graph, arguments: PipelineArguments) -> None:
+        tracker = GpuUseTracker()
+        _define(attrs.evolve(graph, gpu_use=tracker), arguments)
+        if tracker.users:
+            users = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in tracker.users.items())
+            raise DeviceError(
+                f"device_id={arguments['device_id']} was asked for, but no GPU is usable here (no CUDA driver, or "
+                f"no device), and these steps define operators for the GPU:\n{users}\n"
+                f"Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
+            )
+        log_cpu_fallback_once(arguments["device_id"])
+
+    def _make_pipeline_of_one(
+        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments
+    ) -> Pipeline:
+        source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
+        graph = _Graph(self, source, None, only_output=output)
+        kept = ("device_id", "seed", "enable_conditionals")
+        return _define(
+            graph,
+            {
+                **{name: arguments[name] for name in kept if name in arguments},
+                "batch_size": 1,
+                "num_threads": 1,
+                "prefetch_queue_depth": 1,
+            },
+        )
+
+
+@attrs.define
+class _Graph:
+    """Defines the operators of a pipeline.
+
+    Attributes:
+        definition: What to define.
+        source: Arguments for ``fn.external_source`` beside the format.
+        copier: Inserts copies of pass-through outputs, or None.
+        only_output: Flat position of the only output to keep; None for all.
+        gpu_use: Takes note of operators that need a GPU.
+        last_changed_by: Filled while the graph is defined: per output field, what set it last.
+    """
+
+    definition: PipelineDefinition
+    source: Mapping[str, Any]
+    copier: Callable[[SampleDataGroup], SampleDataGroup] | None
+    only_output: int | None = None
+    gpu_use: GpuUseTracker | None = None
+    last_changed_by: list[str] = attrs.field(factory=list)
+
+    def define(self) -> tuple[DataNode, ...]:
+        """Define the graph in the current pipeline and return its outputs."""
+        data = self.definition.input_data_structure.get_empty_like_self()
+        data.set_apply_mapping(False)
+        data.set_do_check_type(self.definition._check_data_format)
+        data.set_data(
+            fn.external_source(
+                num_outputs=len(data.field_types_flat), dtype=list(data.field_types_flat), **self.source
+            )
+        )
+        changed_by = self._note_changes("the input", data, {})
+        for index, step in enumerate(self.definition._steps):
+            data = step(data)
+            changed_by = self._note_changes(f"step {index} ({type(step).__name__})", data, changed_by)
+        data.ensure_uniform_size_in_batch_for_all_strings()
+        if self.copier is not None:
+            data = self.copier(data)
+        self.last_changed_by[:] = [changed_by[path][1] for path in data.format.flat_paths]
+        outputs = data.get_data()
+        if self.only_output is not None:
+            outputs = (outputs[self.only_output],)
+        return tuple(outputs)
+
+    def _note_changes(
+        self, step: str, data: SampleDataGroup, before: Mapping[Any, tuple[Any, str]]
+    ) -> dict[Any, tuple[Any, str]]:
+        values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
+        if self.gpu_use is not None:
+            self.gpu_use.note(step, values.values())
+        return {
+            path: before[path] if path in before and before[path][0] is value else (value, step)
+            for path, value in values.items()
+        }
+
+
+def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
+    decorator = experimental.pipeline_def if arguments.get("debug") else pipeline_def
+
+    def define_graph() -> tuple[DataNode, ...]:
+        return graph.define()
+
+    return decorator(define_graph)(**arguments)
+
+
+def _checked_input(data_input: Any) -> Any:
+    if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
+        raise SettingError(
+            f"The input must be a callable (see CallableBase) or an iterable (see IterableBase), "
+            f"got {type(data_input).__name__}."
+        )
+    if not hasattr(data_input, "used_sample_data_structure"):
+        raise SettingError(
+            f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
+            f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
+        )
+    return data_input
+
+
+def _checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
+    kept = tuple(step for step in steps or () if step is not None)
+    for index, step in enumerate(kept):
+        if not isinstance(step, PipelineStepBase):
+            hint = " (a class: create an object of it)" if isinstance(step, type) else ""
+            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{hint}.")
+    return kept
+
+
+def _print_format(num_steps_done: int, blueprint: SampleDataGroup) -> None:
+    title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
+    print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
+
+
+def _normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PipelineArguments:
+    """All arguments by name, without those that only say "not given"."""
+    parameters = [name for name in inspect.signature(Pipeline.__init__).parameters if name != "self"]
+    if len(args) > len(parameters):
+        raise SettingError(f"get_dali_pipeline takes at most {len(parameters)} arguments, got {len(args)}.")
+    arguments = dict(zip(parameters, args, strict=False))
+    known = {*parameters, "enable_conditionals", "debug"}
+    for name, value in kwargs.items():
+        if name in arguments:
+            raise SettingError(f"The argument `{name}` was given twice, by position and by name.")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean `{close[0]}`?" if close else ""
+            raise SettingError(f"`{name}` is not an argument of a DALI pipeline.{hint}")
+        arguments[name] = value
+    for name, not_given in _LEGACY_NOT_GIVEN.items():
+        value = arguments.get(name)
+        if value is None or (isinstance(value, int) and value == not_given):
+            arguments.pop(name, None)
+    return arguments
+
+
+def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parallel: bool) -> None:
+    expected = getattr(data_input, "batch_size", None)
+    batch_size = arguments.setdefault("batch_size", expected)
+    if batch_size is None:
+        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise SettingError(f"`batch_size` must be a whole number of at least 1, got {batch_size!r}.")
+    if expected is not None and batch_size != expected:
+        raise SettingError(
+            f"The batch sizes of input and pipeline must be equal: {type(data_input).__name__} is set up for "
+            f"{expected} samples per batch (on this shard), the pipeline for batch_size={batch_size}. Leave "
+            f"`batch_size` out here to use the input's."
+        )
+    arguments.setdefault("num_threads", len(os.sched_getaffinity(0)))
+    arguments.setdefault("device_id", None)
+    if not is_parallel:
+        return
+    if not callable(data_input):
+        arguments["py_num_workers"] = 1  # an iterable has a state, so DALI runs it in one worker
+    if arguments.get("exec_pipelined") is False:
+        raise SettingError(
+            "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
+            "Leave it out, or use `use_parallel_external_source=False`."
+        )
+    if arguments.get("py_start_method", "fork") == "fork" and arguments.get("py_callback_pickler") is not None:
+        raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DALI pipeline that `PipelineDefinition` returns: one that can restart, close, and say what failed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing.util
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import attrs
+from nvidia.dali.pipeline import Pipeline
+
+from accvlab.dali_pipeline_framework.errors import (
+    ClosedError,
+    FrameworkError,
+    GraphError,
+    OutputError,
+    WorkerDiedError,
+)
+from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.worker_report import WorkerReport
+from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
+from accvlab.dali_pipeline_framework.pipeline.worker_start import starting_workers
+from accvlab.dali_pipeline_framework.sample_data import (
+    SampleDataGroup,
+    format_path,
+    get_numpy_type_for_dali_type,
+)
+
+
+_with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    for pipeline in list(_with_workers):
+        pipeline.close()
+
+
+# At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
+# reverse order of their registration, so this one is registered after (the import of) that one.
+_ = multiprocessing.util
+atexit.register(_close_at_exit)
+
+
+@attrs.frozen
+class PipelineContext:
+    """What a pipeline knows about where it comes from.
+
+    Attributes:
+        output_blueprint: Format of the output.
+        control: Memory shared with the workers.
+        data_input: The user's input object.
+        check_dtypes: Whether the first batch is compared with the blueprint.
+        last_changed_by: Per output field, what set it last.
+        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
+            epoch, and the batch since the start, and returns text for the error message.
+    """
+
+    output_blueprint: SampleDataGroup
+    control: ControlBlock
+    data_input: Any
+    check_dtypes: bool
+    last_changed_by: Sequence[str]
+    diagnose: Callable[[int, int, int], str]
+
+
+class StructuredPipeline(Pipeline):  # type: ignore[misc]
+    """A DALI pipeline with a known sample format.
+
+    It is an ordinary `nvidia.dali.Pipeline`; in addition
+
+    - a failure of the input or of an operator is raised when the batch that it belongs to is due, not while
+      earlier batches wait to be delivered, and again on every later call;
+    - the error names field, sample and cause (`SourceError`, `GraphError`, `WorkerDiedError`);
+    - `restart_epoch` works in the middle of an epoch;
+    - `close` ends the worker processes and gives their shared memory back.
+
+    Get one from `PipelineDefinition.get_dali_pipeline`.
+    """
+
+    _context: PipelineContext
+    _failure: Exception | None
+    _num_in_epoch: int  # batches delivered since the epoch began
+    _num_in_all: int
+    _num_iterators: int
+    _is_closed: bool
+
+    @classmethod
+    def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
+        """Turn a pipeline whose graph is defined, and which is not built yet, into this class.
+
+        Conditionals are available only through DALI's ``pipeline_def``, which always makes the base class.
+        """
+        pipeline.__class__ = cls
+        adopted = cast(StructuredPipeline, pipeline)
+        adopted._context = context
+        adopted._failure = None
+        adopted._num_in_epoch = 0
+        adopted._num_in_all = 0
+        adopted._num_iterators = 0
+        adopted._is_closed = False
+        weakref.finalize(adopted, context.control.close)
+        return adopted
+
+    @property
+    def output_blueprint(self) -> SampleDataGroup:
+        """Format of the output."""
+        return self._context.output_blueprint.get_empty_like_self()
+
+    @property
+    def data_input(self) -> Any:
+        """The input object that this pipeline was defined with."""
+        return self._context.data_input
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pipeline was closed."""
+        return self._is_closed
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def start_py_workers(self) -> None:
+        """Start the worker processes, if there are any to start.
+
+        Raises:
+            WorkerStartError: They could not be started.
+            SourcePicklingError: The input cannot be sent to a spawned worker.
+        """
+        self._require_open()
+        if self._py_pool_started:
+            return
+        depth = self._prefetch_queue_depth
+        try:
+            if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
+                self._prefetch_queue_depth = max(depth.values())
+            with starting_workers(self._context.control):
+                super().start_py_workers()
+            _with_workers.add(self)
+        finally:
+            self._prefetch_queue_depth = depth
+
+    def build(self) -> None:
+        """Build the pipeline, and start its worker processes if that was not done before."""
+        self._require_open()
+        super().build()
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def schedule_run(self) -> None:
+        """Schedule the next batch. A failure to do so is kept until that batch is due."""
+        self.build()
+        if self._failure is not None:
+            return
+        try:
+            super().schedule_run()
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = self._explained(error)
+        except BaseException:
+            self._failure = ClosedError(
+                "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
+                "one from PipelineDefinition.get_dali_pipeline()."
+            )
+            raise
+
+    def outputs(self, cuda_stream: Any = None) -> Any:
+        """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
+        return self._receive(super().outputs, cuda_stream)
+
+    def share_outputs(self, cuda_stream: Any = None) -> Any:
+        """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
+        return self._receive(super().share_outputs, cuda_stream)
+
+    def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
+        self._require_open()
+        if self._failure is not None and self.empty():
+            self._raise_failure()
+        try:
+            batch = get_outputs(cuda_stream)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = self._explained(error)
+            self._raise_failure()
+        if self._context.check_dtypes and self._num_in_all == 0:
+            self._check_dtypes(batch)
+        self._num_in_epoch += 1
+        self._num_in_all += 1
+        return batch
+
+    def _check_dtypes(self, batch: Sequence[Any]) -> None:
+        output_format = self._context.output_blueprint.format
+        problems = [
+            f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
+            f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by})"
+            for path, leaf, tensors, changed_by in zip(
+                output_format.flat_paths,
+                output_format.flat_leaves,
+                batch,
+                self._context.last_changed_by,
+                strict=True,
+            )
+            if tensors.dtype != leaf.transport_dtype
+        ]
+        if problems:
+            self._failure = OutputError(
+                "The data do not have the types of the declared format. Make the step produce the declared "
+                "type (e.g. with fn.cast), or change the declaration:\n" + "\n".join(problems)
+            )
+            self._raise_failure()
+
+    # --- epochs -----------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Start the next epoch once the current one has ended; `restart_epoch` does so at any time."""
+        super().reset()
+        if self.empty():
+            self._num_in_epoch = 0
+
+    def abandon_epoch(self) -> None:
+        """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
+        self._context.control.abandon_epoch(self._epoch_idx)
+
+    def is_at_start_of_epoch(self) -> bool:
+        """Whether starting the next epoch would skip nothing.
+
+        True before the first batch of an epoch was delivered, and always for an input without epochs (an
+        endless stream), until it has ended after all.
+        """
+        if not getattr(self._context.data_input, "has_epochs", True):
+            return not (self._last_iter and self.empty())
+        return self._num_in_epoch == 0
+
+    def restart_epoch(self) -> None:
+        """End the current epoch, wherever it stands, so that the next batch is the first of the next epoch.
+
+        Batches that are being prepared already are finished and thrown away; the workers load nothing more
+        for the old epoch. Nothing happens at the start of an epoch. An input without epochs (an endless
+        stream) goes on where it stands and loses nothing.
+
+        Raises:
+            FrameworkError: The pipeline has failed or was closed; it cannot be continued.
+        """
+        self._require_open()
+        if self._failure is not None:
+            self._raise_failure()
+        if self.is_at_start_of_epoch():
+            return
+        self.abandon_epoch()
+        with contextlib.suppress(StopIteration):
+            while True:
+                self.run()
+        self.reset()
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the worker processes and free their shared memory. The pipeline cannot be used after that.
+
+        Batches that were delivered stay valid. Closing a second time does nothing.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._shutdown()
+        self._end_workers()
+        if self._py_pool is not None:
+            for context in self._py_pool.contexts:
+                for chunk in context.shm_manager.get_chunks():
+                    with contextlib.suppress(BufferError):  # still viewed by something that the user holds
+                        chunk.close()
+        self._context.control.close()
+
+    def attach_iterator(self) -> None:
+        """Note that there is one more iterator over this pipeline.
+
+        Raises:
+            ClosedError: The pipeline was closed.
+        """
+        self._require_open()
+        self._num_iterators += 1
+
+    def detach_iterator(self) -> None:
+        """Note that there is one iterator less; the pipeline is closed with the last one."""
+        self._num_iterators -= 1
+        if self._num_iterators == 0:
+            self.close()
+
+    def _end_workers(self) -> None:
+        if self._py_pool is not None:
+            self._py_pool.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(
+                "The pipeline was closed, either by close() or together with the last iterator over it. Get a "
+                "new one from PipelineDefinition.get_dali_pipeline()."
+            )
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
+        self._end_workers()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _explained(self, error: Exception) -> Exception:
+        """Make the error that tells the user what failed, from what DALI raised."""
+        if isinstance(error, FrameworkError):
+            return error
+        explained: Exception
+        report = WorkerReport.find(error)
+        if report is not None:
+            explained = report.to_error()
+        elif "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
+            exit_codes = {process.pid: process.exitcode for process in self._py_pool.pool._processes}
+            explained = WorkerDiedError(
+                describe_dead_workers({pid: code for pid, code in exit_codes.items() if code is not None})
+            )
+        else:
+            explained = GraphError(self._describe_graph_failure(error))
+        explained.__cause__ = error
+        return explained
+
+    def _describe_graph_failure(self, error: Exception) -> str:
+        epoch, batch = self._epoch_idx, self._num_in_epoch
+        try:
+            diagnosis = self._context.diagnose(epoch, batch, self._num_in_all)
+        except Exception as failed:
+            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
+        return (
+            f"Batch {batch} of epoch {epoch} failed in the graph.\n{diagnosis}\n\n"
+            f"DALI reports:\n{dali_message(error)}"
+        )

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to a sample: one public step per module."""
+
+from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_elements_applied_step import (
+    DataGroupArrayInPathElementsAppliedStep,
+)
+from accvlab.dali_pipeline_framework.processing_steps.data_group_array_with_name_elements_applied_step import (
+    DataGroupArrayWithNameElementsAppliedStep,
+)
+from accvlab.dali_pipeline_framework.processing_steps.data_group_in_path_applied_step import (
+    DataGroupInPathAppliedStep,
+)
+from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_applied_step import (
+    DataGroupsWithNameAppliedStep,
+)
+from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
+    GroupToApplyToSelectedStepBase,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+
+__all__ = [
+    "DataGroupArrayInPathElementsAppliedStep",
+    "DataGroupArrayWithNameElementsAppliedStep",
+    "DataGroupInPathAppliedStep",
+    "DataGroupsWithNameAppliedStep",
+    "GroupToApplyToSelectedStepBase",
+    "ImageDecoder",
+    "PipelineStepBase",
+]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of steps that apply another step to parts of the sample."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error
+
+
+class GroupToApplyToSelectedStepBase(PipelineStepBase):
+    """Applies a step to each of the selected groups, as if the group were the whole sample.
+
+    The groups are processed one by one: random draws of the step differ between them. A group below another
+    selected group is part of that one and is not processed a second time.
+    """
+
+    def __init__(self, processing_step_to_apply: PipelineStepBase) -> None:
+        """Wrap a step.
+
+        Raises:
+            SettingError: It is not a `PipelineStepBase`.
+        """
+        if not isinstance(processing_step_to_apply, PipelineStepBase):
+            raise SettingError(
+                f"`processing_step_to_apply` must be a PipelineStepBase, got {processing_step_to_apply!r}."
+            )
+        self._processing_step_to_apply = processing_step_to_apply
+
+    @abstractmethod
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[tuple[Name, ...]]:
+        """Get the paths of the selected groups.
+
+        Raises:
+            ValueError: The selection does not fit the format.
+        """
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in _outermost(self._check_and_get_paths_to_apply_to(data)):
+            processed = self._processing_step_to_apply(data.get_item_in_path(path))
+            if not path:
+                return processed
+            data.change_type_of_data_and_remove_data(path, processed)
+            data.set_item_in_path(path, processed)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        problems: list[FormatProblem] = []
+        for path in _outermost(self._check_and_get_paths_to_apply_to(data_empty)):
+            selected = data_empty.get_item_in_path(path)
+            try:
+                processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
+                    selected
+                )
+            except Exception as error:
+                problems += _problems_below(path, error)
+                continue
+            if not path:
+                return processed
+            data_empty.change_type_of_data_and_remove_data(path, processed)
+        if problems:
+            step = type(self._processing_step_to_apply).__name__
+            raise format_error(problems, f"{step} cannot be applied to the selected groups:")
+        return data_empty
+
+
+def _outermost(paths: Sequence[tuple[Name, ...]]) -> list[tuple[Name, ...]]:
+    selected = set(paths)
+    return [path for path in paths if not any(path[:end] in selected for end in range(len(path)))]
+
+
+def _problems_below(path: tuple[Name, ...], error: Exception) -> list[FormatProblem]:
+    if isinstance(error, FormatError) and error.problems:
+        return [
+            attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None)
+            for problem in error.problems
+        ]
+    return [FormatProblem(str(error), path, error_type=type(error))]

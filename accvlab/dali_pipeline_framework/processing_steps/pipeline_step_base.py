@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of processing steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from accvlab.dali_pipeline_framework.errors import StepOutputError
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+
+class PipelineStepBase(ABC):
+    """Something that is done to a sample: a group of DALI nodes goes in, a group of DALI nodes comes out.
+
+    A step answers two questions. *Given this format, which format comes out?* is asked before anything is
+    built, and is the place to refuse a format, with an error for each problem. *Do it* is asked once, while
+    the graph is defined: the values are DALI ``DataNode`` objects then, not data.
+
+    Example::
+
+        class Halver(PipelineStepBase):
+            def __init__(self, name):
+                self._name = name
+
+            def _process(self, data):
+                data[self._name] = data[self._name] * 0.5
+                return data
+
+            def _check_and_adjust_data_format_input_to_output(self, data_empty):
+                if data_empty.get_type_of_field(self._name) != types.DALIDataType.FLOAT:
+                    raise ValueError(f"{self._name}: must be FLOAT")
+                return data_empty
+    """
+
+    @abstractmethod
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Define the operators of this step. ``data`` may be changed and returned."""
+
+    @abstractmethod
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """Check the input format and return the output format. ``data_empty`` may be changed and returned.
+
+        Raises:
+            Exception: The step cannot work on this format. Raise a `FormatError` (see
+                `accvlab.dali_pipeline_framework.sample_data.format_error`) to report several problems at once.
+        """
+
+    def check_input_data_format_and_set_output_data_format(
+        self, data_empty: SampleDataGroup
+    ) -> SampleDataGroup:
+        """Get the format that comes out for an input format. The argument is left as it is.
+
+        Raises:
+            StepOutputError: The step returned something that is no format.
+            Exception: What the step raises where it cannot work on this format.
+        """
+        output = self._check_and_adjust_data_format_input_to_output(data_empty.get_empty_like_self())
+        return self._require_group(output, "_check_and_adjust_data_format_input_to_output")
+
+    def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Apply the step while a graph is defined.
+
+        Raises:
+            StepOutputError: What was produced has another format than the step declared.
+        """
+        declared = self.check_input_data_format_and_set_output_data_format(data)
+        processed = self._require_group(self._process(data), "_process")
+        if not processed.type_matches(declared):
+            raise StepOutputError(
+                f"{self!r} did not produce the format that it declared.\n"
+                f"Declared:\n{declared.get_string_no_details()}"
+                f"Produced:\n{processed.get_string_no_details()}"
+                f"Make `_process` and `_check_and_adjust_data_format_input_to_output` agree."
+            )
+        return processed
+
+    def _require_group(self, value: SampleDataGroup, method: str) -> SampleDataGroup:
+        if not isinstance(value, SampleDataGroup):
+            raise StepOutputError(
+                f"{type(self).__name__}.{method} must return a SampleDataGroup, got "
+                f"{'None (a missing `return`?)' if value is None else type(value).__name__}."
+            )
+        return value
+
+    def __repr__(self) -> str:
+        """Class name and settings."""
+        settings = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
