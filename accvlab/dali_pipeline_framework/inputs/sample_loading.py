@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nvidia.dali import types
+
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, format_path
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
@@ -47,8 +49,12 @@ class SampleLoader:
             raise
 
     def _load(self, sample_index: int) -> tuple[Any, ...]:
-        sample = self.provider.get_data(sample_index)
         provider = type(self.provider).__name__
+        try:
+            sample = self.provider.get_data(sample_index)
+        except StopIteration as error:
+            # Passed on, it would end the epoch without a word.
+            raise RuntimeError(f"{provider}.get_data({sample_index}) raised StopIteration") from error
         if not isinstance(sample, SampleDataGroup):
             raise FieldValueError(
                 f"{provider}.get_data({sample_index}) must return a filled SampleDataGroup, "
@@ -79,8 +85,8 @@ def name_sample(error: BaseException, sample_index: int) -> None:
 
 def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     """List the fields in which two formats differ, one line each, at most ten."""
-    expected_fields = dict(zip(expected.flat_names, expected.flat_dtypes, strict=True))
-    found_fields = dict(zip(found.flat_names, found.flat_dtypes, strict=True))
+    expected_fields = _types_by_path(expected)
+    found_fields = _types_by_path(found)
     lines = [f"  - {name}: missing" for name in expected_fields if name not in found_fields]
     lines += [f"  - {name}: not in the blueprint" for name in found_fields if name not in expected_fields]
     lines += [
@@ -96,3 +102,10 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     if len(lines) > 10:
         lines = [*lines[:9], f"  - and {len(lines) - 9} more"]
     return "\n".join(lines)
+
+
+def _types_by_path(sample_format: GroupFormat) -> dict[str, types.DALIDataType]:
+    return {
+        format_path(path): leaf.dtype
+        for path, leaf in zip(sample_format.flat_paths, sample_format.flat_leaves, strict=True)
+    }

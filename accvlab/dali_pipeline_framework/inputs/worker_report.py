@@ -10,11 +10,13 @@ from __future__ import annotations
 import builtins
 import importlib
 import json
+import os
 import traceback
+from typing import cast
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import SourceError, error_that_is_also
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SourceError, error_that_is_also
 
 _MARK = "\n[dali_pipeline_framework report] "
 
@@ -36,24 +38,22 @@ class WorkerReport:
     def of_exception(cls, error: BaseException, where: str, sample_index: int | None) -> WorkerReport:
         """Describe an exception that the user's code raised."""
         what = "a sample" if sample_index is None else f"sample {sample_index}"
-        name = type(error).__name__
-        text = str(error)
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        message = (
-            f"Loading {what} failed with {name}{': ' if text else ''}{text}\n"
-            f"  where: {where}\n\nTraceback of the process that loads the data:\n{trace.rstrip()}"
-        )
+        text = f": {error}" if str(error) else ""
+        message = f"Loading {what} failed with {type(error).__name__}{text}\n  where: {where}"
+        trace = _traceback_of_user_code(error)
+        if trace:
+            message += f"\n\nTraceback of the process that loads the data:\n{trace}"
         types = tuple(
             (base.__module__, base.__qualname__)
             for base in type(error).__mro__
-            if issubclass(base, Exception) and base is not Exception
+            if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
         return cls(message, sample_index, types, trace)
 
     @classmethod
     def of_problem(cls, message: str, sample_index: int | None) -> WorkerReport:
         """Describe data that broke a rule; the message says it all."""
-        return cls(message, sample_index, (("builtins", "ValueError"), ("builtins", "TypeError")), "")
+        return cls(message, sample_index, ((FieldValueError.__module__, FieldValueError.__qualname__),), "")
 
     def encode(self) -> str:
         """Text for the exception that crosses the process border."""
@@ -76,14 +76,22 @@ class WorkerReport:
     def to_error(self) -> SourceError:
         """Make the error that the user gets; ``except`` clauses for the original type catch it."""
         resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
-        also = resolved[:2] if self.traceback == "" else resolved[:1]
-        error = error_that_is_also(SourceError, also, self.message)
-        if not isinstance(error, SourceError):  # cannot be: the class is derived from SourceError
-            raise TypeError(f"unexpected error class {type(error)}")
+        error = cast(SourceError, error_that_is_also(SourceError, resolved[:1], self.message))
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None
         error.worker_traceback = self.traceback or None
         return error
+
+
+def _traceback_of_user_code(error: BaseException) -> str:
+    """The traceback from the first frame on that is not in this room; empty where there is none."""
+    here = os.path.dirname(__file__)
+    trace = error.__traceback__
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == here:
+        trace = trace.tb_next
+    if trace is None and error.__cause__ is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
 def _resolve(name: tuple[str, str]) -> type[Exception] | None:

@@ -170,7 +170,7 @@ class _WorkerSource:
             self._checker = SampleChecker(self._blueprint, needs_contiguous=not self._is_parallel)
         return self._checker
 
-    def _fail_with(self, error: Exception, where: str, sample_index: int | None) -> NoReturn:
+    def _fail_with(self, error: BaseException, where: str, sample_index: int | None) -> NoReturn:
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
         raise ReportedFailure(WorkerReport.of_exception(error, where, index).encode()) from error
@@ -194,7 +194,7 @@ class SampleSource(_WorkerSource):
             flat = self._get_source()(sample_info)
         except StopIteration:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
             self._fail_with(error, _where(sample_info), self._sample_index(sample_info))
         checker = self._get_checker()
         try:
@@ -260,7 +260,7 @@ class BatchSource(_WorkerSource):
                 batch = next(epoch)
             except StopIteration:
                 return
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fail_with(error, where, None)
             yield self._checked(batch, where)
             self._num_delivered += 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import multiprocessing.util
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -21,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import (
     WorkerDiedError,
 )
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
-from accvlab.dali_pipeline_framework.inputs.worker_report import WorkerReport
+from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
 from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
 from accvlab.dali_pipeline_framework.pipeline.worker_start import starting_workers
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -307,25 +308,29 @@ class StructuredPipeline(Pipeline):  # type: ignore[misc]
         # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
         self._end_workers()
         if self._failure is not None:
-            raise self._failure.with_traceback(None)
+            raise self._failure.with_traceback(None) from self._failure.__cause__
 
     def _explained(self, error: Exception) -> Exception:
         """Make the error that tells the user what failed, from what DALI raised."""
         if isinstance(error, FrameworkError):
             return error
-        explained: Exception
         report = WorkerReport.find(error)
         if report is not None:
-            explained = report.to_error()
-        elif "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
-            exit_codes = {process.pid: process.exitcode for process in self._py_pool.pool._processes}
-            explained = WorkerDiedError(
-                describe_dead_workers({pid: code for pid, code in exit_codes.items() if code is not None})
-            )
-        else:
-            explained = GraphError(self._describe_graph_failure(error))
-        explained.__cause__ = error
-        return explained
+            explained: Exception = report.to_error()
+            if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
+                explained.__cause__ = error.__cause__
+            return explained
+        if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
+            return WorkerDiedError(describe_dead_workers(self._exit_codes()))
+        return GraphError(self._describe_graph_failure(error))
+
+    def _exit_codes(self) -> dict[int, int]:
+        processes = self._py_pool.pool._processes
+        # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
+        deadline = time.monotonic() + 5.0
+        while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
 
     def _describe_graph_failure(self, error: Exception) -> str:
         epoch, batch = self._epoch_idx, self._num_in_epoch
