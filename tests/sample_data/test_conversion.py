@@ -215,35 +215,37 @@ class TestWithoutConversion:
 
 
 class TestTorch:
-    torch = pytest.importorskip("torch")
+    @pytest.fixture
+    def torch(self):
+        return pytest.importorskip("torch")
 
-    def test_stays_a_tensor_of_the_fields_type(self):
-        source = self.torch.arange(3, dtype=self.torch.float64)
+    def test_stays_a_tensor_of_the_fields_type(self, torch):
+        source = torch.arange(3, dtype=torch.float64)
         result = stored(source, DALIDataType.FLOAT)
-        assert isinstance(result, self.torch.Tensor)
-        assert result.dtype == self.torch.float32
+        assert isinstance(result, torch.Tensor)
+        assert result.dtype == torch.float32
         assert result.tolist() == [0, 1, 2]
 
-    def test_is_a_copy(self):
-        source = self.torch.zeros(2)
+    def test_is_a_copy(self, torch):
+        source = torch.zeros(2)
         result = stored(source, DALIDataType.FLOAT)
         source += 1
         assert result.tolist() == [0, 0]
 
     @pytest.mark.parametrize("dtype", NUMPY_TYPES, ids=lambda dtype: dtype.name)
-    def test_all_types(self, dtype):
-        result = stored(self.torch.ones(2, dtype=self.torch.int16), dtype)
+    def test_all_types(self, torch, dtype):
+        result = stored(torch.ones(2, dtype=torch.int16), dtype)
         assert result.numpy().dtype == NUMPY_TYPES[dtype]
 
-    def test_range(self):
+    def test_range(self, torch):
         with pytest.raises(OverflowError, match="300"):
-            stored(self.torch.tensor([300]), DALIDataType.UINT8)
+            stored(torch.tensor([300]), DALIDataType.UINT8)
         with pytest.raises(OverflowError, match="nan"):
-            stored(self.torch.tensor([float("nan")]), DALIDataType.INT32)
+            stored(torch.tensor([float("nan")]), DALIDataType.INT32)
 
-    def test_complex(self):
+    def test_complex(self, torch):
         with pytest.raises(FieldValueError, match="real"):
-            stored(self.torch.tensor([1j]), DALIDataType.FLOAT)
+            stored(torch.tensor([1j]), DALIDataType.FLOAT)
 
 
 class TestCupy:

@@ -68,3 +68,10 @@ def test_samples_share_the_format_of_their_blueprint():
     first.set_data(range(100))
     assert first.format is second.format is blueprint.format
     assert first[3].format is second[7].format
+
+
+def test_samples_share_the_format_of_a_blueprint_that_was_edited():
+    blueprint = groups_of_ten(100)
+    blueprint[3].add_data_field("more", DALIDataType.FLOAT)
+    first, second = blueprint.get_empty_like_self(), blueprint.get_empty_like_self()
+    assert first.format is second.format

@@ -63,6 +63,11 @@ class TestFlat:
         assert SAMPLE.num_leaves == 5
         assert SAMPLE.group_positions == (0, 1)
 
+    def test_is_derived_once(self):
+        assert SAMPLE.flat_paths is SAMPLE.flat_paths
+        assert SAMPLE.flat_names is SAMPLE.flat_names
+        assert SAMPLE.flat_dtypes is SAMPLE.flat_dtypes
+
     @given(formats)
     def test_parallel(self, format):
         assert (
@@ -207,6 +212,8 @@ class TestEdits:
             GroupFormat(("a",), (FLOAT,)).with_field("a", FLOAT)
         with pytest.raises(NameTypeError, match="True"):
             GroupFormat((True,), (FLOAT,))
+        with pytest.raises(NameTypeError, match="True"):
+            GroupFormat().with_field(True, FLOAT)
         with pytest.raises(SettingError, match="1 names for 0 children"):
             GroupFormat(("a",), ())
 

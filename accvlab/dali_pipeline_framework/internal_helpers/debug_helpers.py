@@ -41,7 +41,6 @@ def _add_writer(node: DataNode, name: str, text_of: Callable[[np.ndarray[Any, An
         function=functools.partial(_write_batch, name, text_of),
         num_outputs=0,
         batch_processing=True,
-        preserve=True,  # nothing depends on it, so it would be left out otherwise
     )
 
 

@@ -383,12 +383,27 @@ class GroupFormat:
 
         Raises:
             DuplicateFieldError: If the name is taken.
+            NameTypeError: If the name is neither ``str`` nor ``int``.
         """
         if name in self.index:
             raise DuplicateFieldError(
                 f"a field with name {name!r} exists already; remove it first, or choose another name"
             )
-        return GroupFormat((*self.names, name), (*self.children, child))
+        if type(name) is not str and type(name) is not int:
+            raise NameTypeError(f"a field name must be a str or an int, got {name!r}")
+        # Blueprints are built field by field, so nothing is derived anew here.
+        position = len(self.names)
+        groups, num_leaves = self.group_positions, self.num_leaves + 1
+        if isinstance(child, GroupFormat):
+            groups, num_leaves = (*groups, position), self.num_leaves + child.num_leaves
+        longer = GroupFormat.__new__(GroupFormat)
+        _set(longer, "names", (*self.names, name))
+        _set(longer, "children", (*self.children, child))
+        _set(longer, "index", {**self.index, name: position})
+        _set(longer, "group_positions", groups)
+        _set(longer, "num_leaves", num_leaves)
+        _set(longer, "_cache", {})
+        return longer
 
     def without(self, name: Name) -> GroupFormat:
         """Return this format without the child ``name``.
