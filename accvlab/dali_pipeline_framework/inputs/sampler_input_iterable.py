@@ -41,7 +41,7 @@ class SamplerInputIterable(IterableBase):
         self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
         num_samples = check_number_of_samples(data_provider)
         self._checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
-        self._was_started = False
+        self._is_used = False
         self._current_indices: list[int] | None = None
 
     @property
@@ -50,10 +50,10 @@ class SamplerInputIterable(IterableBase):
         return input_blueprint(self._loader.provider)
 
     def __iter__(self) -> SamplerInputIterable:
-        """Start an epoch: resets an epoch-based sampler, except for its first epoch."""
-        if self._was_started and self._sampler.is_epoch_based:
+        """Start an epoch: resets an epoch-based sampler that has been used since the last start."""
+        if self._is_used and self._sampler.is_epoch_based:
             self._sampler.reset()
-        self._was_started = True
+        self._is_used = False
         return self
 
     def __next__(self) -> list[list[Any]]:
@@ -63,6 +63,7 @@ class SamplerInputIterable(IterableBase):
             StopIteration: The epoch of an epoch-based sampler has ended.
             SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
         """
+        self._is_used = True
         batch = self._checker.check(self._sampler.get_next_batch_indices())
         size = len(batch) // self._num_shards
         self._current_indices = batch[self._shard_id * size : (self._shard_id + 1) * size]

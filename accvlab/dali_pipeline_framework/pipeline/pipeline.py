@@ -31,7 +31,8 @@ from accvlab.dali_pipeline_framework.pipeline.gpu import (
 )
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 PipelineArguments: TypeAlias = dict[str, Any]
 
@@ -269,38 +270,48 @@ class _Graph:
     only_output: int | None = None
     gpu_use: GpuUseTracker | None = None
     last_changed_by: list[str] = attrs.field(factory=list)
+    _num_steps_done: int = attrs.field(default=0, init=False)
+    _values: dict[FieldPath, tuple[Any, str]] = attrs.field(factory=dict, init=False)
 
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
+        data = self._input()
+        for step in self.definition._steps:
+            data = step(data)
+            self._note_changes(data, step)
+        return self._outputs(data)
+
+    @do_not_convert
+    def _input(self) -> SampleDataGroup:
         data = self.definition.input_data_structure.get_empty_like_self()
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
-        data.set_data(
-            fn.external_source(
-                num_outputs=len(data.field_types_flat), dtype=list(data.field_types_flat), **self.source
-            )
-        )
-        changed_by = self._note_changes("the input", data, {})
-        for index, step in enumerate(self.definition._steps):
-            data = step(data)
-            changed_by = self._note_changes(f"step {index} ({type(step).__name__})", data, changed_by)
+        dtypes = list(data.field_types_flat)
+        data.set_data(fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source))
+        self._note_changes(data)
+        return data
+
+    @do_not_convert
+    def _outputs(self, data: SampleDataGroup) -> tuple[DataNode, ...]:
+        self.last_changed_by[:] = [self._values[path][1] for path in data.format.flat_paths]
         data.ensure_uniform_size_in_batch_for_all_strings()
         if self.copier is not None:
             data = self.copier(data)
-        self.last_changed_by[:] = [changed_by[path][1] for path in data.format.flat_paths]
         outputs = data.get_data()
-        if self.only_output is not None:
-            outputs = (outputs[self.only_output],)
-        return tuple(outputs)
+        return tuple(outputs) if self.only_output is None else (outputs[self.only_output],)
 
-    def _note_changes(
-        self, step: str, data: SampleDataGroup, before: Mapping[Any, tuple[Any, str]]
-    ) -> dict[Any, tuple[Any, str]]:
+    @do_not_convert
+    def _note_changes(self, data: SampleDataGroup, step: PipelineStepBase | None = None) -> None:
+        name = "the input"
+        if step is not None:
+            name = f"step {self._num_steps_done} ({type(step).__name__})"
+            self._num_steps_done += 1
+        before = self._values
         values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
         if self.gpu_use is not None:
-            self.gpu_use.note(step, values.values())
-        return {
-            path: before[path] if path in before and before[path][0] is value else (value, step)
+            self.gpu_use.note(name, values.values())
+        self._values = {
+            path: before[path] if path in before and before[path][0] is value else (value, name)
             for path, value in values.items()
         }
 
@@ -388,5 +399,10 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
             "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
             "Leave it out, or use `use_parallel_external_source=False`."
         )
-    if arguments.get("py_start_method", "fork") == "fork" and arguments.get("py_callback_pickler") is not None:
-        raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")
+    if (
+        arguments.get("py_start_method", "fork") == "fork"
+        and arguments.get("py_callback_pickler") is not None
+    ):
+        raise SettingError(
+            "`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'."
+        )

@@ -156,6 +156,9 @@ class StructuredPipeline(Pipeline):  # type: ignore[misc]
         if self._failure is not None:
             return
         try:
+            if not self.exec_async:
+                # DALI waits for ever for the buffer that holds the batch delivered last.
+                self.release_outputs()
             super().schedule_run()
         except StopIteration:
             raise

@@ -10,7 +10,8 @@ import attrs
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error
+from accvlab.dali_pipeline_framework.sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
@@ -33,15 +34,21 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         self._processing_step_to_apply = processing_step_to_apply
 
     @abstractmethod
-    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[tuple[Name, ...]]:
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
         """Get the paths of the selected groups.
 
         Raises:
             ValueError: The selection does not fit the format.
         """
 
+    @do_not_convert
+    def _selected_paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        paths = self._check_and_get_paths_to_apply_to(data)
+        selected = set(paths)
+        return [path for path in paths if not any(path[:end] in selected for end in range(len(path)))]
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in _outermost(self._check_and_get_paths_to_apply_to(data)):
+        for path in self._selected_paths(data):
             processed = self._processing_step_to_apply(data.get_item_in_path(path))
             if not path:
                 return processed
@@ -51,7 +58,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
-        for path in _outermost(self._check_and_get_paths_to_apply_to(data_empty)):
+        for path in self._selected_paths(data_empty):
             selected = data_empty.get_item_in_path(path)
             try:
                 processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
@@ -69,12 +76,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         return data_empty
 
 
-def _outermost(paths: Sequence[tuple[Name, ...]]) -> list[tuple[Name, ...]]:
-    selected = set(paths)
-    return [path for path in paths if not any(path[:end] in selected for end in range(len(path)))]
-
-
-def _problems_below(path: tuple[Name, ...], error: Exception) -> list[FormatProblem]:
+def _problems_below(path: FieldPath, error: Exception) -> list[FormatProblem]:
     if isinstance(error, FormatError) and error.problems:
         return [
             attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 
 from accvlab.dali_pipeline_framework.errors import StepOutputError
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 
 class PipelineStepBase(ABC):
@@ -45,6 +46,7 @@ class PipelineStepBase(ABC):
                 `accvlab.dali_pipeline_framework.sample_data.format_error`) to report several problems at once.
         """
 
+    @do_not_convert
     def check_input_data_format_and_set_output_data_format(
         self, data_empty: SampleDataGroup
     ) -> SampleDataGroup:
@@ -74,6 +76,7 @@ class PipelineStepBase(ABC):
             )
         return processed
 
+    @do_not_convert
     def _require_group(self, value: SampleDataGroup, method: str) -> SampleDataGroup:
         if not isinstance(value, SampleDataGroup):
             raise StepOutputError(

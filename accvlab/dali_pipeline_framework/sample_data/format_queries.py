@@ -15,6 +15,7 @@ from accvlab.dali_pipeline_framework.sample_data.formats import (
     LeafFormat,
     field_not_found,
 )
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
 from accvlab.dali_pipeline_framework.sample_data.names import (
     FieldPath,
     Name,
@@ -25,6 +26,7 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
 )
 
 
+@methods_not_converted
 class FormatQueries:
     """Base of `SampleDataGroup`: all its methods that only ask about the format."""
 

@@ -29,6 +29,7 @@ from accvlab.dali_pipeline_framework.sample_data.formats import (
     leaf_format,
     nothing_below_leaf,
 )
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
 from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping, mapped
 from accvlab.dali_pipeline_framework.sample_data.names import (
     FieldPath,
@@ -44,6 +45,7 @@ from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 _EMPTY = GroupFormat()
 
 
+@methods_not_converted
 class SampleDataGroup(FormatQueries):
     """An ordered tree of named fields: the format of a sample, and the data of one sample or batch.
 

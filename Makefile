@@ -1,0 +1,47 @@
+# make demo [DATA=<folder of sequence folders with images>]    set up, and run the demo
+# make test                                                    set up, and run lint, type check and tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?=
+OUTPUT ?= demo_output
+
+.PHONY: demo test lint types docs bench wheel-test clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python examples/demo.py --data "$(DATA)" --output "$(OUTPUT)"
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/test.stamp
+	$(BIN)/mypy
+
+docs: $(VENV)/test.stamp
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python benchmarks/bench_overhead.py
+
+wheel-test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m wheel
+
+clean:
+	rm -rf $(VENV) build dist docs/_build $(OUTPUT)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# `pip install` is repeated when the list of dependencies has changed.
+$(VENV)/demo.stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e ".[examples]"
+	touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e ".[test]"
+	touch $@ $(VENV)/demo.stamp

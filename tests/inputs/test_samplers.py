@@ -1,0 +1,208 @@
+"""`SequenceSampler`, and the two inputs that use samplers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali.types import SampleInfo
+from support.providers import IndexProvider
+from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import (
+    SamplerBase,
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+)
+
+
+def slot_by_slot(num_slots: int, lengths: list[int], seed: int | None) -> Iterator[list[int]]:
+    """The order as it is defined: one independent generator per slot."""
+
+    def play(slot: int) -> Iterator[int]:
+        rng = np.random.default_rng(seed=seed)
+        starts = np.cumsum([0, *lengths])
+        while True:
+            order = np.arange(len(lengths)) if seed is None else rng.permutation(len(lengths))
+            for sequence in order[slot::num_slots]:
+                yield from range(starts[sequence], starts[sequence + 1])
+
+    return (list(batch) for batch in zip(*(play(slot) for slot in range(num_slots)), strict=True))
+
+
+class TestSequenceSampler:
+    def test_plays_sequences_in_slots(self) -> None:
+        sampler = SequenceSampler(2, [3, 4, 2, 3], 0, randomize=False)
+        expected = [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9], [0, 10], [1, 11], [2, 3]]
+        assert [sampler.get_next_batch_indices() for _ in range(8)] == expected
+
+    def test_ten_pinned_numbers(self) -> None:
+        # The order is part of the contract: a change of it changes everybody's runs.
+        sampler = SequenceSampler(1, [3, 4, 2, 3, 5], seed=21)
+        assert [sampler.get_next_batch_indices()[0] for _ in range(10)] == [0, 1, 2, 3, 4, 5, 6, 9, 10, 11]
+
+    @given(
+        num_slots=st.integers(1, 5),
+        lengths=st.lists(st.integers(1, 7), min_size=5, max_size=12),
+        seed=st.none() | st.integers(0, 1000),
+    )
+    @settings(deadline=None)
+    def test_follows_the_definition(self, num_slots: int, lengths: list[int], seed: int | None) -> None:
+        sampler = SequenceSampler(num_slots, lengths, seed or 0, randomize=seed is not None)
+        expected = slot_by_slot(num_slots, lengths, seed)
+        for _ in range(3 * sum(lengths)):
+            assert sampler.get_next_batch_indices() == next(expected)
+
+    def test_is_endless(self) -> None:
+        sampler = SequenceSampler(2, [1, 2], 0)
+        assert sampler.length is None
+        assert not sampler.is_epoch_based
+        with pytest.raises(RuntimeError, match="SequencesSampler is not epoch-based"):
+            sampler.reset()
+
+    @pytest.mark.parametrize(
+        ("num_slots", "lengths", "message"),
+        [
+            (3, [2, 2], r"The number of sequences must be at least the total batch size\. Got 2.*3 slots"),
+            (1, [], "at least one length"),
+            (1, [3, 0, 2], r"at least 1, but length 1 is 0"),
+            (1, [3, -4], r"at least 1, but length 1 is -4"),
+            (1, [1.5], "whole numbers"),
+            (0, [1], "`total_batch_size` must be a whole number of at least 1"),
+        ],
+    )
+    def test_bad_settings_are_refused(self, num_slots: int, lengths: list[float], message: str) -> None:
+        with pytest.raises(AssertionError, match=message):
+            SequenceSampler(num_slots, lengths, 0)
+
+    def test_resumes_from_a_pickle(self) -> None:
+        sampler = SequenceSampler(2, [3, 4, 2, 3], 5)
+        for _ in range(9):
+            sampler.get_next_batch_indices()
+        copy = pickle.loads(pickle.dumps(sampler))
+        assert [copy.get_next_batch_indices() for _ in range(20)] == [
+            sampler.get_next_batch_indices() for _ in range(20)
+        ]
+
+
+def batch_of(data_input: SamplerInputCallable, batch: int, epoch: int = 0) -> list[int]:
+    size = data_input.batch_size
+    return [int(data_input(SampleInfo(batch * size + slot, slot, batch, epoch))[0]) for slot in range(size)]
+
+
+class TestSamplerInputCallable:
+    @pytest.mark.parametrize("sampler_class", [EpochSampler, LockedSampler])
+    def test_delivers_the_epochs_of_the_sampler(self, sampler_class: type[SamplerBase]) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), sampler_class(), 100, 2)
+        assert [batch_of(data_input, batch) for batch in (0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 2)
+        assert [batch_of(data_input, batch, 1) for batch in (0, 1)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+        assert data_input.length == 2
+
+    def test_any_batch_can_be_asked_for(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(50), SequenceSampler(2, [20, 30], 3), None)
+        sampler = SequenceSampler(2, [20, 30], 3)
+        expected = [sampler.get_next_batch_indices() for _ in range(300)]
+        for batch in (250, 3, 299, 0, 120, 121):
+            assert batch_of(data_input, batch) == expected[batch]
+
+    def test_shards_take_their_slots(self) -> None:
+        shards = [SamplerInputCallable(IndexProvider(10), EpochSampler(), 9, 0, i, 2) for i in (0, 1)]
+        assert [batch_of(shard, 1) for shard in shards] == [[4, 5], [6, 7]]
+
+    def test_the_number_of_iterations_is_limited(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 5, 2)
+        assert data_input.length == 7
+        assert batch_of(data_input, 6) == [4, 5, 6, 7]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 7)
+        with pytest.raises(RuntimeError, match=r"maximum number of iterations is used up.*7 batches"):
+            batch_of(data_input, 0, 1)
+
+    def test_the_limit_counts_over_epochs(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EpochSampler(), 3, 0)
+        assert batch_of(data_input, 0, 1) == [1, 2, 3, 4]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 1, 1)
+        with pytest.raises(RuntimeError, match="used up"):
+            batch_of(data_input, 0, 2)
+
+    def test_without_a_limit_an_endless_sampler_has_no_length(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EndlessSampler())
+        assert data_input.length is None
+        assert batch_of(data_input, 1000) == [0, 1, 2, 3]
+
+    def test_the_sampler_itself_is_left_alone(self) -> None:
+        sampler = EndlessSampler()
+        batch_of(SamplerInputCallable(IndexProvider(10), sampler, 50, 2), 30)
+        assert sampler.next == 0
+
+    def test_the_pickle_does_not_grow_with_the_number_of_iterations(self) -> None:
+        sizes = []
+        for iterations in (10, 100_000):
+            sampler = SequenceSampler(4, [5] * 10, 1)
+            data_input = SamplerInputCallable(IndexProvider(50), sampler, iterations, 2)
+            batch_of(data_input, 7)
+            sizes.append(len(pickle.dumps(data_input)))
+        assert abs(sizes[1] - sizes[0]) < 10
+        assert sizes[1] < 1500
+
+    @pytest.mark.parametrize("sampler_class", [LockedSampler, GeneratorSampler])
+    def test_what_cannot_be_pickled_is_played_into_a_table(self, sampler_class: type[SamplerBase]) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), sampler_class(), 6, 0)
+        copy = pickle.loads(pickle.dumps(data_input))
+        assert [batch_of(copy, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+        assert copy.length == data_input.length
+
+    @pytest.mark.parametrize(
+        ("sampler", "arguments", "message"),
+        [
+            (EpochSampler(), {"num_shards": 3}, "multiple of the number of shards.*batches of 4 for 3"),
+            (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
+            (EpochSampler(30, 4), {}, "chose sample 10, but the data set has the samples 0 .. 9"),
+            (GeneratorSampler(), {"max_num_iterations": None}, "can neither be copied nor"),
+            (EpochSampler(), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1"),
+        ],
+    )
+    def test_bad_settings_are_refused(
+        self, sampler: SamplerBase, arguments: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(SettingError, match=message):
+            data_input = SamplerInputCallable(
+                IndexProvider(10),
+                sampler,
+                **{"max_num_iterations": 20, "pre_fetch_queue_length": 0, **arguments},
+            )
+            for batch in range(7):
+                batch_of(data_input, batch)
+
+
+class TestSamplerInputIterable:
+    def test_delivers_batches_field_by_field(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
+        batches = [[int(value) for value in field] for (field,) in iter(data_input)]
+        assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [[int(value) for value in field] for (field,) in iter(data_input)][0] == [1, 2, 3, 4]
+
+    def test_shards_take_their_slots(self) -> None:
+        shards = [SamplerInputIterable(IndexProvider(10), EpochSampler(), i, 2) for i in (0, 1)]
+        assert [[int(value) for value in next(iter(shard))[0]] for shard in shards] == [[0, 1], [2, 3]]
+        assert [shard.current_sample_indices for shard in shards] == [[0, 1], [2, 3]]
+
+    def test_an_endless_sampler_is_never_reset(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(10), EndlessSampler())
+        assert not data_input.has_epochs
+        first, second = next(iter(data_input)), next(iter(data_input))
+        assert [int(value) for value in first[0] + second[0]] == [0, 1, 2, 3, 4, 5, 6, 7]
+        assert data_input.length is None
+
+    def test_an_uneven_split_is_refused(self) -> None:
+        with pytest.raises(AssertionError, match="multiple of the number of shards"):
+            next(SamplerInputIterable(IndexProvider(10), EpochSampler(), 0, 3))
