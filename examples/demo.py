@@ -1,0 +1,241 @@
+"""The whole way from files to a training loop, on generated scenes or on your own frames.
+
+    python examples/demo.py                          six cameras, boxes; the scenes are generated first
+    python examples/demo.py --data FOLDER            your own frames: a folder of sequence folders with images
+
+Two worker processes load; DALI decodes and resizes, on the GPU where there is one; the batches come out as
+nested dicts of PyTorch tensors. Sequences are played in the slots of the batch, and a small network learns to
+predict each camera's next frame from the one before. One of the batches is drawn: demo_output/batch.png.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# Worker processes are spawned: each imports this module too. So what only the training needs (PyTorch above
+# all) is imported where it is used, and nothing runs at import.
+from demo_steps import BoxPadder, ImageResizer
+from driving_provider import DrivingSceneProvider
+from driving_scenes import DrivingScenesError, ensure_scenes
+from frame_folder_provider import FrameFolderError, FrameFolderProvider
+
+from accvlab.dali_pipeline_framework.errors import FrameworkError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequenceSampler
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+
+if TYPE_CHECKING:
+    import torch
+
+DemoProvider = DrivingSceneProvider | FrameFolderProvider
+
+_DEFAULT_HEIGHT_PX = 256
+
+
+class DemoError(Exception):
+    """The demo cannot run with these settings or on this machine."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; returns the exit status."""
+    options = _parse(arguments)
+    try:
+        _run(options)
+    except (DemoError, DrivingScenesError, FrameFolderError, FrameworkError) as error:
+        print(f"The demo cannot go on: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    from demo_picture import save_batch_picture
+    from demo_training import NothingToLearnError, seed_everything, train
+
+    device_id = _chosen_device_id(options.device_id)
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"--output must be a folder, or free to become one: {error}") from error
+    provider = open_provider(options.data, options.output)
+    batch_size = min(options.batch_size, len(provider.sequence_lengths))
+    image_hw = options.image_size or _default_image_hw(provider)
+    num_batches = min(provider.get_number_of_samples() // batch_size, options.max_batches)
+    _describe(provider, batch_size, image_hw, device_id)
+
+    seed_everything(options.seed)
+    loader = make_loader(provider, batch_size, image_hw, options.num_workers, options.seed, device_id)
+    with loader, _progress(options.epochs * num_batches) as on_step:
+        try:
+            report = train(
+                loader,
+                options.epochs,
+                num_batches,
+                device=_torch_device(device_id),
+                kept_batch=min(provider.sequence_lengths) // 2,  # all slots are within their first sequence
+                on_step=on_step,
+            )
+        except NothingToLearnError as error:
+            raise DemoError(f"{error} Use longer sequences, more epochs, or smaller batches.") from error
+
+    categories = provider.category_names if isinstance(provider, DrivingSceneProvider) else ()
+    picture = options.output / "batch.png"
+    save_batch_picture(picture, report.kept_batch, categories)
+    print(f"Throughput: {report.samples_per_s:.1f} samples/s, {report.images_per_s:.1f} images/s")
+    print(
+        f"Loss: {report.first_loss:.4f} at first, {report.final_loss:.4f} in the end "
+        f"(repeating the frame before: {report.repeating_loss:.4f})"
+    )
+    print(f"Picture of a batch: {picture}")
+
+
+def open_provider(data: Path | None, output: Path) -> DemoProvider:
+    """The provider for a folder: a data set of generated scenes (made here without a folder), or frames."""
+    if data is None:
+        data = output / "scenes"
+        if not data.exists():
+            print(f"Generating driving scenes in {data} (once) ...", flush=True)
+        ensure_scenes(data, overwrite=True)  # only ever replaces a data set of scenes
+    is_generated = (data / "scenes.json").is_file()
+    provider = DrivingSceneProvider(data) if is_generated else FrameFolderProvider(data)
+    if max(provider.sequence_lengths) < 2:
+        raise DemoError(
+            f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
+        )
+    return provider
+
+
+def make_loader(
+    provider: DemoProvider,
+    batch_size: int,
+    image_hw: tuple[int, int],
+    num_workers: int,
+    seed: int,
+    device_id: int | None,
+) -> DALIStructuredOutputIterator:
+    """An endless loader of batches; each slot of the batch plays sequences, one after the other."""
+    sampler = SequenceSampler(batch_size, provider.sequence_lengths, seed)
+    has_boxes = "boxes" in provider.sample_data_structure
+    definition = PipelineDefinition(
+        SamplerInputCallable(provider, sampler),
+        [
+            ImageDecoder("image", use_device_mixed=True),  # on the CPU where there is no GPU
+            ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
+            BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
+        ],
+    )
+    pipeline = definition.get_dali_pipeline(
+        device_id=device_id, py_num_workers=num_workers, py_start_method="spawn", seed=seed
+    )
+    return DALIStructuredOutputIterator(pipeline=pipeline)
+
+
+def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
+    """256 pixels high, and wide enough for the aspect ratio of the first image, in steps of 16."""
+    from PIL import Image, ImageOps
+
+    if isinstance(provider, DrivingSceneProvider):
+        return provider.image_hw
+    path = provider.image_path(0)
+    try:
+        with Image.open(path) as image:
+            width_px, height_px = ImageOps.exif_transpose(image).size
+    except OSError as error:
+        raise DemoError(f"'{path}' must be an image, but it cannot be read: {error}") from error
+    return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))
+
+
+def _chosen_device_id(wanted: str) -> int | None:
+    import torch
+
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return None
+    if not torch.cuda.is_available():
+        raise DemoError(
+            f"--device-id {wanted} needs a GPU that PyTorch can use, and there is none. Use cpu or auto."
+        )
+    return 0 if wanted == "auto" else int(wanted)
+
+
+def _torch_device(device_id: int | None) -> "torch.device":
+    import torch
+
+    return torch.device("cpu") if device_id is None else torch.device("cuda", device_id)
+
+
+def _describe(provider: DemoProvider, batch_size: int, image_hw: tuple[int, int], device_id: int | None) -> None:
+    frames = _counted(provider.get_number_of_samples(), "frame")
+    cameras = _counted(len(provider.sample_data_structure["cameras"]), "camera")
+    print(f"Data: {frames} of {cameras}, in {_counted(len(provider.sequence_lengths), 'sequence')}")
+    print(
+        f"Batches: {_counted(batch_size, 'slot')}, images of {image_hw[1]} x {image_hw[0]} pixels, "
+        f"on the {'CPU' if device_id is None else f'GPU {device_id}'}",
+        flush=True,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@contextmanager
+def _progress(num_steps: int) -> Iterator[Callable[[float, float], None]]:
+    """A progress bar; yields what to call after each step, with loss and samples per second."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("Training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("{task.fields[rate]:.1f} samples/s"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns) as progress:
+        task = progress.add_task("", total=num_steps, loss=float("nan"), rate=0.0)
+        yield lambda loss, rate: progress.update(task, advance=1, loss=loss, rate=rate)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="demo.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=lambda text: Path(text) if text else None,
+        help="folder of sequence folders with images, folder of images, or data set of driving_scenes "
+        "(default: scenes are generated)",
+    )
+    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
+    parser.add_argument("--epochs", type=_positive, default=2)
+    parser.add_argument("--batch-size", type=_positive, default=4, help="at most the number of sequences")
+    parser.add_argument("--num-workers", type=_positive, default=2, help="processes that load samples")
+    parser.add_argument("--image-size", type=_positive, nargs=2, metavar=("HEIGHT", "WIDTH"), help="in pixels")
+    parser.add_argument("--max-batches", type=_positive, default=150, help="per epoch")
+    parser.add_argument("--seed", type=_seed, default=7, help="equal seeds give equal runs")
+    parser.add_argument("--device-id", type=_device, default="auto", help="auto, cpu, or number of a GPU")
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, got {text!r}")
+    return int(text)
+
+
+def _device(text: str) -> str:
+    if text not in ("auto", "cpu") and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be auto, cpu, or the number of a GPU, got {text!r}")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

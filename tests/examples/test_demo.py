@@ -1,0 +1,376 @@
+"""The demo: its providers, its steps, and whole runs on generated scenes and on folders of frames."""
+
+import logging
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import demo
+import demo_picture
+import numpy as np
+import pytest
+import torch
+from demo_steps import BoxPadder, ImageResizer
+from demo_training import SlotMemory
+from driving_provider import DrivingSceneProvider
+from driving_scenes import DatasetError, DrivingScenes, ensure_scenes
+from frame_folder_provider import FrameFolderError, FrameFolderProvider
+from nvidia.dali.types import DALIDataType
+from PIL import Image
+
+from accvlab.dali_pipeline_framework.errors import FormatError
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequenceSampler
+from accvlab.dali_pipeline_framework.pipeline import (
+    DALIStructuredOutputIterator,
+    PipelineDefinition,
+    SampleDataGroup,
+)
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+
+DEMO = Path(demo.__file__)
+SCENES = {"num_sequences": 3, "frames_per_sequence": (4, 6), "image_hw": (48, 80), "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory) -> DrivingScenes:
+    return ensure_scenes(tmp_path_factory.mktemp("data") / "scenes", **SCENES)
+
+
+@pytest.fixture
+def frames(tmp_path) -> Path:
+    """Sequences of 6, 5 and 4 JPEGs of three sizes that drift from dark to bright, and an empty folder."""
+    folder = tmp_path / "frames"
+    for number, (name, size) in enumerate((("b", (96, 64)), ("a", (60, 40)), ("c10", (33, 47)))):
+        for frame in range(6 - number):
+            _write_image(folder / name / f"f{frame * 7}.jpg", size, 40 + 20 * frame + number)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def _write_image(path: Path, size_wh: tuple[int, int], level: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size_wh, (level, level, 255 - level)).save(path)
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error::UserWarning", str(DEMO), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def _losses(output: str) -> tuple[float, float]:
+    first, final = re.search(r"Loss: ([0-9.]+) at first, ([0-9.]+) in the end", output).groups()
+    return float(first), float(final)
+
+
+# --- DrivingSceneProvider ---------------------------------------------------------------------------
+
+
+def test_scene_samples_are_what_the_reader_reads(scenes):
+    provider = DrivingSceneProvider(scenes.root)
+    assert provider.get_number_of_samples() == scenes.num_frames
+    assert provider.sequence_lengths == scenes.sequence_lengths
+    assert provider.image_hw == (48, 80)
+    for index in range(scenes.num_frames):
+        frame, sample = scenes.frame(index), provider.get_data(index)
+        assert sample.type_matches(provider.sample_data_structure)
+        for number, name in enumerate(scenes.camera_names):
+            camera = sample["cameras"][number]
+            assert camera["name"] == name
+            np.testing.assert_array_equal(camera["image"], frame.jpegs[number])
+            np.testing.assert_array_equal(camera["intrinsics"], np.float32(frame.intrinsics[number]))
+            np.testing.assert_array_equal(camera["image_from_ego"], np.float32(frame.image_from_ego[number]))
+        boxes = sample["boxes"]
+        for name in ("centres", "sizes", "yaws", "velocities"):
+            np.testing.assert_array_equal(boxes[name], np.float32(getattr(frame, name)))
+        np.testing.assert_array_equal(boxes["categories"], frame.category_ids)
+        np.testing.assert_array_equal(boxes["visibilities"], frame.visibility)
+        assert sample["timestamp"] == frame.timestamp_s
+        np.testing.assert_array_equal(sample["world_from_ego"], frame.world_from_ego)
+        assert sample["sequence"] == scenes.sequence_names[frame.sequence_index]
+        assert sample["frame"] == frame.frame_in_sequence
+
+
+def test_scene_sequences_start_where_the_lengths_say(scenes):
+    provider = DrivingSceneProvider(scenes.root)
+    flags = [bool(provider.get_data(index)["is_first_of_sequence"]) for index in range(scenes.num_frames)]
+    starts = np.cumsum((0, *scenes.sequence_lengths[:-1]))
+    assert np.flatnonzero(flags).tolist() == starts.tolist()
+
+
+def test_scenes_without_objects_have_empty_boxes(tmp_path):
+    scenes = ensure_scenes(
+        tmp_path / "empty", num_sequences=1, frames_per_sequence=(1, 1), image_hw=(32, 48), traffic_density=0
+    )
+    boxes = DrivingSceneProvider(scenes.root).get_data(0)["boxes"]
+    assert boxes["centres"].shape == (0, 3)
+    assert boxes["categories"].shape == (0,)
+    assert boxes["categories"].dtype == np.int32
+
+
+def test_a_folder_without_scenes_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"must hold 'scenes\.json'"):
+        DrivingSceneProvider(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [DrivingSceneProvider, FrameFolderProvider])
+def test_pickles_are_small_also_after_use(kind, scenes, frames):
+    provider = kind(scenes.root if kind is DrivingSceneProvider else frames)
+    before = provider.get_data(3)
+    data = pickle.dumps(provider)
+    assert len(data) < 1000
+    assert pickle.loads(data).get_data(3) == before
+
+
+# --- FrameFolderProvider ----------------------------------------------------------------------------
+
+
+def test_frames_come_in_natural_order(frames):
+    _write_image(frames / "c2" / "only.PNG", (8, 8), 9)
+    (frames / "c2" / "notes.txt").write_text("no image")
+    (frames / "c2" / ".hidden.jpg").write_text("no image")
+    provider = FrameFolderProvider(frames)
+    assert provider.sequence_names == ("a", "b", "c2", "c10")
+    assert provider.sequence_lengths == (5, 6, 1, 4)
+    paths = [provider.image_path(index).relative_to(frames) for index in range(16)]
+    assert [str(path) for path in paths[3:8]] == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
+    sample = provider.get_data(7)
+    assert sample.type_matches(provider.sample_data_structure)
+    assert sample["cameras"][0]["image"].tobytes() == (frames / "b" / "f14.jpg").read_bytes()
+    assert (sample["sequence"], int(sample["frame"]), bool(sample["is_first_of_sequence"])) == ("b", 2, False)
+    firsts = [index for index in range(16) if provider.get_data(index)["is_first_of_sequence"]]
+    assert firsts == [0, 5, 11, 12]
+
+
+def test_empty_folders_are_reported_once(frames, caplog):
+    with caplog.at_level(logging.WARNING):
+        provider = FrameFolderProvider(frames)
+        pickle.loads(pickle.dumps(provider)).get_data(0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 subfolder(s) without images are left out: empty"
+    ]
+
+
+def test_a_folder_of_images_is_one_sequence(frames, caplog):
+    assert FrameFolderProvider(frames / "b").sequence_names == ("b",)
+    _write_image(frames / "title.png", (8, 8), 9)
+    provider = FrameFolderProvider(frames)
+    assert provider.sequence_lengths == (1,)
+    assert "is taken for one sequence; its 4 subfolder(s) are left out: a, b, c10, empty" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "must be a folder of images, .* but it does not exist"),
+        (lambda path: path.write_text(""), "must be a folder of images, .* but it is a file"),
+        (lambda path: (path / "x").mkdir(parents=True), r"must hold images \(.*its 1 subfolder.*found none"),
+    ],
+    ids=["missing", "file", "empty"],
+)
+def test_folders_without_frames_are_refused(make, message, tmp_path):
+    make(tmp_path / "data")
+    with pytest.raises(FrameFolderError, match=message):
+        FrameFolderProvider(tmp_path / "data")
+
+
+def test_a_folder_that_changes_is_noticed_by_workers(frames):
+    data = pickle.dumps(FrameFolderProvider(frames))
+    _write_image(frames / "b" / "new.jpg", (8, 8), 9)
+    with pytest.raises(FrameFolderError, match="had 15 frames at the start and has 16 now"):
+        pickle.loads(data).get_data(0)
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+class RaggedProvider(DataProvider):
+    """Sample i has i objects, and an encoded picture of 10 (i + 1) x 20 pixels."""
+
+    def get_number_of_samples(self) -> int:
+        return 3
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        objects = SampleDataGroup()
+        objects.add_data_field("centres", DALIDataType.FLOAT)
+        objects.add_data_field("labels", DALIDataType.INT32)
+        sample = SampleDataGroup()
+        sample.add_data_field("image", DALIDataType.UINT8)
+        sample.add_data_field("matrix", DALIDataType.FLOAT)
+        sample.add_data_group_field("objects", objects)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        pixels = np.full((20, 10 * (sample_index + 1), 3), 51, np.uint8)  # height, width
+        header = f"P6 {pixels.shape[1]} 20 255\n".encode()
+        sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
+        sample["matrix"] = np.arange(1, 13).reshape(3, 4)
+        sample["objects"]["centres"] = np.full((sample_index, 3), 1.5)
+        sample["objects"]["labels"] = np.full(sample_index, 7)
+        return sample
+
+
+def _batch(steps) -> dict:
+    source = SamplerInputCallable(RaggedProvider(), SequenceSampler(3, [1, 1, 1], 0, randomize=False))
+    pipeline = PipelineDefinition(source, steps).get_dali_pipeline(py_num_workers=0)
+    with DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy") as loader:
+        return next(iter(loader))
+
+
+def test_steps_make_uniform_batches():
+    batch = _batch(
+        [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageResizer("image", height_px=5, width_px=8, matrix_names=["matrix", "not there"]),
+            BoxPadder("objects", fill_values={"labels": -1}),
+        ]
+    )
+    assert batch["image"].dtype == np.float32
+    assert batch["image"].shape == (3, 3, 5, 8)
+    np.testing.assert_allclose(batch["image"], 0.2, rtol=1e-6)
+    for sample, width_px in enumerate((10, 20, 30)):
+        scale = [[8 / width_px], [5 / 20], [1.0]]
+        np.testing.assert_allclose(batch["matrix"][sample], scale * np.arange(1.0, 13.0).reshape(3, 4), rtol=1e-6)
+    objects = batch["objects"]
+    assert objects["count"].tolist() == [0, 1, 2]
+    assert objects["labels"].tolist() == [[-1, -1], [7, -1], [7, 7]]
+    assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
+
+
+def test_steps_declare_what_they_change():
+    blueprint = RaggedProvider().sample_data_structure
+    resized = ImageResizer("image", 5, 8).check_input_data_format_and_set_output_data_format(blueprint)
+    assert resized.get_type_of_field("image") == DALIDataType.FLOAT
+    padded = BoxPadder("objects").check_input_data_format_and_set_output_data_format(blueprint)
+    assert padded["objects"].keys() == ("centres", "labels", "count")
+    assert padded["objects"].get_type_of_field("count") == DALIDataType.INT32
+
+
+def test_all_problems_of_a_format_are_reported_with_their_places():
+    blueprint = RaggedProvider().sample_data_structure
+    blueprint.change_type_of_data_and_remove_data("image", DALIDataType.FLOAT)
+    blueprint.change_type_of_data_and_remove_data("matrix", DALIDataType.INT32)
+    blueprint["objects"].add_data_field("text", DALIDataType.STRING)
+    blueprint["objects"].add_data_group_field("below", SampleDataGroup())
+    steps = ImageResizer("image", 5, 8, ["matrix"]), BoxPadder("objects", {"size": 1}, count_name="labels")
+    messages = []
+    for step in steps:
+        with pytest.raises(FormatError) as caught:
+            step.check_input_data_format_and_set_output_data_format(blueprint)
+        messages.append(str(caught.value))
+    assert messages == [
+        "ImageResizer cannot resize:\n"
+        "  - image: must be UINT8 (a decoded image), got FLOAT\n"
+        "  - matrix: must be FLOAT (a matrix), got INT32",
+        "BoxPadder cannot pad:\n"
+        "  - objects.below: must be a data field with one row per object, is a group\n"
+        "  - objects.text: must have one row per object, is text\n"
+        "  - objects.size: must exist, as it has a fill value\n"
+        "  - objects.labels: the name must be free for the number of objects; choose another `count_name`",
+    ]
+
+
+def test_names_that_do_not_exist_are_reported():
+    blueprint = RaggedProvider().sample_data_structure
+    for step in ImageResizer("picture", 5, 8), BoxPadder("boxes"):
+        with pytest.raises(KeyError, match=r"nothing has the name '(picture|boxes)'\. Fields: image, matrix, obj"):
+            step.check_input_data_format_and_set_output_data_format(blueprint)
+    with pytest.raises(ValueError, match="image: must be a group with one data field per property"):
+        BoxPadder("image").check_input_data_format_and_set_output_data_format(blueprint)
+    with pytest.raises(ValueError, match="at least 1, got 0 and 8"):
+        ImageResizer("image", 0, 8)
+
+
+# --- training ---------------------------------------------------------------------------------------
+
+
+def test_memory_is_kept_per_slot_and_starts_anew_with_a_sequence():
+    memory = SlotMemory()
+    assert memory.exchange(torch.tensor([1, 10]), torch.tensor([True, True])) is None
+    current, previous = memory.exchange(torch.tensor([2, 11]), torch.tensor([False, True]))
+    assert (current.tolist(), previous.tolist()) == ([2], [1])
+    current, previous = memory.exchange(torch.tensor([3, 12]), torch.tensor([False, False]))
+    assert (current.tolist(), previous.tolist()) == ([3, 12], [2, 11])
+
+
+# --- whole runs -------------------------------------------------------------------------------------
+
+
+def test_demo_runs_on_generated_scenes(scenes, tmp_path):
+    result = _run("--data", scenes.root, "--output", tmp_path, "--epochs", 3, "--batch-size", 2)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
+    assert "Batches: 2 slots, images of 80 x 48 pixels" in result.stdout
+    assert re.search(r"Throughput: [0-9.]+ samples/s, [0-9.]+ images/s", result.stdout)
+    first, final = _losses(result.stdout)
+    assert final < 0.6 * first
+    assert f"Picture of a batch: {tmp_path / 'batch.png'}" in result.stdout
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "batch.png") as picture:
+        assert picture.size == (gap + 3 * (80 + gap), 2 * (heading + 2 * (48 + gap)) + gap)
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
+
+
+def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path):
+    options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 6)
+    result = _run("--data", frames, *options)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "1 subfolder(s) without images are left out: empty\n"
+    assert "Data: 15 frames of 1 camera, in 3 sequences" in result.stdout
+    assert "Batches: 3 slots, images of 64 x 32 pixels" in result.stdout
+    first, final = _losses(result.stdout)
+    assert final < 0.6 * first
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
+    assert _losses(_run("--data", frames, *options).stdout) == (first, final)
+
+
+def test_image_size_follows_the_aspect_ratio_of_the_first_frame(frames):
+    assert demo._default_image_hw(FrameFolderProvider(frames / "a")) == (256, 384)
+    assert demo._default_image_hw(FrameFolderProvider(frames / "c10")) == (256, 176)
+
+
+def test_only_an_empty_data_option_means_generated_scenes(tmp_path):
+    assert demo._parse(["--data", ""]).data is None
+    assert demo._parse(["--data", str(tmp_path)]).data == tmp_path
+
+
+def _single_frames(path: Path) -> None:
+    for name in "ab":
+        _write_image(path / name / "0.jpg", (8, 8), 9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "must be a folder of images, or of sequence folders with images, but it does not"),
+        (lambda path: path.mkdir(), "must hold images"),
+        (_single_frames, "must have a sequence of two frames or more"),
+    ],
+    ids=["missing", "empty", "single frames"],
+)
+def test_bad_data_folders_end_the_demo_with_one_message(make, message, tmp_path, capsys):
+    make(tmp_path / "data")
+    status = demo.main(["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")])
+    output = capsys.readouterr()
+    assert status == 1
+    assert output.err.startswith("The demo cannot go on: '")
+    assert message in output.err
+    assert output.err.count("\n") == 1
+
+
+def test_a_bad_folder_gives_no_traceback(tmp_path):
+    result = _run("--data", tmp_path / "nowhere", "--output", tmp_path / "out")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+
+
+def test_an_output_that_is_a_file_ends_the_demo_with_one_message(tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    assert demo.main(["--output", str(tmp_path / "out")]) == 1
+    assert "--output must be a folder" in capsys.readouterr().err
