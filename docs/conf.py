@@ -1,0 +1,79 @@
+"""Sphinx configuration. Build with ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
+
+from sphinx.util.nodes import make_refnode
+
+from accvlab.dali_pipeline_framework import __version__
+
+project = "accvlab.dali_pipeline_framework"
+copyright = "the authors, Apache-2.0"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = "DALI pipeline framework"
+html_static_path = ["_static"]
+
+# `name` in a docstring is a link. In nitpicky mode a link that leads nowhere is a warning, hence an error.
+default_role = "py:obj"
+nitpicky = True
+nitpick_ignore_regex = [
+    # Other projects: their inventories would have to be downloaded.
+    (r"py:.*", r"(nvidia|torch|numpy|np|types|attrs|collections|abc|typing)\..*"),
+    (r"py:.*", r"Pipeline|DataNode|SampleInfo"),
+    (
+        r"py:.*",
+        r"Any|Callable|Iterable|Iterator|Literal|Mapping|Sequence|SupportsIndex|TracebackType|ClassVar",
+    ),
+    (r"py:.*", r"None|bool|int|str|float|object|type|tuple|list|dict"),
+    (r"py:.*", r"[A-Z]\w*Error|StopIteration|Exception|BaseException"),
+    # Aliases and inner classes, which have no entry of their own.
+    (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
+    (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted)"),
+    (r"py:exc", r"As .*"),
+]
+
+autoclass_content = "both"  # arguments are described in the docstring of __init__
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+
+# Napoleon takes the start of "Names of all fields: joined by dots" in a property's docstring for a type.
+_HIDDEN_COLON = "\x1d"
+
+
+def _hide_colons(app, what, name, obj, options, lines):
+    if what == "property" and lines:
+        lines[0] = lines[0].replace(":", _HIDDEN_COLON)
+
+
+def _show_colons(app, what, name, obj, options, lines):
+    lines[:] = [line.replace(_HIDDEN_COLON, ":") for line in lines]
+
+
+def _link_by_last_name(app, env, node, contnode):
+    """Resolve `SampleDataGroup.get_data` and inner module paths to the one object that is called so."""
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"].replace("sample_data.format_queries.FormatQueries", "pipeline.SampleDataGroup")
+    objects = env.get_domain("py").objects
+    for wanted in (target, target.rpartition(".")[2]):
+        found = {entry.node_id: entry for name, entry in objects.items() if f".{name}".endswith(f".{wanted}")}
+        if len(found) == 1:
+            (entry,) = found.values()
+            from_page = node.get("refdoc", entry.docname)
+            return make_refnode(app.builder, from_page, entry.docname, entry.node_id, contnode)
+    return None
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", _hide_colons, priority=400)  # Napoleon: 500
+    app.connect("autodoc-process-docstring", _show_colons, priority=600)
+    app.connect("missing-reference", _link_by_last_name)

@@ -1,0 +1,146 @@
+"""Run the Python fences of a documentation page, and compare what they print with what the page shows.
+
+All ```` ```python ```` fences of a page are one script. It runs in an empty folder, as a user would run it,
+and its line numbers are those of the page. Where a fence prints something, this must follow it:
+
+    <!-- output -->
+    ```text
+    what it prints
+    ```
+
+Fences that are not to be run have another language, e.g. ```` ```{code-block} python ````.
+
+Run this file with the names of pages to write what they print now into them. Then read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "accvlab/dali_pipeline_framework/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+OUTPUT_MARK = "<!-- output -->"
+# Printed before each fence; "record separator" occurs in no page.
+_SEPARATOR = "\x1e"
+_TIME_LIMIT_S = 60
+
+
+class Fence(NamedTuple):
+    """A fenced block: lines ``first`` to ``end`` (exclusive, both counted from 0) of the page."""
+
+    language: str
+    first: int
+    end: int
+    is_output: bool
+
+    def text(self, lines: list[str]) -> str:
+        return "".join(f"{line}\n" for line in lines[self.first : self.end])
+
+
+class PageFailedError(Exception):
+    """The script of a page ended with an error."""
+
+
+def read_lines(page: Path) -> list[str]:
+    return page.read_text(encoding="utf-8").splitlines()
+
+
+def find_fences(lines: list[str]) -> list[Fence]:
+    fences: list[Fence] = []
+    opening: tuple[str, str, int] | None = None
+    last_text = ""  # the last line outside of fences that is not blank
+    for number, line in enumerate(lines):
+        stripped = line.strip()
+        if opening is None:
+            if stripped.startswith("```"):
+                ticks = stripped[: len(stripped) - len(stripped.lstrip("`"))]
+                opening = (ticks, stripped[len(ticks) :].strip(), number + 1)
+            elif stripped:
+                last_text = stripped
+        elif stripped == opening[0]:
+            _, language, first = opening
+            fences.append(Fence(language, first, number, language == "text" and last_text == OUTPUT_MARK))
+            opening = None
+            last_text = ""
+    if opening is not None:
+        raise ValueError(f"line {opening[2]}: the fence is never closed")
+    return fences
+
+
+def script_of(lines: list[str], fences: list[Fence]) -> str:
+    """Make a script of the Python fences in which each line has the number that it has in the page."""
+    script = [""] * len(lines)
+    for fence in fences:
+        if fence.language == "python":
+            # Spawned workers import the script too; only the main process is listened to.
+            script[fence.first - 1] = f"if __name__ == '__main__': print({_SEPARATOR!r}, flush=True)"
+            script[fence.first : fence.end] = lines[fence.first : fence.end]
+    return "\n".join(script) + "\n"
+
+
+def run_page(page: Path, folder: Path) -> list[str]:
+    """Run the Python fences of a page and return what each of them prints."""
+    lines = read_lines(page)
+    script = folder / f"{page.stem}.py"
+    script.write_text(script_of(lines, find_fences(lines)), encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
+    try:
+        finished = subprocess.run(
+            [sys.executable, script.name],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PageFailedError(f"{page.name} did not end within {_TIME_LIMIT_S} s") from error
+    if finished.returncode != 0:
+        raise PageFailedError(f"{page.name}:\n{finished.stdout}\n{finished.stderr}")
+    return finished.stdout.split(f"{_SEPARATOR}\n")[1:]
+
+
+def shown_outputs(page: Path) -> list[tuple[int, str]]:
+    """What the page says that each Python fence prints: line number of the fence (from 1), and the text."""
+    lines = read_lines(page)
+    shown: list[tuple[int, str]] = []
+    for fence in find_fences(lines):
+        if fence.language == "python":
+            shown.append((fence.first, ""))
+        elif fence.is_output:
+            line, before = shown.pop()
+            if before:
+                raise ValueError(f"{page.name}, line {fence.first}: a second output for the fence in line {line}")
+            shown.append((line, fence.text(lines)))
+    return shown
+
+
+def write_outputs(page: Path, outputs: list[str]) -> None:
+    """Replace the outputs that a page shows by the given ones, one per Python fence."""
+    lines = read_lines(page)
+    replaced: list[tuple[Fence, str]] = []
+    number = -1
+    for fence in find_fences(lines):
+        if fence.language == "python":
+            number += 1
+        elif fence.is_output:
+            replaced.append((fence, outputs[number]))
+    for fence, output in reversed(replaced):
+        lines[fence.first : fence.end] = output.splitlines()
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    for name in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as folder:
+            write_outputs(Path(name), run_page(Path(name).resolve(), Path(folder)))

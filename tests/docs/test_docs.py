@@ -1,0 +1,66 @@
+"""The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+import urllib.parse
+
+import pytest
+from doc_pages import PAGES, ROOT, find_fences, read_lines, run_page, shown_outputs
+
+PAGES_WITH_CODE = [
+    page for page in PAGES if any(fence.language == "python" for fence in find_fences(read_lines(page)))
+]
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)[^)]*\)|(?:src|href|srcset)=\"([^\"]+)\"")
+
+
+def _id(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=_id)
+def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
+    shown = shown_outputs(page)
+    printed = run_page(page, tmp_path)
+    assert [(line, text) for (line, _), text in zip(shown, printed, strict=True)] == shown
+
+
+def test_docs_build_without_a_warning(tmp_path):
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "html" / "index.html").is_file()
+
+
+def _links(page):
+    lines = read_lines(page)
+    for fence in reversed(find_fences(lines)):
+        del lines[fence.first : fence.end]
+    return [first or second for first, second in _LINK.findall("\n".join(lines))]
+
+
+def _anchors(page):
+    headings = [line.lstrip("#").strip() for line in read_lines(page) if re.match(r"#+ ", line)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_relative_links_lead_somewhere(page):
+    broken = []
+    for link in _links(page):
+        if urllib.parse.urlsplit(link).scheme:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_all_pages_are_reached_by_the_link_check():
+    assert {page.name for page in PAGES} >= {"README.md", "index.md", "quickstart.md", "api.md"}
