@@ -28,7 +28,6 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -132,13 +131,14 @@ class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
     """A part of a foreign interface (e.g. PyTorch's DataLoader) that does not exist here."""
 
 
-@functools.lru_cache(maxsize=256)
-def _combined_class(
-    error_class: type[FrameworkError], also: tuple[type[BaseException], ...]
-) -> type[FrameworkError]:
-    extra = tuple(cls for cls in also if not issubclass(error_class, cls))
-    if not extra:
+_combined_classes: dict[tuple[type[FrameworkError], type[Exception]], type[FrameworkError]] = {}
+
+
+def _combined_class(error_class: type[FrameworkError], also: type[Exception]) -> type[FrameworkError]:
+    if issubclass(error_class, also):
         return error_class
+    if (error_class, also) in _combined_classes:
+        return _combined_classes[error_class, also]
 
     def __init__(self: FrameworkError, *args: object) -> None:  # noqa: N807
         # The other class's own __init__ may want arguments that nobody has here.
@@ -146,11 +146,13 @@ def _combined_class(
 
     def __new__(cls: type[FrameworkError], *args: object) -> FrameworkError:  # noqa: N807
         # Python accepts only the __new__ of the base with the largest memory layout (e.g. OSError's).
-        return extra[-1].__new__(cls)  # type: ignore[return-value]
+        return also.__new__(cls)
 
-    name = f"{error_class.__name__}[{', '.join(cls.__name__ for cls in extra)}]"
+    name = f"{error_class.__name__}[{also.__name__}]"
     namespace = {"__init__": __init__, "__new__": __new__, "__module__": error_class.__module__}
-    return type(name, (error_class, *extra), namespace)
+    combined = type(name, (error_class, also), namespace)
+    _combined_classes[error_class, also] = combined
+    return combined
 
 
 def error_that_is_also(
@@ -165,7 +167,7 @@ def error_that_is_also(
         if not issubclass(cls, Exception):
             continue
         try:
-            combined = _combined_class(combined, (cls,))
+            combined = _combined_class(combined, cls)
         except TypeError:
             continue
     try:

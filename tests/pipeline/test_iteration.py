@@ -46,9 +46,7 @@ def test_two_epochs_deliver_what_two_epochs_should(method: str, num_workers: int
 def test_epochs_and_breaks_are_the_same_however_it_runs(definition: dict, pipeline: dict) -> None:
     data_input = shuffled(IndexProvider(22), shuffle=True)
     with make_iterator(data_input, definition=definition, **pipeline) as iterator:
-        held = []
-        for batch in iterator:
-            held.append(batch["index"])
+        held = [batch["index"] for batch in iterator]
         assert [batch.tolist() for batch in held] == permutation(0)  # not overwritten by later batches
         assert indices(iterator, max_batches=2) == permutation(1)[:2]
         assert indices(iterator) == permutation(2)

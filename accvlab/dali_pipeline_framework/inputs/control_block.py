@@ -18,13 +18,15 @@ class ControlBlock:
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
-                     2..                  ring of rows, one per batch in flight: a key that names the batch,
+                     2  has_usual_ranks   whether the first sample was seen
+                     3..                  ring of rows, one per batch in flight: a key that names the batch,
                                           then the sample indices of the batch
-        bytes        ring of rows, one per batch in flight: number of dimensions of each field
+        bytes        ring of rows, one per batch in flight: number of dimensions of each field;
+                     a last row with those of the first sample ever
     """
 
     _RING = 64
-    _HEADER = 2
+    _HEADER = 3
 
     def __init__(self, num_fields: int, batch_size: int) -> None:
         """Create a block for samples of ``num_fields`` data fields in batches of at most ``batch_size``."""
@@ -42,7 +44,7 @@ class ControlBlock:
 
     @property
     def _size(self) -> int:
-        return 8 * self._num_words + self._RING * self._num_fields
+        return 8 * self._num_words + (self._RING + 1) * self._num_fields
 
     def _map_file(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, self._size)
@@ -97,9 +99,7 @@ class ControlBlock:
         """A number that grows whenever an epoch is abandoned."""
         return self._words[1]
 
-    def compare_ranks(
-        self, batch: int, sample_index: int | None, ranks: bytes
-    ) -> tuple[int | None, bytes] | None:
+    def compare_ranks(self, batch: int, sample_index: int | None, ranks: bytes) -> tuple[int | None, bytes] | None:
         """Compare the numbers of dimensions of a sample with those of the other samples of its batch.
 
         Within a batch DALI needs the same number of dimensions in all samples. Workers that load parts of
@@ -126,6 +126,14 @@ class ControlBlock:
             return None
         index = self._words[row + 1]
         return (None if index < 0 else index), bytes(other)
+
+    def usual_ranks(self, ranks: bytes) -> bytes:
+        """Numbers of dimensions of the first sample of all; ``ranks`` where there was none yet."""
+        start = self._RING * self._num_fields
+        if not self._words[2]:
+            self._ranks[start:] = ranks
+            self._words[2] = 1
+        return bytes(self._ranks[start:])
 
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Note which samples form a batch, for error messages about it."""

@@ -68,7 +68,7 @@ class SampleLoader:
                 f"{provider}.get_data({sample_index}) returned a sample of another format than "
                 f"{provider}.sample_data_structure:\n{describe_difference(self._format, found)}"
             )
-        return sample.get_data()
+        return tuple(sample.get_data())
 
 
 def name_sample(error: BaseException, sample_index: int) -> None:

@@ -81,8 +81,8 @@ class SamplerInputCallable(CallableBase):
         return self._loader.load(self._sample_index(sample_info))
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int:
-        batch = sample_info.idx_in_epoch // self._shard_batch_size
-        slot = sample_info.idx_in_batch + self._shard_id * self._shard_batch_size
+        batch: int = sample_info.idx_in_epoch // self._shard_batch_size
+        slot: int = sample_info.idx_in_batch + self._shard_id * self._shard_batch_size
         return self._replay.get(sample_info.epoch_idx, batch)[slot]
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:

@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError, SourceError,
 _MARK = "\n[dali_pipeline_framework report] "
 
 
-class ReportedFailure(RuntimeError):
+class ReportedFailure(RuntimeError):  # noqa: N818 (a messenger, not an error that users meet)
     """Raised in a worker; its text is an encoded `WorkerReport`."""
 
 

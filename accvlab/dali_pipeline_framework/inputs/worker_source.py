@@ -15,9 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
-from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
 from accvlab.dali_pipeline_framework.inputs.source_pickling import Dumps, Loads, pickle_source
 from accvlab.dali_pipeline_framework.inputs.worker_process import prepare_worker_process
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
@@ -81,9 +79,7 @@ class SampleChecker:
         arrays = []
         problems = []
         for path, value in zip(self._paths, flat, strict=True):
-            if isinstance(value, np.ndarray):
-                arrays.append(np.asarray(value))
-            elif hasattr(value, "__array__") and not np.isscalar(value):  # e.g. torch and DALI CPU tensors
+            if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and not np.isscalar(value)):
                 arrays.append(np.asarray(value))
             elif value is None:
                 problems.append((path, "is not set"))
@@ -184,8 +180,6 @@ class _WorkerSource:
 class SampleSource(_WorkerSource):
     """Source for DALI's sample mode, around a `CallableBase` (or any object like it)."""
 
-    _usual_ranks: bytes | None = None
-
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         """Load and check the sample at a position."""
         if self._control.is_abandoned(sample_info.epoch_idx):
@@ -205,15 +199,14 @@ class SampleSource(_WorkerSource):
         return tuple(arrays)
 
     def _compare_ranks(self, sample_info: types.SampleInfo, ranks: bytes) -> None:
-        if self._usual_ranks is None:
-            self._usual_ranks = ranks
         batch = (sample_info.epoch_idx << 32) + sample_info.iteration
         index = self._sample_index(sample_info)
+        usual_ranks = self._control.usual_ranks(ranks)
         clash = self._control.compare_ranks(batch, index, ranks)
         if clash is None:
             return
         other_index, other_ranks = clash
-        if ranks == self._usual_ranks:  # then it is the other sample that is odd
+        if ranks == usual_ranks:  # then it is the other sample that is odd
             index, other_index = other_index, index
             ranks, other_ranks = other_ranks, ranks
         problem = self._get_checker().describe_rank_clash(ranks, other_ranks, other_index)
@@ -240,6 +233,7 @@ class BatchSource(_WorkerSource):
         pickler: tuple[Dumps, Loads],
         max_batch_size: int,
     ) -> None:
+        """Wrap an iterable whose batches hold at most ``max_batch_size`` samples."""
         super().__init__(source, blueprint, control, is_parallel, pickler)
         self._max_batch_size = max_batch_size
         self._num_delivered = 0

@@ -33,7 +33,7 @@ def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: 
     if not isinstance(input, DataNode):
         raise FieldValueError(f"check_type needs a DataNode for {identifier}, got {type(input).__name__}")
     expected = np.dtype(expected_type_np)
-    shape = input.shape()  # type: ignore[no-untyped-call]
+    shape = input.shape()
     probe = input
     if input.device == "gpu":
         # An empty part has the type too: nothing but the type crosses over to the host.

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError
 
 
-@functools.cache
 def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type[Any]:
     """Make a subclass of both classes that behaves like ``iterator_class``.
 
@@ -45,7 +43,14 @@ def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type
     return type(f"{iterator_class.__name__}As{mask_class.__name__}", (iterator_class, mask_class), namespace)
 
 
-_PYTHON_NAMES = {"__annotations__", "__dict__", "__weakref__", "__orig_bases__", "__parameters__", "__slots__"} | {
+_PYTHON_NAMES = {
+    "__annotations__",
+    "__dict__",
+    "__weakref__",
+    "__orig_bases__",
+    "__parameters__",
+    "__slots__",
+} | {
     "__class_getitem__",
     "__init_subclass__",
     "__annotate_func__",

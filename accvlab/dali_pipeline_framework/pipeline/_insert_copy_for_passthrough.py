@@ -46,10 +46,8 @@ class _InsertCopyForPassthrough:
             SettingError: A path or name does not exist, a scope is not a group, or scopes are given without names.
         """
         output_format = data_empty.format
-        if field_names is None and branch_paths is None:
-            selected = set(output_format.flat_paths)
-        else:
-            selected = set()
+        is_all = field_names is None and branch_paths is None
+        selected = set(output_format.flat_paths) if is_all else set()
         if field_names_scope_paths is not None and not field_names:
             raise SettingError("`field_names_scope_paths` needs `field_names` that are searched there.")
         scopes = [()] if field_names_scope_paths is None else [*map(normalized_path, field_names_scope_paths)]

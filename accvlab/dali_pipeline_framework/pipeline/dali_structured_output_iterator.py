@@ -7,7 +7,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
 from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
@@ -59,8 +59,6 @@ class DALIStructuredOutputIterator:
         def __len__(self) -> int:
             """Number of batches per epoch."""
             return len(self._obj)
-
-    _data_loader_class: ClassVar[type[DALIStructuredOutputIterator] | None] = None
 
     def __init__(
         self,
@@ -243,10 +241,10 @@ class DALIStructuredOutputIterator:
             *args: Same as for the class.
             **kwargs: Same as for the class.
         """
-        from accvlab.dali_pipeline_framework.pipeline._dali_structured_output_iterator_data_loader_wrapper import (  # noqa: E501
+        from torch.utils.data import DataLoader
+
+        from accvlab.dali_pipeline_framework.pipeline._dali_structured_output_iterator_data_loader_wrapper import (
             get_masked_as_type,
         )
-
-        from torch.utils.data import DataLoader
 
         return get_masked_as_type(cls, DataLoader)(*args, **kwargs)

@@ -7,6 +7,7 @@ failure each of them is loaded again, in this process, and run through the same 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ class FailureDiagnosis:
         load = getattr(self.data_input, "load_sample", None)
         if indices is None or load is None:
             return []
-        return [BatchMember(f"sample {index}", lambda index=index: load(index)) for index in indices]
+        return [BatchMember(f"sample {index}", functools.partial(load, index)) for index in indices]
 
     def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
         info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable
+from typing import Any, cast
 
-from nvidia.dali import backend
-from nvidia.dali.pipeline import DataNode
+import nvidia.dali.backend
+from nvidia.dali.data_node import DataNode
 
 _logger = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ _logger = logging.getLogger(__name__)
 def num_usable_gpus() -> int:
     """Number of CUDA devices that this process can use; 0 without a driver."""
     try:
-        return int(backend.GetCUDADeviceCount())
+        return int(cast(Any, nvidia.dali.backend).GetCUDADeviceCount())
     except RuntimeError:
         return 0
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
@@ -31,7 +31,10 @@ class OutputConverter:
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        makers: dict[str, Callable[[], TensorConverter]] = {"torch": _torch_converter, "numpy": _numpy_converter}
+        makers: dict[str, Callable[[], TensorConverter]] = {
+            "torch": _torch_converter,
+            "numpy": _numpy_converter,
+        }
         if output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
         if ragged not in ("raise", "list"):
@@ -82,11 +85,12 @@ def _torch_converter() -> TensorConverter:
             "pass output_type='numpy'."
         ) from error
 
+    from_dlpack: Callable[[Any], Any] = torch.utils.dlpack.from_dlpack
+
     def to_torch(tensor: Any) -> Any:
         if isinstance(tensor, TensorGPU):
-            with torch.device("cuda", tensor.device_id()):
-                return torch.from_dlpack(tensor)
+            with torch.device("cuda", cast(Any, tensor).device_id()):
+                return from_dlpack(tensor)
         return torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
 
     return to_torch
-

@@ -7,11 +7,13 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import nvidia.dali.fn as fn
-from nvidia.dali.pipeline import DataNode, Pipeline, experimental, pipeline_def
+import nvidia.dali.pipeline as dali_pipeline
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
@@ -93,7 +95,8 @@ class PipelineDefinition:
             SettingError: An argument breaks a rule; also when fields are selected for copying without
                 ``copy_external_source_passthrough_outputs=True``.
         """
-        self._data_input = _checked_input(data_loading_callable_iterable)
+        _check_input(data_loading_callable_iterable)
+        self._data_input = data_loading_callable_iterable
         self._steps = _checked_steps(preprocess_functors)
         self._check_data_format = check_data_format
         self._is_parallel = use_parallel_external_source
@@ -121,7 +124,8 @@ class PipelineDefinition:
     @property
     def input_data_structure(self) -> SampleDataGroup:
         """Blueprint of the input."""
-        return self._data_input.used_sample_data_structure
+        blueprint: SampleDataGroup = self._data_input.used_sample_data_structure
+        return blueprint
 
     @property
     def data_input(self) -> CallableBase | IterableBase:
@@ -317,15 +321,18 @@ class _Graph:
 
 
 def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
-    decorator = experimental.pipeline_def if arguments.get("debug") else pipeline_def
+    decorator: Any = pipeline_def
+    if arguments.get("debug"):
+        decorator = cast(Any, dali_pipeline).experimental.pipeline_def
 
     def define_graph() -> tuple[DataNode, ...]:
         return graph.define()
 
-    return decorator(define_graph)(**arguments)
+    pipeline: Pipeline = decorator(define_graph)(**arguments)
+    return pipeline
 
 
-def _checked_input(data_input: Any) -> Any:
+def _check_input(data_input: Any) -> None:
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
         raise SettingError(
             f"The input must be a callable (see CallableBase) or an iterable (see IterableBase), "
@@ -336,7 +343,6 @@ def _checked_input(data_input: Any) -> Any:
             f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
             f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
         )
-    return data_input
 
 
 def _checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
@@ -399,10 +405,5 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
             "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
             "Leave it out, or use `use_parallel_external_source=False`."
         )
-    if (
-        arguments.get("py_start_method", "fork") == "fork"
-        and arguments.get("py_callback_pickler") is not None
-    ):
-        raise SettingError(
-            "`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'."
-        )
+    if arguments.get("py_start_method", "fork") == "fork" and arguments.get("py_callback_pickler") is not None:
+        raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")

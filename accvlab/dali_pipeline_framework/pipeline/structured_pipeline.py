@@ -31,7 +31,6 @@ from accvlab.dali_pipeline_framework.sample_data import (
     get_numpy_type_for_dali_type,
 )
 
-
 _with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
 
@@ -68,7 +67,7 @@ class PipelineContext:
     diagnose: Callable[[int, int, int], str]
 
 
-class StructuredPipeline(Pipeline):  # type: ignore[misc]
+class StructuredPipeline(Pipeline):
     """A DALI pipeline with a known sample format.
 
     It is an ordinary `nvidia.dali.Pipeline`; in addition
@@ -328,7 +327,7 @@ class StructuredPipeline(Pipeline):  # type: ignore[misc]
         return GraphError(self._describe_graph_failure(error))
 
     def _exit_codes(self) -> dict[int, int]:
-        processes = self._py_pool.pool._processes
+        processes = [] if self._py_pool is None else self._py_pool.pool._processes
         # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
         deadline = time.monotonic() + 5.0
         while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:

@@ -7,7 +7,14 @@ from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected
     GroupToApplyToSelectedStepBase,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, Path, SampleDataGroup, format_error, normalized_path
+from accvlab.dali_pipeline_framework.sample_data import (
+    FormatProblem,
+    Name,
+    Path,
+    SampleDataGroup,
+    format_error,
+    normalized_path,
+)
 
 
 class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):

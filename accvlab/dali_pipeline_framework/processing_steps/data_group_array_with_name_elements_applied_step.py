@@ -57,6 +57,4 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
             problems.append(FormatProblem(f"No data group field array with the name {name!r} exists"))
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
-        return [
-            (*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))
-        ]
+        return [(*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))]

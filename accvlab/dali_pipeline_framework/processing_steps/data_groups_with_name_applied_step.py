@@ -9,7 +9,13 @@ from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected
     GroupToApplyToSelectedStepBase,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error, normalized_path
+from accvlab.dali_pipeline_framework.sample_data import (
+    FormatProblem,
+    Name,
+    SampleDataGroup,
+    format_error,
+    normalized_path,
+)
 
 
 class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
@@ -44,9 +50,7 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
             if not data.path_exists_and_is_data_group_field(path)
         ]
         if not paths and self._check_minimum_one_name_match:
-            problems.append(
-                FormatProblem(f"No group with one of the names {', '.join(map(repr, names))} exists")
-            )
+            problems.append(FormatProblem(f"No group with one of the names {', '.join(map(repr, names))} exists"))
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
         return paths

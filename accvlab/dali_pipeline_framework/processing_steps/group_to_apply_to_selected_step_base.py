@@ -10,7 +10,12 @@ import attrs
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldPath,
+    FormatProblem,
+    SampleDataGroup,
+    format_error,
+)
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 
@@ -79,7 +84,6 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 def _problems_below(path: FieldPath, error: Exception) -> list[FormatProblem]:
     if isinstance(error, FormatError) and error.problems:
         return [
-            attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None)
-            for problem in error.problems
+            attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None) for problem in error.problems
         ]
     return [FormatProblem(str(error), path, error_type=type(error))]

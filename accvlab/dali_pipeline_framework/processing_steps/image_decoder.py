@@ -9,7 +9,13 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error
+from accvlab.dali_pipeline_framework.sample_data import (
+    FormatProblem,
+    GroupFormat,
+    Name,
+    SampleDataGroup,
+    format_error,
+)
 
 
 class ImageDecoder(PipelineStepBase):
@@ -73,13 +79,12 @@ class ImageDecoder(PipelineStepBase):
                 )
             )
         for path in paths:
-            if data_empty.path_exists_and_is_data_group_field(path):
+            leaf = data_empty.format.at(path)
+            if isinstance(leaf, GroupFormat):
                 problems.append(FormatProblem("must be a data field with an encoded image, is a group", path))
-                continue
-            dtype = data_empty.get_type_of_item_in_path(path)
-            if dtype != types.DALIDataType.UINT8:
+            elif leaf.dtype != types.DALIDataType.UINT8:
                 problems.append(
-                    FormatProblem(f"must be UINT8 (the bytes of an image file), got {dtype.name}", path)
+                    FormatProblem(f"must be UINT8 (the bytes of an image file), got {leaf.dtype.name}", path)
                 )
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot decode:")

@@ -47,9 +47,7 @@ class PipelineStepBase(ABC):
         """
 
     @do_not_convert
-    def check_input_data_format_and_set_output_data_format(
-        self, data_empty: SampleDataGroup
-    ) -> SampleDataGroup:
+    def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """Get the format that comes out for an input format. The argument is left as it is.
 
         Raises:

@@ -150,8 +150,7 @@ def _check_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> None:
     else:
         advice = "Assign an array of numbers"
     raise FieldValueError(
-        f"{format_path(path)}: cannot store an array of type {array.dtype} in a field of type {dtype}. "
-        f"{advice}"
+        f"{format_path(path)}: cannot store an array of type {array.dtype} in a field of type {dtype}. {advice}"
     )
 
 

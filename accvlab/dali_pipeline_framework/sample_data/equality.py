@@ -24,9 +24,7 @@ def same_value(first: FieldValue, second: FieldValue) -> bool:
             return type(first) is type(second) and _same_arrays(as_numpy(first), as_numpy(second))
         if isinstance(first, list | tuple):
             return (
-                type(first) is type(second)
-                and len(first) == len(second)
-                and all(map(same_value, first, second))
+                type(first) is type(second) and len(first) == len(second) and all(map(same_value, first, second))
             )
         return bool(first == second)
     except Exception:  # a foreign object whose == fails or is ambiguous

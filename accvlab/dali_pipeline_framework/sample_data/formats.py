@@ -433,9 +433,7 @@ class GroupFormat:
 
     def __repr__(self) -> str:
         """Return names and children."""
-        inner = ", ".join(
-            f"{name!r}: {child!r}" for name, child in zip(self.names, self.children, strict=True)
-        )
+        inner = ", ".join(f"{name!r}: {child!r}" for name, child in zip(self.names, self.children, strict=True))
         return f"GroupFormat({{{inner}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -46,8 +46,7 @@ class ValueMapping(Mapping[Any, Any]):
         """Copy the entries, and refuse what can never match."""
         if not isinstance(entries, Mapping):
             raise SettingError(
-                f"a mapping must be a dict from label to number, got {entries!r} of type "
-                f"{type(entries).__name__}"
+                f"a mapping must be a dict from label to number, got {entries!r} of type {type(entries).__name__}"
             )
         self._entries: dict[Any, Any] = {key: copy.deepcopy(value) for key, value in entries.items()}
         for key in self._entries:
@@ -171,9 +170,7 @@ def _is_array_of_a_device_library(value: object) -> bool:
     )
 
 
-def _mapped_sequence(
-    values: list[Any] | tuple[Any, ...], mapping: ValueMapping, path: FieldPath
-) -> list[Any]:
+def _mapped_sequence(values: list[Any] | tuple[Any, ...], mapping: ValueMapping, path: FieldPath) -> list[Any]:
     if set(map(type, values)) == {str}:  # thousands of labels per sample are common
         entries = mapping._entries
         if None in entries:

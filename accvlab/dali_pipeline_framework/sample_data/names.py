@@ -32,8 +32,7 @@ def checked_name(name: object) -> Name:
     if isinstance(name, int) and not isinstance(name, bool):
         return int(name)
     raise NameTypeError(
-        f"a field name must be a str or an int, got {name!r} of type "
-        f"{type(name).__name__}{_name_advice(name)}"
+        f"a field name must be a str or an int, got {name!r} of type {type(name).__name__}{_name_advice(name)}"
     )
 
 

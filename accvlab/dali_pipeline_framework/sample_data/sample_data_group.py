@@ -693,9 +693,7 @@ class SampleDataGroup(FormatQueries):
         return group
 
 
-def _restored(
-    format: GroupFormat, values: list[FieldValue], switches: tuple[bool, bool, bool]
-) -> SampleDataGroup:
+def _restored(format: GroupFormat, values: list[FieldValue], switches: tuple[bool, bool, bool]) -> SampleDataGroup:
     group = SampleDataGroup.__new__(SampleDataGroup)
     group._format = format
     group._values = values

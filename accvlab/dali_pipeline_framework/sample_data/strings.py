@@ -75,8 +75,7 @@ def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
             else f"{type(value).__name__} of type {array.dtype} and shape {array.shape}"
         )
         raise FieldValueError(
-            f"{format_path(path)}: text can only be read from uint8 data with at least one dimension, got "
-            f"{got}"
+            f"{format_path(path)}: text can only be read from uint8 data with at least one dimension, got {got}"
         )
     if array.ndim == 1:
         return _decoded_bytes(array.tobytes(), path)
@@ -92,8 +91,7 @@ def _decoded_bytes(data: bytes, path: FieldPath) -> str:
         return data.rstrip(b"\0").decode()
     except UnicodeDecodeError as error:
         raise FieldValueError(
-            f"{format_path(path)}: the data are not UTF-8: {error}. Use a UINT8 field for bytes that are no "
-            "text"
+            f"{format_path(path)}: the data are not UTF-8: {error}. Use a UINT8 field for bytes that are no text"
         ) from error
 
 

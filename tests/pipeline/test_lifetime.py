@@ -1,0 +1,232 @@
+"""Workers and shared memory go when they are not needed any more, whatever happens."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from support.pipelines import START_METHODS, indices, make_iterator, shuffled, worker_pids
+from support.providers import FaultyProvider, IndexProvider, NumberProvider
+
+from accvlab.dali_pipeline_framework.errors import ClosedError
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def shared_memory_kib() -> int:
+    """Size of the anonymous shared memory that this process maps."""
+    total = 0
+    for line in Path(f"/proc/{os.getpid()}/maps").read_text().splitlines():
+        if "/dev/shm/" in line or "memfd:" in line:
+            start, end = (int(address, 16) for address in line.split()[0].split("-"))
+            total += (end - start) // 1024
+    return total
+
+
+def wait_until(condition, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
+    gc.collect()
+    memory_before = shared_memory_kib()
+    num_files_before = psutil.Process().num_fds()
+    iterator = make_iterator(shuffled(NumberProvider()), py_start_method=method)
+    held = next(iter(iterator))
+    assert len(worker_pids()) == 2
+    assert shared_memory_kib() > memory_before + 1000
+    iterator.close()
+    assert worker_pids() == []
+    assert shared_memory_kib() <= memory_before
+    assert held["index"].tolist() == [0, 1, 2, 3]  # what was delivered stays
+    assert held["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
+    iterator.close()
+    del iterator
+    gc.collect()
+    assert psutil.Process().num_fds() <= num_files_before + 1
+
+
+def test_many_pipelines_leave_nothing_behind() -> None:
+    def once() -> None:
+        with make_iterator(shuffled(IndexProvider()), py_start_method="fork") as iterator:
+            indices(iterator, 2)
+
+    once()
+    gc.collect()
+    files, memory = psutil.Process().num_fds(), shared_memory_kib()
+    for _ in range(5):
+        once()
+    gc.collect()
+    assert psutil.Process().num_fds() <= files
+    assert shared_memory_kib() <= memory
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(method: str) -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(
+        py_num_workers=2, py_start_method=method
+    )
+    first = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
+    second = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
+    next(iter(first))
+    del first
+    gc.collect()
+    assert len(worker_pids()) == 2  # there is another iterator over the pipeline
+    del second
+    gc.collect()
+    assert worker_pids() == []
+    with pytest.raises(ClosedError, match="together with the last iterator over it"):
+        pipeline.run()
+
+
+def test_a_closed_iterator_says_so() -> None:
+    iterator = make_iterator(shuffled(IndexProvider()))
+    epoch = iter(iterator)
+    iterator.close()
+    for use in (lambda: next(epoch), lambda: iter(iterator), iterator.reset):
+        with pytest.raises(ClosedError, match="was closed"):
+            use()
+
+
+def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None:
+    iterator = make_iterator(shuffled(FaultyProvider("value_error")))
+    with pytest.raises(ValueError, match="calibration") as caught:
+        indices(iterator)
+    assert wait_until(lambda: worker_pids() == [])
+    assert caught.value is not None
+
+
+def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
+    with pytest.raises(ZeroDivisionError), make_iterator(shuffled(IndexProvider())) as iterator:
+        for _ in iterator:
+            raise ZeroDivisionError
+    assert worker_pids() == []
+
+
+def run_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from support.pipelines import *\nfrom support.providers import *\n"
+        'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    )
+    return subprocess.Popen(
+        [sys.executable, "-u", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize(
+    ("ending", "exit_code"), [("", 0), ("raise RuntimeError", 1), ("sys.exit(3)", 3), ("import torch", 0)]
+)
+def test_a_script_that_closes_nothing_ends(method: str, ending: str, exit_code: int, tmp_path: Path) -> None:
+    script = run_script(
+        tmp_path,
+        f"""
+        iterator = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
+        for batch in iterator:
+            break
+        print(*worker_pids())
+        {ending}
+        """,
+    )
+    stdout, _ = script.communicate(timeout=40)
+    assert script.returncode == exit_code
+    pids = [int(pid) for pid in stdout.split()]
+    assert len(pids) == 2
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+SLOW_LOOP = """
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_start_method={method!r})
+        first = True
+        for batch in iterator:
+            if first:
+                print(*worker_pids())
+            first = False
+        """
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("how", ["ctrl_c", "terminate", "kill", "kill_before_first_batch"])
+def test_no_worker_outlives_its_parent(method: str, how: str, tmp_path: Path) -> None:
+    if how == "kill_before_first_batch":
+        body = f"""
+        pipeline = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
+        print(*worker_pids())
+        import time
+        time.sleep(100)
+        """
+    else:
+        body = SLOW_LOOP.format(method=method)
+    script = run_script(tmp_path, body)
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.2)
+    if how == "ctrl_c":
+        os.killpg(script.pid, signal.SIGINT)  # the whole process group, as a terminal does
+    elif how == "terminate":
+        script.send_signal(signal.SIGTERM)
+    else:
+        script.kill()
+    _, stderr = script.communicate(timeout=20)
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    if how == "ctrl_c":
+        assert script.returncode == -signal.SIGINT
+        assert stderr.rstrip().endswith("KeyboardInterrupt")
+        assert stderr.count("Traceback") == 1  # none from the workers
+
+
+def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
+    script = run_script(
+        tmp_path,
+        """
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)))
+        try:
+            for number, batch in enumerate(iterator):
+                if number == 0:
+                    print("started")
+        except KeyboardInterrupt:
+            pass
+        try:
+            next(iter(iterator))
+        except Exception as error:
+            print(type(error).__name__)
+        else:
+            print("goes on")
+        iterator.close()
+        print("left:", worker_pids())
+        """,
+    )
+    assert script.stdout.readline() == "started\n"
+    time.sleep(0.3)
+    os.killpg(script.pid, signal.SIGINT)
+    stdout, stderr = script.communicate(timeout=20)
+    assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
+    assert script.returncode == 0
+
+
+def test_held_batches_are_never_overwritten() -> None:
+    with make_iterator(shuffled(IndexProvider(400), 4), py_num_workers=2) as iterator:
+        held = [batch["index"] for batch in iterator]
+    assert np.concatenate(held).tolist() == [*range(400)]
