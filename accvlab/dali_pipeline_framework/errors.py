@@ -112,7 +112,13 @@ class WorkerStartError(FrameworkError, RuntimeError):
 
 
 class GraphError(FrameworkError, RuntimeError):
-    """An operator of the graph failed on a batch."""
+    """An operator of the graph failed on a batch.
+
+    Attributes:
+        sample_indices: Indices in the data set of the samples to blame, as far as they could be found out.
+    """
+
+    sample_indices: tuple[int, ...] = ()
 
 
 class OutputError(FrameworkError, RuntimeError):

@@ -174,14 +174,15 @@ class TestSamplerInputCallable:
     def test_bad_settings_are_refused(
         self, sampler: SamplerBase, arguments: dict[str, object], message: str
     ) -> None:
-        with pytest.raises(SettingError, match=message):
-            data_input = SamplerInputCallable(
-                IndexProvider(10),
-                sampler,
-                **{"max_num_iterations": 20, "pre_fetch_queue_length": 0, **arguments},
-            )
+        arguments = {"max_num_iterations": 20, "pre_fetch_queue_length": 0, **arguments}
+
+        def deliver() -> None:
+            data_input = SamplerInputCallable(IndexProvider(10), sampler, **arguments)
             for batch in range(7):
                 batch_of(data_input, batch)
+
+        with pytest.raises(SettingError, match=message):
+            deliver()
 
 
 class TestSamplerInputIterable:
@@ -189,7 +190,7 @@ class TestSamplerInputIterable:
         data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
         batches = [[int(value) for value in field] for (field,) in iter(data_input)]
         assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert [[int(value) for value in field] for (field,) in iter(data_input)][0] == [1, 2, 3, 4]
+        assert [int(value) for value in next(iter(data_input))[0]] == [1, 2, 3, 4]
 
     def test_shards_take_their_slots(self) -> None:
         shards = [SamplerInputIterable(IndexProvider(10), EpochSampler(), i, 2) for i in (0, 1)]

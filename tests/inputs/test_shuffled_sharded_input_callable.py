@@ -32,11 +32,7 @@ def epoch_of(data_input: ShuffledShardedInputCallable, epoch: int) -> list[int]:
 def test_the_order_of_an_epoch_is_the_permutation_of_seed_plus_epoch() -> None:
     data_input = ShuffledShardedInputCallable(IndexProvider(10), 2, shuffle=True, seed=7)
     # Pinned: runs must stay comparable with those of other versions.
-    assert (
-        epoch_of(data_input, 0)
-        == [8, 0, 7, 1, 3, 6, 2, 4, 5, 9]
-        == [*np.random.default_rng(7).permutation(10)]
-    )
+    assert epoch_of(data_input, 0) == [8, 0, 7, 1, 3, 6, 2, 4, 5, 9] == [*np.random.default_rng(7).permutation(10)]
     assert epoch_of(data_input, 1) == [*np.random.default_rng(8).permutation(10)]
     assert epoch_of(data_input, 0) == [*np.random.default_rng(7).permutation(10)]
 
@@ -55,9 +51,7 @@ def test_shards_are_disjoint_and_equal(num_samples: int, num_shards: int, seed: 
     if num_samples < num_shards:
         return
     shards = [
-        epoch_of(
-            ShuffledShardedInputCallable(IndexProvider(num_samples), 1, shard, num_shards, True, seed), epoch
-        )
+        epoch_of(ShuffledShardedInputCallable(IndexProvider(num_samples), 1, shard, num_shards, True, seed), epoch)
         for shard in range(num_shards)
     ]
     delivered = [index for shard in shards for index in shard]
@@ -124,9 +118,7 @@ def test_bad_settings_are_refused(arguments: dict[str, object], message: str) ->
 
 
 def test_an_empty_data_set_is_refused() -> None:
-    with pytest.raises(
-        SettingError, match=r"The data set is empty: IndexProvider\.get_number_of_samples\(\)"
-    ):
+    with pytest.raises(SettingError, match=r"The data set is empty: IndexProvider\.get_number_of_samples\(\)"):
         ShuffledShardedInputCallable(IndexProvider(0), 1)
 
 

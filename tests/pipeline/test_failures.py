@@ -92,7 +92,7 @@ def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str
 def test_the_traceback_shows_the_user_s_code() -> None:
     with (
         make_iterator(shuffled(FaultyProvider("value_error", 0))) as iterator,
-        pytest.raises(ValueError) as caught,
+        pytest.raises(ValueError, match="calibration is missing") as caught,
     ):
         next(iter(iterator))
     error = caught.value

@@ -70,11 +70,15 @@ class ControlBlock:
         self._fd = -1
 
     def close(self) -> None:
-        """Give the files back. The mapping goes with the object."""
-        if self._fd >= 0 and os.getpid() == self.parent_pid:
-            os.close(self._fd)
-            os.close(self._start_report_fd)
-            self._fd = self._start_report_fd = -1
+        """Give files and memory back, in the process that made the block. It cannot be used after that."""
+        if self._fd < 0 or os.getpid() != self.parent_pid:
+            return
+        os.close(self._fd)
+        os.close(self._start_report_fd)
+        self._fd = self._start_report_fd = -1
+        self._words.release()
+        self._ranks.release()
+        self._memory.close()
 
     @property
     def start_report_path(self) -> str:

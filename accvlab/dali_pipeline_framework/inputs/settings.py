@@ -35,6 +35,8 @@ def check_shard(shard_id: SupportsIndex, num_shards: SupportsIndex) -> tuple[int
 
 def check_number_of_samples(provider: DataProvider) -> int:
     """Number of samples of a data set, or a `SettingError` where there is none."""
+    if isinstance(provider, type):
+        raise SettingError(f"The data provider must be an object, got the class {provider.__name__}.")
     count = provider.get_number_of_samples()
     if count < 1:
         raise SettingError(

@@ -38,8 +38,9 @@ class SampleChecker:
         """
         self._paths = [format_path(path) for path in blueprint.flat_paths]
         self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
-        self._declared_ndims = [leaf.ndim for leaf in blueprint.flat_leaves]
-        self._has_declared_ndims = any(ndim is not None for ndim in self._declared_ndims)
+        self._declared_ndims = [
+            (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
+        ]
         self._needs_contiguous = needs_contiguous
 
     def check(self, flat: Any, producer: str) -> tuple[list[Any], bytes]:
@@ -58,45 +59,44 @@ class SampleChecker:
                 f"{producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
                 f"{', '.join(self._paths[:20])}{', ...' if len(self._paths) > 20 else ''}."
             )
-        arrays = flat if all(type(value) is np.ndarray for value in flat) else self._to_arrays(flat)
-        if list(map(_dtype_of, arrays)) != self._dtypes:
-            self._fail(
-                (path, f"expected dtype {expected}, got {array.dtype} (shape {array.shape})")
-                for path, array, expected in zip(self._paths, arrays, self._dtypes, strict=True)
-                if array.dtype != expected
-            )
+        arrays = [
+            value if type(value) is np.ndarray or not _is_array_like(value) else np.asarray(value)
+            for value in flat
+        ]
+        if not self._fits(arrays):
+            raise ValueError("\n".join(self._problems(arrays)))
         ranks = bytes(map(_ndim_of, arrays))
-        if self._has_declared_ndims:
-            self._check_declared_ndims(arrays)
         if self._needs_contiguous:
             arrays = [
                 array if array.flags.c_contiguous else array.copy(order="C")  # keeps 0-d arrays 0-d
                 for array in arrays
             ]
-        return list(arrays), ranks
+        return arrays, ranks
 
-    def _to_arrays(self, flat: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        arrays = []
-        problems = []
-        for path, value in zip(self._paths, flat, strict=True):
-            if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and not np.isscalar(value)):
-                arrays.append(np.asarray(value))
-            elif value is None:
-                problems.append((path, "is not set"))
-            else:
-                problems.append((path, f"expected an array, got {type(value).__name__}"))
-        if problems:
-            self._fail(iter(problems))
-        return arrays
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        try:
+            dtypes = list(map(_dtype_of, arrays))
+            ranks = list(map(_ndim_of, arrays))
+        except AttributeError:
+            return False
+        return dtypes == self._dtypes and all(ranks[position] == ndim for position, ndim in self._declared_ndims)
 
-    def _check_declared_ndims(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        problems = [
-            (path, f"expected {ndim} dimension(s) as declared, got {array.ndim} (shape {array.shape})")
-            for path, array, ndim in zip(self._paths, arrays, self._declared_ndims, strict=True)
-            if ndim is not None and array.ndim != ndim
-        ]
-        if problems:
-            self._fail(iter(problems))
+    def _problems(self, values: Sequence[Any]) -> Iterator[str]:
+        declared_ndims = dict(self._declared_ndims)
+        for position, (path, value, dtype) in enumerate(zip(self._paths, values, self._dtypes, strict=True)):
+            if value is None:
+                yield f"  - {path}: is not set"
+                continue
+            if not isinstance(value, np.ndarray):
+                yield f"  - {path}: expected an array, got {type(value).__name__}"
+                continue
+            if value.dtype != dtype:
+                yield f"  - {path}: expected dtype {dtype}, got {value.dtype} (shape {value.shape})"
+            ndim = declared_ndims.get(position, value.ndim)
+            if value.ndim != ndim:
+                yield (
+                    f"  - {path}: expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
+                )
 
     def describe_rank_clash(self, ranks: bytes, other_ranks: bytes, other_sample: int | None) -> str:
         """Say in which fields two samples of the same batch differ in their number of dimensions."""
@@ -107,8 +107,10 @@ class SampleChecker:
             if expected != got
         )
 
-    def _fail(self, problems: Iterator[tuple[str, str]]) -> NoReturn:
-        raise ValueError("\n".join(f"  - {path}: {problem}" for path, problem in problems))
+
+def _is_array_like(value: Any) -> bool:
+    """Whether a value is an array of another library on the CPU, e.g. a PyTorch or DALI tensor."""
+    return hasattr(value, "__array__") and not np.isscalar(value)
 
 
 class _WorkerSource:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
+
+from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
 from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
@@ -95,6 +97,11 @@ class DALIStructuredOutputIterator:
             SettingError: An argument is missing or has an unknown value.
             ClosedError: The pipeline was closed.
         """
+        if isinstance(num_batches_in_epoch, Pipeline):
+            raise SettingError(
+                "The first argument is `num_batches_in_epoch`, got a pipeline. Write "
+                "DALIStructuredOutputIterator(pipeline=...), or pass None as the first argument."
+            )
         if pipeline is None:
             raise SettingError("`pipeline` must be given.")
         self._pipeline = pipeline
@@ -102,8 +109,8 @@ class DALIStructuredOutputIterator:
         if sample_data_structure_blueprint is None:
             if self._structured is None:
                 raise SettingError(
-                    "`sample_data_structure_blueprint` must be given for a pipeline that was not made by a "
-                    "PipelineDefinition."
+                    "`sample_data_structure_blueprint` must be given for a pipeline that does not know its "
+                    "format: one that was not made by a PipelineDefinition, or was made with debug=True."
                 )
             sample_data_structure_blueprint = self._structured.output_blueprint
         self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
@@ -151,7 +158,10 @@ class DALIStructuredOutputIterator:
         self._require_open()
         sample = self._blueprint.get_empty_like_self()
         if self._foreign_iterator is not None:
-            sample.set_data_from_dali_generic_iterator_output(next(self._foreign_iterator), 0)
+            outputs = next(self._foreign_iterator)
+            # DALI's iterators deliver a list with one dict per pipeline, except the one for JAX: a dict.
+            outputs = [outputs] if isinstance(outputs, Mapping) else outputs
+            sample.set_data_from_dali_generic_iterator_output(outputs, 0)
         else:
             sample.set_data(self._converted(self._pipeline.run()))
         result: Any = sample.to_dictionary() if self._to_dict else sample

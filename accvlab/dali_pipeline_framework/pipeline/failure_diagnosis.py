@@ -8,6 +8,7 @@ failure each of them is loaded again, in this process, and run through the same 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,10 +30,12 @@ class BatchMember:
 
     Attributes:
         name: How to call it in a message.
+        sample_index: Index in the data set, None where it is not known.
         load: Loads it again, as a flat tuple.
     """
 
     name: str
+    sample_index: int | None
     load: Callable[[], Sequence[Any]]
 
 
@@ -54,12 +57,21 @@ class FailureDiagnosis:
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None], Pipeline]
 
-    def __call__(self, epoch: int, batch: int, batch_in_all: int) -> str:
-        """Describe what is found, in a few lines."""
+    def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+        """Find the culprits.
+
+        Returns:
+            A description in a few lines, and the indices of the samples to blame as far as they are known.
+        """
         members = self._members(epoch, batch, batch_in_all)
         if not members:
-            return "Which samples form the batch is not known, since the input does not tell."
-        culprits = [line for member in members if (line := self._examine(member)) is not None]
+            return "Which samples form the batch is not known, since the input does not tell.", ()
+        findings = [(member, line) for member in members if (line := self._examine(member)) is not None]
+        culprits = [line for _, line in findings]
+        indices = tuple(member.sample_index for member, _ in findings if member.sample_index is not None)
+        return self._describe(members, culprits), indices
+
+    def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
         if not culprits:
             return (
                 f"The batch holds {', '.join(member.name for member in members)}. Each of them passes alone, so "
@@ -76,14 +88,14 @@ class FailureDiagnosis:
         load = getattr(self.data_input, "load_sample", None)
         if indices is None or load is None:
             return []
-        return [BatchMember(f"sample {index}", functools.partial(load, index)) for index in indices]
+        return [BatchMember(f"sample {index}", index, functools.partial(load, index)) for index in indices]
 
     def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
         info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
         get_index = getattr(self.data_input, "get_sample_index", None)
         index = None if get_index is None else get_index(info)
         name = f"slot {slot}" if index is None else f"sample {index}"
-        return BatchMember(name, lambda: self.data_input(info))
+        return BatchMember(name, index, lambda: self.data_input(info))
 
     def _examine(self, member: BatchMember) -> str | None:
         try:
@@ -102,8 +114,11 @@ class FailureDiagnosis:
         return f"  - {member.name}{', field ' if paths else ''}{fields}: {reason}"
 
     def _failure_of(self, flat: Sequence[Any], output: int | None) -> str | None:
-        try:
-            self.make_pipeline(flat, output).run()
-        except Exception as error:
-            return dali_reason(error)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
+            try:
+                self.make_pipeline(flat, output).run()
+            except Exception as error:
+                # It counts in a batch of one here.
+                return dali_reason(error).replace("sample #0", "the sample")
         return None

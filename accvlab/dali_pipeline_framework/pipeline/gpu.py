@@ -39,7 +39,7 @@ class GpuUseTracker:
     def __init__(self) -> None:
         """Start with an empty graph."""
         self._seen: set[int] = set()
-        self.users: dict[str, list[str]] = {}
+        self.users: dict[str, dict[str, None]] = {}  # step -> names of operators, in order
 
     def note(self, step: str, values: Iterable[object]) -> None:
         """Attribute the operators that are new since the last call to a step."""
@@ -50,6 +50,10 @@ class GpuUseTracker:
                 continue
             self._seen.add(id(operator))
             if operator._op._device in ("gpu", "mixed"):
-                self.users.setdefault(step, []).append(operator._op.schema_name)
+                self.users.setdefault(step, {})[_function_name(operator._op)] = None
             for inputs in operator.inputs:
                 pending += inputs if isinstance(inputs, list) else [inputs]
+
+
+def _function_name(operator: Any) -> str:
+    return "fn." + str(operator.schema_name).replace("__", ".").lower()

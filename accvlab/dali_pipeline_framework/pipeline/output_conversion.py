@@ -59,7 +59,7 @@ class OutputConverter:
             shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
             raise OutputError(
                 f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
-                f"{shapes}. Pad the field (fn.pad, or PaddingToUniform), or pass ragged='list' to the iterator."
+                f"{shapes}. Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
             )
         return [self._own(self._convert(tensors[index])) for index in range(len(tensors))]
 

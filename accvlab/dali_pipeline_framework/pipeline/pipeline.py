@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
-from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
+from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import BatchSource, SampleSource
@@ -170,7 +170,7 @@ class PipelineDefinition:
                 process.
 
         Returns:
-            A `StructuredPipeline` (with ``debug=True``: DALI's debug pipeline), not built yet.
+            A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
@@ -285,6 +285,17 @@ class _Graph:
             self._note_changes(data, step)
         return self._outputs(data)
 
+    def describe_failure(self, error: Exception) -> None:
+        """Add to an exception which step defined its operators when it was raised."""
+        if not self._values or self._num_steps_done == len(self.definition._steps):
+            return
+        step = self.definition._steps[self._num_steps_done]
+        note = f"raised while step {self._num_steps_done} ({type(step).__name__}) defined its operators"
+        if isinstance(error, TypeError) and "conditional" in str(error):
+            note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
+        if hasattr(error, "add_note"):  # Python >= 3.11
+            error.add_note(note)
+
     @do_not_convert
     def _input(self) -> SampleDataGroup:
         data = self.definition.input_data_structure.get_empty_like_self()
@@ -328,11 +339,20 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
     def define_graph() -> tuple[DataNode, ...]:
         return graph.define()
 
-    pipeline: Pipeline = decorator(define_graph)(**arguments)
+    try:
+        pipeline: Pipeline = decorator(define_graph)(**arguments)
+    except Exception as error:
+        graph.describe_failure(error)
+        raise
     return pipeline
 
 
 def _check_input(data_input: Any) -> None:
+    if isinstance(data_input, DataProvider):
+        raise SettingError(
+            f"{type(data_input).__name__} is a data provider, which knows no order. Wrap it in an input, e.g. "
+            f"ShuffledShardedInputCallable(provider, batch_size)."
+        )
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
         raise SettingError(
             f"The input must be a callable (see CallableBase) or an iterable (see IterableBase), "
@@ -346,6 +366,8 @@ def _check_input(data_input: Any) -> None:
 
 
 def _checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
+    if isinstance(steps, PipelineStepBase):
+        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got a single one: {steps!r}.")
     kept = tuple(step for step in steps or () if step is not None)
     for index, step in enumerate(kept):
         if not isinstance(step, PipelineStepBase):
@@ -396,6 +418,13 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
         )
     arguments.setdefault("num_threads", len(os.sched_getaffinity(0)))
     arguments.setdefault("device_id", None)
+    for name, least in (("num_threads", 1), ("py_num_workers", 0)):
+        value = arguments.get(name, least)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise SettingError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
+    start_method = arguments.get("py_start_method", "fork")
+    if start_method not in ("fork", "spawn", "forkserver"):
+        raise SettingError(f"`py_start_method` must be 'fork' or 'spawn', got {start_method!r}.")
     if not is_parallel:
         return
     if not callable(data_input):
@@ -405,5 +434,5 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
             "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
             "Leave it out, or use `use_parallel_external_source=False`."
         )
-    if arguments.get("py_start_method", "fork") == "fork" and arguments.get("py_callback_pickler") is not None:
+    if start_method == "fork" and arguments.get("py_callback_pickler") is not None:
         raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")

@@ -8,7 +8,7 @@ import contextlib
 import multiprocessing.util
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import attrs
@@ -56,7 +56,7 @@ class PipelineContext:
         check_dtypes: Whether the first batch is compared with the blueprint.
         last_changed_by: Per output field, what set it last.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
-            epoch, and the batch since the start, and returns text for the error message.
+            epoch, and the batch since the start, and returns a text and the indices of the samples.
     """
 
     output_blueprint: SampleDataGroup
@@ -64,7 +64,7 @@ class PipelineContext:
     data_input: Any
     check_dtypes: bool
     last_changed_by: Sequence[str]
-    diagnose: Callable[[int, int, int], str]
+    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
 
 class StructuredPipeline(Pipeline):
@@ -271,12 +271,21 @@ class StructuredPipeline(Pipeline):
         self._is_closed = True
         self._shutdown()
         self._end_workers()
-        if self._py_pool is not None:
-            for context in self._py_pool.contexts:
-                for chunk in context.shm_manager.get_chunks():
-                    with contextlib.suppress(BufferError):  # still viewed by something that the user holds
-                        chunk.close()
+        for memory in self._shared_memory():
+            with contextlib.suppress(BufferError):  # still viewed by something that the user holds
+                memory.close()
         self._context.control.close()
+
+    def _shared_memory(self) -> Iterator[Any]:
+        if self._py_pool is None:
+            return
+        for context in self._py_pool.contexts:
+            yield from context.shm_manager.get_chunks()
+        processes = self._py_pool.pool
+        dedicated = [worker.dedicated_task_queue for worker in processes._workers_contexts]
+        for queue in (processes._result_queue, processes._general_task_queue, *dedicated):
+            if queue is not None:
+                yield queue.shm
 
     def attach_iterator(self) -> None:
         """Note that there is one more iterator over this pipeline.
@@ -324,7 +333,7 @@ class StructuredPipeline(Pipeline):
             return explained
         if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
             return WorkerDiedError(describe_dead_workers(self._exit_codes()))
-        return GraphError(self._describe_graph_failure(error))
+        return self._graph_error(error)
 
     def _exit_codes(self) -> dict[int, int]:
         processes = [] if self._py_pool is None else self._py_pool.pool._processes
@@ -334,13 +343,16 @@ class StructuredPipeline(Pipeline):
             time.sleep(0.01)
         return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
 
-    def _describe_graph_failure(self, error: Exception) -> str:
+    def _graph_error(self, error: Exception) -> GraphError:
         epoch, batch = self._epoch_idx, self._num_in_epoch
         try:
-            diagnosis = self._context.diagnose(epoch, batch, self._num_in_all)
+            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all)
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
-        return (
+            sample_indices = ()
+        explained = GraphError(
             f"Batch {batch} of epoch {epoch} failed in the graph.\n{diagnosis}\n\n"
-            f"DALI reports:\n{dali_message(error)}"
+            f"DALI reports (counting samples from 0 within the batch):\n{dali_message(error)}"
         )
+        explained.sample_indices = sample_indices
+        return explained

@@ -15,6 +15,7 @@ from accvlab.dali_pipeline_framework.sample_data import (
     Name,
     SampleDataGroup,
     format_error,
+    format_path,
 )
 
 
@@ -70,7 +71,8 @@ class ImageDecoder(PipelineStepBase):
         paths = data_empty.find_all_occurrences(self._image_name)
         problems = []
         if not paths:
-            available = ", ".join(dict.fromkeys(data_empty.field_names_flat)) or "none"
+            fields = [format_path(path) for path in data_empty.format.flat_paths]
+            available = (", ".join(fields[:20]) or "none") + (", ..." if len(fields) > 20 else "")
             problems.append(
                 FormatProblem(
                     f"No occurrences of images found: no field has the name {self._image_name!r}. "
