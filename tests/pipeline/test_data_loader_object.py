@@ -1,0 +1,203 @@
+"""The iterator that is presented as a `torch.utils.data.DataLoader`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.pipelines import indices, shuffled, worker_pids
+from support.providers import IndexProvider, NumberProvider
+from torch.utils.data import DataLoader
+
+from accvlab.dali_pipeline_framework.errors import ClosedError
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+
+# What DataLoader documents or keeps, by whether it tells something about the pipeline here.
+DESCRIBED = {
+    "batch_size": 4,
+    "num_workers": 2,
+    "prefetch_factor": 3,
+    "sampler": None,
+    "batch_sampler": None,
+    "generator": None,
+    "collate_fn": None,
+    "worker_init_fn": None,
+    "multiprocessing_context": None,
+    "pin_memory": False,
+    "pin_memory_device": "",
+    "drop_last": True,
+    "timeout": 0,
+    "persistent_workers": True,
+}
+MASKED = ["_get_iterator", "_auto_collation", "_index_sampler", "check_worker_number_rationality"]
+
+
+def make_loader(num_samples: int = 8, provider: Any = None, **arguments: Any) -> Any:
+    definition = PipelineDefinition(shuffled(provider or IndexProvider(num_samples)))
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=2, prefetch_queue_depth=3)
+    blueprint = definition.check_and_get_output_data_structure()
+    return DALIStructuredOutputIterator.CreateAsDataLoaderObject(None, pipeline, blueprint, **arguments)
+
+
+def test_is_an_instance_of_both_classes() -> None:
+    with make_loader() as loader:
+        assert isinstance(loader, DataLoader)
+        assert isinstance(loader, DALIStructuredOutputIterator)
+        assert type(loader).__name__ == "DALIStructuredOutputIteratorAsDataLoader"
+
+
+def test_is_an_instance_of_the_subclass_that_it_is_made_from() -> None:
+    class Loader(DALIStructuredOutputIterator):
+        def num_batches_times_two(self) -> int:
+            return 2 * len(self)
+
+    pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(num_threads=1)
+    with Loader.CreateAsDataLoaderObject(None, pipeline) as loader:
+        assert isinstance(loader, Loader)
+        assert isinstance(loader, DataLoader)
+        assert loader.num_batches_times_two() == 4
+
+
+def test_epochs_breaks_and_length() -> None:
+    with make_loader(16) as loader:
+        assert len(loader) == 4
+        assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+        assert indices(loader, 1) == [[0, 1, 2, 3]]
+        assert indices(loader, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert len(iter(loader)) == 4
+
+
+def test_takes_the_arguments_of_the_iterator() -> None:
+    dataset = object()
+    arguments = {
+        "contained_dataset": dataset,
+        "post_process_func": lambda batch: batch["index"].tolist(),
+        "output_type": "numpy",
+    }
+    with make_loader(**arguments) as loader:
+        assert loader.dataset is dataset
+        assert [*loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with make_loader() as loader:
+        assert loader.dataset is loader
+
+
+def test_tells_about_the_pipeline() -> None:
+    with make_loader() as loader:
+        assert {name: getattr(loader, name) for name in DESCRIBED} == DESCRIBED
+        assert all(hasattr(loader, name) for name in DESCRIBED)
+
+
+@pytest.mark.xfail(strict=True, reason="`in_order` of PyTorch >= 2.6 is missing")
+def test_names_every_public_attribute_of_a_data_loader() -> None:
+    real = DataLoader([1, 2])
+    public = {name for name in vars(real) if not name.startswith("_")} - {"dataset"}
+    with make_loader() as loader:
+        assert public == {name for name in public if hasattr(loader, name)}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_what_works_only_on_a_real_data_loader_raises(name: str) -> None:
+    assert hasattr(DataLoader, name)
+    with make_loader() as loader:
+        message = f"`{name}` of DataLoader is not available: the batches come from a DALI pipeline"
+        with pytest.raises(AttributeError, match=message):
+            getattr(loader, name)
+        with pytest.raises(RuntimeError, match=message):
+            getattr(loader, name)
+        assert not hasattr(loader, name)
+        assert getattr(loader, name, 3) == 3
+
+
+def test_nothing_of_the_data_loader_s_lineage_is_left_unmasked() -> None:
+    own = {name for base in DALIStructuredOutputIterator.__mro__ for name in vars(base)}
+    with make_loader() as loader:
+        leaking = []
+        for base in DataLoader.__mro__[:-1]:
+            for name in vars(base):
+                found = type(loader).__mro__[0].__dict__.get(name)
+                if name not in own and found is None and not name.startswith("__"):
+                    leaking.append(name)
+    assert leaking == []
+
+
+def test_an_unknown_attribute_is_an_ordinary_attribute_error() -> None:
+    with make_loader() as loader:
+        with pytest.raises(AttributeError, match="has no attribute 'batchsize'"):
+            _ = loader.batchsize
+        assert not hasattr(loader, "batchsize")
+
+
+class TestSettingAttributes:
+    def test_new_ones(self) -> None:
+        with make_loader() as loader:
+            loader.my_note = [1]
+            assert loader.my_note == [1]
+            del loader.my_note
+            assert not hasattr(loader, "my_note")
+
+    @pytest.mark.xfail(strict=True, reason="refused, although it is always allowed in existing code")
+    @pytest.mark.parametrize("name", [*DESCRIBED, *MASKED])
+    def test_ones_that_a_data_loader_has(self, name: str) -> None:
+        with make_loader() as loader:
+            setattr(loader, name, 7)
+            assert getattr(loader, name) == 7
+            assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]  # it has no influence
+
+    def test_one_object_s_do_not_show_in_another(self) -> None:
+        with make_loader() as first, make_loader() as second:
+            first.my_note = 1
+            assert not hasattr(second, "my_note")
+
+
+def test_trains() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.005)
+
+    def train_one_epoch(loader: DataLoader) -> float:
+        losses = []
+        for step, batch in enumerate(loader):
+            loss = (model(batch["pair"]) - batch["pair"].sum(1, keepdim=True)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            assert step < len(loader)
+        assert len(losses) == len(loader) == 2
+        return sum(losses) / len(losses)
+
+    with make_loader(provider=NumberProvider(8)) as loader:
+        losses = [train_one_epoch(loader) for _ in range(20)]
+    assert losses[-1] < losses[0] / 10
+
+
+def test_closes() -> None:
+    before = set(worker_pids())
+    loader = make_loader()
+    held = next(iter(loader))["index"]
+    assert len(set(worker_pids()) - before) == 2
+    loader.close()
+    loader.close()
+    assert set(worker_pids()) == before
+    assert held.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ClosedError, match="The iterator was closed"):
+        iter(loader)
+
+
+def test_with_closes_also_after_an_error() -> None:
+    before = set(worker_pids())
+
+    def fail_while_training() -> None:
+        with make_loader() as loader:
+            for _ in loader:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_while_training()
+    assert set(worker_pids()) == before
+
+
+def test_has_a_repr() -> None:
+    with make_loader() as loader:
+        assert "DALIStructuredOutputIteratorAsDataLoader" in repr(loader)

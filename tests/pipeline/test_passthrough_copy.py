@@ -1,0 +1,271 @@
+"""Copies of output fields, for code that asks for them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import nvidia.dali.fn
+import numpy as np
+import pytest
+from support.arrays import DT, ArrayProvider
+from support.pipelines import make_iterator, shuffled
+from support.providers import NumberProvider
+from support.steps import Renamer
+
+from accvlab.dali_pipeline_framework.pipeline import (
+    PipelineDefinition,
+    SampleDataGroup,
+    _insert_copy_for_passthrough,
+)
+from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import _InsertCopyForPassthrough
+
+ALL_PATHS = (
+    ("annotation", "boxes"),
+    ("annotation", "camera", "boxes"),
+    ("cameras", 0, "boxes"),
+    ("cameras", 0, "image"),
+    ("cameras", 1, "boxes"),
+    ("cameras", 1, "image"),
+    ("index",),
+)
+FLAG = "copy_external_source_passthrough_outputs=True"
+
+
+def blueprint() -> SampleDataGroup:
+    camera = SampleDataGroup()
+    camera.add_data_field("image", DT.UINT8)
+    camera.add_data_field("boxes", DT.FLOAT)
+    nested = SampleDataGroup()
+    nested.add_data_field("boxes", DT.FLOAT)
+    annotation = SampleDataGroup()
+    annotation.add_data_group_field("camera", nested)
+    annotation.add_data_field("boxes", DT.FLOAT)
+    made = SampleDataGroup()
+    made.add_data_group_field_array("cameras", camera, 2)
+    made.add_data_field("index", DT.INT64)
+    made.add_data_group_field("annotation", annotation)
+    return made
+
+
+class TestSelection:
+    @pytest.mark.parametrize(
+        ("selection", "expected"),
+        [
+            ({}, ALL_PATHS),
+            ({"field_names": []}, ()),
+            ({"branch_paths": []}, ()),
+            ({"field_names": [], "branch_paths": []}, ()),
+            ({"field_names": ["index"]}, (("index",),)),
+            (
+                {"field_names": ["boxes"]},
+                (
+                    ("annotation", "boxes"),
+                    ("annotation", "camera", "boxes"),
+                    ("cameras", 0, "boxes"),
+                    ("cameras", 1, "boxes"),
+                ),
+            ),
+            (
+                {"field_names": ["image", "index"]},
+                (("cameras", 0, "image"), ("cameras", 1, "image"), ("index",)),
+            ),
+            ({"field_names": ["camera"]}, (("annotation", "camera", "boxes"),)),
+            ({"field_names": [0]}, (("cameras", 0, "boxes"), ("cameras", 0, "image"))),
+            (
+                {"field_names": ["boxes"], "field_names_scope_paths": ["annotation"]},
+                (("annotation", "boxes"), ("annotation", "camera", "boxes")),
+            ),
+            (
+                {"field_names": ["boxes"], "field_names_scope_paths": [("annotation", "camera"), ["cameras", 1]]},
+                (("annotation", "camera", "boxes"), ("cameras", 1, "boxes")),
+            ),
+            ({"field_names": ["index"], "field_names_scope_paths": [()]}, (("index",),)),
+            ({"branch_paths": ["index"]}, (("index",),)),
+            ({"branch_paths": [("cameras", 1)]}, (("cameras", 1, "boxes"), ("cameras", 1, "image"))),
+            ({"branch_paths": [["cameras", 1, "image"]]}, (("cameras", 1, "image"),)),
+            ({"branch_paths": [()]}, ALL_PATHS),
+            (
+                {"field_names": ["image"], "branch_paths": [("cameras", 0), "index"]},
+                (("cameras", 0, "boxes"), ("cameras", 0, "image"), ("cameras", 1, "image"), ("index",)),
+            ),
+            ({"field_names": [], "branch_paths": ["index"]}, (("index",),)),
+        ],
+    )
+    def test_paths_to_copy(self, selection: dict[str, Any], expected: tuple[Any, ...]) -> None:
+        assert _InsertCopyForPassthrough(blueprint(), **selection)._paths_to_copy == expected
+
+    def test_the_arguments_by_position(self) -> None:
+        made = _InsertCopyForPassthrough(blueprint(), ["image"], [("cameras", 1)], ["index"])
+        assert made._paths_to_copy == (("cameras", 1, "image"), ("index",))
+
+    @pytest.mark.parametrize(
+        ("selection", "message"),
+        [
+            ({"field_names_scope_paths": ["cameras"]}, "needs `field_names`"),
+            ({"field_names": [], "field_names_scope_paths": ["cameras"]}, "needs `field_names`"),
+            ({"branch_paths": ["index"], "field_names_scope_paths": ["cameras"]}, "needs `field_names`"),
+            ({"field_names": ["image"], "field_names_scope_paths": ["lidar"]}, "'lidar' does not exist"),
+            (
+                {"field_names": ["image"], "field_names_scope_paths": [("cameras", 5, "x")]},
+                r"'cameras\[5\]\.x' does not exist",
+            ),
+            ({"field_names": ["image"], "field_names_scope_paths": ["index"]}, "data group field"),
+            ({"branch_paths": ["lidar"]}, "'lidar' does not exist"),
+            ({"branch_paths": [("cameras", 2)]}, r"'cameras\[2\]' does not exist"),
+            ({"branch_paths": [("lidar", "points", 3)]}, r"'lidar\.points\[3\]' does not exist"),
+            ({"branch_paths": [("index", "x")]}, r"'index\.x' does not exist"),
+            ({"field_names": ["imgae"]}, "'imgae' does not exist"),
+        ],
+    )
+    def test_selections_that_do_not_fit_are_refused(self, selection: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            _InsertCopyForPassthrough(blueprint(), **selection)
+
+    def test_numbers_and_names_may_stand_side_by_side(self) -> None:
+        mixed = SampleDataGroup()
+        for name in ("b", 10, "a", 2):
+            mixed.add_data_field(name, DT.FLOAT)
+        assert _InsertCopyForPassthrough(mixed)._paths_to_copy == ((2,), (10,), ("a",), ("b",))
+
+
+class TestCall:
+    def test_copy_is_looked_up_when_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = _InsertCopyForPassthrough(blueprint(), ["image"])
+        data = blueprint()
+        data.set_do_convert(False)
+        data.set_do_check_type(False)
+        for number, path in enumerate(data.format.flat_paths):
+            data.set_item_in_path(path, f"value {number}")
+        before = dict(zip(data.field_names_flat, data.get_data(), strict=True))
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+        class FakeFn:
+            @staticmethod
+            def copy(*args: Any, **kwargs: Any) -> str:
+                calls.append((args, kwargs))
+                return f"copy of {args[0]}"
+
+        monkeypatch.setattr(_insert_copy_for_passthrough, "fn", FakeFn)
+        result = made(data)
+        assert result is data
+        assert calls == [
+            ((before["cameras.[0].image"],), {}),
+            ((before["cameras.[1].image"],), {}),
+        ]
+        after = dict(zip(data.field_names_flat, data.get_data(), strict=True))
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        assert changed == {
+            "cameras.[0].image": f"copy of {before['cameras.[0].image']}",
+            "cameras.[1].image": f"copy of {before['cameras.[1].image']}",
+        }
+
+    def test_fn_is_dali_s(self) -> None:
+        assert _insert_copy_for_passthrough.fn is nvidia.dali.fn
+
+
+def operators(pipeline: Any) -> list[str]:
+    """Kinds of the operators in the graph of a pipeline."""
+    pipeline.build()
+    return sorted(getattr(node._op, "schema_name", type(node._op).__name__) for node in pipeline._ops)
+
+
+class TestPipelineDefinition:
+    def test_by_default_nothing_is_copied_and_nobody_is_warned(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pipeline = PipelineDefinition(shuffled(NumberProvider(8))).get_dali_pipeline(num_threads=1)
+        # `name` is a text, which is padded.
+        kinds = operators(pipeline)
+        pipeline.close()
+        assert kinds == ["ExternalSource"] * 7 + ["Pad"]
+
+    @pytest.mark.parametrize("flag", [None, False])
+    @pytest.mark.parametrize(
+        "selection",
+        [
+            {"passthrough_copy_field_names": ["index"]},
+            {"passthrough_copy_field_names": []},
+            {"passthrough_copy_field_names_scope_paths": []},
+            {"passthrough_copy_branch_paths": []},
+            {"passthrough_copy_branch_paths": ["index"]},
+        ],
+    )
+    def test_a_selection_needs_the_flag(self, flag: bool | None, selection: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=FLAG):
+            PipelineDefinition(
+                shuffled(NumberProvider()), copy_external_source_passthrough_outputs=flag, **selection
+            )
+
+    @pytest.mark.parametrize(
+        ("definition", "num_copies"),
+        [
+            ({}, 0),
+            ({"copy_external_source_passthrough_outputs": False}, 0),
+            ({"copy_external_source_passthrough_outputs": True}, 7),
+            (
+                {"copy_external_source_passthrough_outputs": True, "passthrough_copy_field_names": ["gain"]},
+                2,
+            ),
+            ({"copy_external_source_passthrough_outputs": True, "passthrough_copy_field_names": []}, 0),
+            (
+                {"copy_external_source_passthrough_outputs": True, "passthrough_copy_branch_paths": ["cameras"]},
+                4,
+            ),
+            (
+                {
+                    "copy_external_source_passthrough_outputs": True,
+                    "passthrough_copy_field_names": ["gain"],
+                    "passthrough_copy_field_names_scope_paths": [("cameras", 1)],
+                    "passthrough_copy_branch_paths": ["name"],
+                },
+                2,
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("check_data_format", [True, False])
+    def test_copies_what_is_selected_and_delivers_the_same(
+        self, definition: dict[str, Any], num_copies: int, check_data_format: bool
+    ) -> None:
+        definition = {**definition, "check_data_format": check_data_format}
+        with make_iterator(shuffled(NumberProvider(8)), definition=definition) as iterator:
+            assert operators(iterator.internal_iterator).count("Copy") == num_copies
+            batches = [*iterator]
+        assert [batch["index"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert batches[1]["cameras"][1]["gain"].tolist() == [4.5, 5.5, 6.5, 7.5]
+        assert batches[1]["name"] == ["x", "xx", "", "x"]
+
+    def test_held_batches_stay_as_they_are(self) -> None:
+        data_input = shuffled(ArrayProvider({"n": (DT.INT32, [np.full((64, 64), i) for i in range(12)])}), 1)
+        definition = {"copy_external_source_passthrough_outputs": True}
+        with make_iterator(data_input, definition=definition) as iterator:
+            held = [batch["n"] for batch in iterator]
+        assert [np.unique(array).tolist() for array in held] == [[i] for i in range(12)]
+
+    def test_the_selection_is_about_the_output(self) -> None:
+        steps = [Renamer("index", "number")]
+        renamed = PipelineDefinition(
+            shuffled(NumberProvider()),
+            steps,
+            copy_external_source_passthrough_outputs=True,
+            passthrough_copy_branch_paths=["number"],
+        )
+        assert "number" in renamed.check_and_get_output_data_structure().field_names_flat
+        pipeline = renamed.get_dali_pipeline(num_threads=1)
+        num_copies = operators(pipeline).count("Copy")
+        pipeline.close()
+        assert num_copies == 1
+
+    @pytest.mark.parametrize("path", ["index", ("cameras", 7), ("lidar", "points")])
+    def test_a_selection_that_does_not_fit_the_output_is_refused(self, path: Any) -> None:
+        definition = PipelineDefinition(
+            shuffled(NumberProvider()),
+            [Renamer("index", "number")],
+            copy_external_source_passthrough_outputs=True,
+            passthrough_copy_branch_paths=[path],
+        )
+        message = "Invalid pass-through output copy configuration for final output format: .*does not exist"
+        with pytest.raises(ValueError, match=message):
+            definition.check_and_get_output_data_structure()
+        with pytest.raises(ValueError, match=message):
+            definition.get_dali_pipeline(num_threads=1)
