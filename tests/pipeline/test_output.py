@@ -137,7 +137,7 @@ class TestArrays:
         arguments = {"post_process_func": post_process}
         with (
             make_iterator(shuffled(IndexProvider(8)), iterator=arguments, **IN_PROCESS) as iterator,
-            pytest.raises(KeyError, match="^'imdex'$"),
+            pytest.raises(KeyError, match=r"^'imdex'$"),
         ):
             next(iter(iterator))
 
@@ -214,28 +214,29 @@ class TestNoCopy:
         assert [batch.tolist() for batch in batches] == [[10, 11, 12, 13], [14, 15, 16, 17]]
 
 
-class TestRagged:
-    FIELDS = {
-        "index": (DT.INT64, [0, 1, 2, 3]),
-        "lidar": {"points": (DT.FLOAT, [np.ones((3, 2)), np.ones((5, 2)), np.ones((5, 2)), np.ones((5, 2))])},
-    }  # fmt: skip
+RAGGED_FIELDS = {
+    "index": (DT.INT64, [0, 1, 2, 3]),
+    "lidar": {"points": (DT.FLOAT, [np.ones((3, 2)), np.ones((5, 2)), np.ones((5, 2)), np.ones((5, 2))])},
+}
 
+
+class TestRagged:
     def test_is_an_error_that_names_field_and_shapes(self) -> None:
         message = (
             r"^lidar\.points: all samples of a batch must have the same shape to form one array, got the shapes "
             r"\(3, 2\), \(5, 2\)\. Pad the field in a step \(fn\.pad\), or pass ragged='list' to the iterator\.$"
         )
         with pytest.raises(OutputError, match=message) as caught:
-            batches_of(self.FIELDS)
+            batches_of(RAGGED_FIELDS)
         assert isinstance(caught.value, RuntimeError)
 
     def test_each_shape_is_named_once(self) -> None:
         with pytest.raises(OutputError, match=r"the shapes \(3, 2\), \(5, 2\)\."):
-            batches_of(self.FIELDS, 4)
+            batches_of(RAGGED_FIELDS, 4)
 
     @pytest.mark.parametrize("output_type", ["torch", "numpy"])
     def test_is_a_list_of_arrays_on_request(self, output_type: str) -> None:
-        first, second = batches_of(self.FIELDS, iterator={"ragged": "list", "output_type": output_type})
+        first, second = batches_of(RAGGED_FIELDS, iterator={"ragged": "list", "output_type": output_type})
         points = first["lidar"]["points"]
         assert isinstance(points, list)
         assert [type(array) for array in points] == [type(first["index"])] * 2

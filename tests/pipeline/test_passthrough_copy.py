@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import nvidia.dali.fn
 import numpy as np
+import nvidia.dali.fn
 import pytest
 from support.arrays import DT, ArrayProvider
 from support.pipelines import make_iterator, shuffled
