@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -103,7 +103,9 @@ class ControlBlock:
         """A number that grows whenever an epoch is abandoned."""
         return self._words[1]
 
-    def compare_ranks(self, batch: int, sample_index: int | None, ranks: bytes) -> tuple[int | None, bytes] | None:
+    def compare_ranks(
+        self, batch: int, ranks: bytes, get_sample_index: Callable[[], int | None]
+    ) -> tuple[int | None, bytes] | None:
         """Compare the numbers of dimensions of a sample with those of the other samples of its batch.
 
         Within a batch DALI needs the same number of dimensions in all samples. Workers that load parts of
@@ -112,8 +114,8 @@ class ControlBlock:
 
         Args:
             batch: Number of the batch, counted over all epochs or unique in another way; at least 0.
-            sample_index: Index of the sample in the data set, None where it is not known.
             ranks: Number of dimensions of each field.
+            get_sample_index: Tells the index of the sample in the data set, None where it is not known.
 
         Returns:
             None where they agree, else the index (None: not known) and the ranks of the other sample.
@@ -121,9 +123,13 @@ class ControlBlock:
         row = self._HEADER + (batch % self._RING) * self._row_words
         start = (batch % self._RING) * self._num_fields
         if self._words[row] != batch + 1:
+            sample_index = get_sample_index()
             self._ranks[start : start + self._num_fields] = ranks
             self._words[row + 1] = -1 if sample_index is None else sample_index
             self._words[row] = batch + 1
+            if not self._words[2]:
+                self._ranks[self._RING * self._num_fields :] = ranks
+                self._words[2] = 1
             return None
         other = self._ranks[start : start + self._num_fields]
         if other == ranks:
@@ -131,13 +137,10 @@ class ControlBlock:
         index = self._words[row + 1]
         return (None if index < 0 else index), bytes(other)
 
-    def usual_ranks(self, ranks: bytes) -> bytes:
-        """Numbers of dimensions of the first sample of all; ``ranks`` where there was none yet."""
-        start = self._RING * self._num_fields
-        if not self._words[2]:
-            self._ranks[start:] = ranks
-            self._words[2] = 1
-        return bytes(self._ranks[start:])
+    @property
+    def usual_ranks(self) -> bytes:
+        """Numbers of dimensions of the fields of the first sample of all."""
+        return bytes(self._ranks[self._RING * self._num_fields :])
 
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Note which samples form a batch, for error messages about it."""

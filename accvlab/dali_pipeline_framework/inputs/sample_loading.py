@@ -43,18 +43,21 @@ class SampleLoader:
     def load(self, sample_index: int) -> tuple[Any, ...]:
         """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
         try:
-            return self._load(sample_index)
+            sample = self.provider.get_data(sample_index)
+            if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
+                self._check(sample, sample_index)
+            return tuple(sample.get_data())
+        except StopIteration as error:
+            # Passed on, it would end the epoch without a word.
+            stopped = RuntimeError(f"{type(self.provider).__name__}.get_data({sample_index}) raised StopIteration")
+            name_sample(stopped, sample_index)
+            raise stopped from error
         except Exception as error:
             name_sample(error, sample_index)
             raise
 
-    def _load(self, sample_index: int) -> tuple[Any, ...]:
+    def _check(self, sample: object, sample_index: int) -> None:
         provider = type(self.provider).__name__
-        try:
-            sample = self.provider.get_data(sample_index)
-        except StopIteration as error:
-            # Passed on, it would end the epoch without a word.
-            raise RuntimeError(f"{provider}.get_data({sample_index}) raised StopIteration") from error
         if not isinstance(sample, SampleDataGroup):
             raise FieldValueError(
                 f"{provider}.get_data({sample_index}) must return a filled SampleDataGroup, "
@@ -62,13 +65,11 @@ class SampleLoader:
             )
         if self._format is None:
             self._format = self.provider.sample_data_structure.format
-        found = sample.format
-        if found is not self._format and not found.matches(self._format):
+        if not sample.format.matches(self._format):
             raise FieldValueError(
                 f"{provider}.get_data({sample_index}) returned a sample of another format than "
-                f"{provider}.sample_data_structure:\n{describe_difference(self._format, found)}"
+                f"{provider}.sample_data_structure:\n{describe_difference(self._format, sample.format)}"
             )
-        return tuple(sample.get_data())
 
 
 def name_sample(error: BaseException, sample_index: int) -> None:

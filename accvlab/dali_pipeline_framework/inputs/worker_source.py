@@ -38,12 +38,13 @@ class SampleChecker:
         """
         self._paths = [format_path(path) for path in blueprint.flat_paths]
         self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
+        self._types = [np.ndarray] * len(self._paths)
         self._declared_ndims = [
             (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
         ]
         self._needs_contiguous = needs_contiguous
 
-    def check(self, flat: Any, producer: str) -> tuple[list[Any], bytes]:
+    def check(self, flat: Any, producer: str) -> tuple[tuple[Any, ...], bytes]:
         """Return the arrays of a sample and the number of dimensions of each.
 
         Raises:
@@ -59,27 +60,27 @@ class SampleChecker:
                 f"{producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
                 f"{', '.join(self._paths[:20])}{', ...' if len(self._paths) > 20 else ''}."
             )
-        arrays = [
-            value if type(value) is np.ndarray or not _is_array_like(value) else np.asarray(value)
-            for value in flat
-        ]
+        arrays: Sequence[Any] = flat
+        if list(map(type, flat)) != self._types:
+            arrays = [np.asarray(value) if _is_array_like(value) else value for value in flat]
         if not self._fits(arrays):
             raise ValueError("\n".join(self._problems(arrays)))
-        ranks = bytes(map(_ndim_of, arrays))
         if self._needs_contiguous:
             arrays = [
                 array if array.flags.c_contiguous else array.copy(order="C")  # keeps 0-d arrays 0-d
                 for array in arrays
             ]
-        return arrays, ranks
+        return tuple(arrays), bytes(map(_ndim_of, arrays))
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
         try:
-            dtypes = list(map(_dtype_of, arrays))
-            ranks = list(map(_ndim_of, arrays))
+            if list(map(_dtype_of, arrays)) != self._dtypes:
+                return False
         except AttributeError:
             return False
-        return dtypes == self._dtypes and all(ranks[position] == ndim for position, ndim in self._declared_ndims)
+        return not self._declared_ndims or all(
+            arrays[position].ndim == ndim for position, ndim in self._declared_ndims
+        )
 
     def _problems(self, values: Sequence[Any]) -> Iterator[str]:
         declared_ndims = dict(self._declared_ndims)
@@ -182,33 +183,38 @@ class _WorkerSource:
 class SampleSource(_WorkerSource):
     """Source for DALI's sample mode, around a `CallableBase` (or any object like it)."""
 
+    _last_compared: tuple[int, bytes] | None = None
+
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         """Load and check the sample at a position."""
         if self._control.is_abandoned(sample_info.epoch_idx):
             raise StopIteration
+        source = self._source
         try:
-            flat = self._get_source()(sample_info)
+            if source is None:
+                source = self._get_source()
+            flat = source(sample_info)
         except StopIteration:
             raise
         except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
             self._fail_with(error, _where(sample_info), self._sample_index(sample_info))
-        checker = self._get_checker()
         try:
-            arrays, ranks = checker.check(flat, self._source_name)
+            arrays, ranks = (self._checker or self._get_checker()).check(flat, self._source_name)
         except ValueError as error:
             self._fail_for(str(error), _where(sample_info), self._sample_index(sample_info))
-        self._compare_ranks(sample_info, ranks)
-        return tuple(arrays)
-
-    def _compare_ranks(self, sample_info: types.SampleInfo, ranks: bytes) -> None:
         batch = (sample_info.epoch_idx << 32) + sample_info.iteration
-        index = self._sample_index(sample_info)
-        usual_ranks = self._control.usual_ranks(ranks)
-        clash = self._control.compare_ranks(batch, index, ranks)
+        if (batch, ranks) != self._last_compared:
+            self._compare_ranks(sample_info, batch, ranks)
+            self._last_compared = (batch, ranks)
+        return arrays
+
+    def _compare_ranks(self, sample_info: types.SampleInfo, batch: int, ranks: bytes) -> None:
+        clash = self._control.compare_ranks(batch, ranks, lambda: self._sample_index(sample_info))
         if clash is None:
             return
         other_index, other_ranks = clash
-        if ranks == usual_ranks:  # then it is the other sample that is odd
+        index = self._sample_index(sample_info)
+        if ranks == self._control.usual_ranks:  # then it is the other sample that is odd
             index, other_index = other_index, index
             ranks, other_ranks = other_ranks, ranks
         problem = self._get_checker().describe_rank_clash(ranks, other_ranks, other_index)
@@ -282,7 +288,7 @@ class BatchSource(_WorkerSource):
                 None,
             )
         checker = self._get_checker()
-        columns: list[list[Any]] = []
+        columns: list[Sequence[Any]] = []
         first_ranks: bytes | None = None
         for slot, sample in enumerate(zip(*batch, strict=True)):
             index = indices[slot] if indices is not None and slot < len(indices) else None

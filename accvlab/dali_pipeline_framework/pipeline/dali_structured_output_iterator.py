@@ -18,7 +18,7 @@ from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
     RaggedPolicy,
 )
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path, nested_dictionary
 
 
 class DALIStructuredOutputIterator:
@@ -156,16 +156,24 @@ class DALIStructuredOutputIterator:
 
     def _next(self) -> Any:
         self._require_open()
-        sample = self._blueprint.get_empty_like_self()
-        if self._foreign_iterator is not None:
+        if self._foreign_iterator is None:
+            values = self._converted(self._pipeline.run())
+            result: Any = (
+                nested_dictionary(self._blueprint.format, values) if self._to_dict else self._filled(values)
+            )
+        else:
             outputs = next(self._foreign_iterator)
             # DALI's iterators deliver a list with one dict per pipeline, except the one for JAX: a dict.
             outputs = [outputs] if isinstance(outputs, Mapping) else outputs
+            sample = self._blueprint.get_empty_like_self()
             sample.set_data_from_dali_generic_iterator_output(outputs, 0)
-        else:
-            sample.set_data(self._converted(self._pipeline.run()))
-        result: Any = sample.to_dictionary() if self._to_dict else sample
+            result = sample.to_dictionary() if self._to_dict else sample
         return result if self._post_process is None else self._post_process(result)
+
+    def _filled(self, values: Sequence[Any]) -> SampleDataGroup:
+        sample = self._blueprint.get_empty_like_self()
+        sample.set_data(values)
+        return sample
 
     def _converted(self, outputs: Sequence[Any]) -> list[Any]:
         if len(outputs) != len(self._names):
@@ -173,7 +181,7 @@ class DALIStructuredOutputIterator:
                 f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._names)} data fields. "
                 f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
-        return [self._convert(output, name) for output, name in zip(outputs, self._names, strict=True)]
+        return list(map(self._convert, outputs, self._names))
 
     def __len__(self) -> int:
         """Number of batches per epoch.

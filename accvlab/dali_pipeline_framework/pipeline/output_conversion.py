@@ -31,17 +31,13 @@ class OutputConverter:
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        makers: dict[str, Callable[[], TensorConverter]] = {
-            "torch": _torch_converter,
-            "numpy": _numpy_converter,
-        }
+        makers = {"torch": _torch_converter, "numpy": _numpy_converter}
         if output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
         if ragged not in ("raise", "list"):
             raise SettingError(f"`ragged` must be 'raise' or 'list', got {ragged!r}.")
-        self._convert = makers[output_type]()
+        self._convert = makers[output_type](must_copy)
         self._as_list = ragged == "list"
-        self._must_copy = must_copy
 
     def __call__(self, tensors: Any, name: str) -> Any:
         """Convert an output.
@@ -53,30 +49,33 @@ class OutputConverter:
         Raises:
             OutputError: The shapes differ and no lists are wanted.
         """
-        if tensors.is_dense_tensor():
-            return self._own(self._convert(tensors.as_tensor()))
-        if not self._as_list:
-            shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
-            raise OutputError(
-                f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
-                f"{shapes}. Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
-            )
-        return [self._own(self._convert(tensors[index])) for index in range(len(tensors))]
+        try:
+            tensor = tensors.as_tensor()
+        except RuntimeError:
+            if tensors.is_dense_tensor():
+                raise
+            return self._converted_ragged(tensors, name)
+        return self._convert(tensor)
 
-    def _own(self, array: Any) -> Any:
-        if not self._must_copy:
-            return array
-        return array.copy() if isinstance(array, np.ndarray) else array.clone()
+    def _converted_ragged(self, tensors: Any, name: str) -> list[Any]:
+        if self._as_list:
+            return [self._convert(tensors[index]) for index in range(len(tensors))]
+        shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
+        raise OutputError(
+            f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
+            f"{shapes}. Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
+        )
 
 
-def _numpy_converter() -> TensorConverter:
+def _numpy_converter(must_copy: bool) -> TensorConverter:
     def to_numpy(tensor: Any) -> Any:
-        return np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
+        array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
+        return array.copy() if must_copy else array
 
     return to_numpy
 
 
-def _torch_converter() -> TensorConverter:
+def _torch_converter(must_copy: bool) -> TensorConverter:
     try:
         import torch
     except ImportError as error:
@@ -90,7 +89,9 @@ def _torch_converter() -> TensorConverter:
     def to_torch(tensor: Any) -> Any:
         if isinstance(tensor, TensorGPU):
             with torch.device("cuda", cast(Any, tensor).device_id()):
-                return from_dlpack(tensor)
-        return torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
+                array = from_dlpack(tensor)
+        else:
+            array = torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
+        return array.clone() if must_copy else array
 
     return to_torch

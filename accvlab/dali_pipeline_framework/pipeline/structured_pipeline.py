@@ -144,6 +144,8 @@ class StructuredPipeline(Pipeline):
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
+        if self._built and not self._is_closed:  # DALI asks several times per batch
+            return
         self._require_open()
         super().build()
 
@@ -155,7 +157,7 @@ class StructuredPipeline(Pipeline):
         if self._failure is not None:
             return
         try:
-            if not self.exec_async:
+            if not self._exec_async:
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
             super().schedule_run()
@@ -179,7 +181,8 @@ class StructuredPipeline(Pipeline):
         return self._receive(super().share_outputs, cuda_stream)
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
-        self._require_open()
+        if self._is_closed:
+            self._require_open()
         if self._failure is not None and self.empty():
             self._raise_failure()
         try:
@@ -189,7 +192,7 @@ class StructuredPipeline(Pipeline):
         except Exception as error:
             self._failure = self._explained(error)
             self._raise_failure()
-        if self._context.check_dtypes and self._num_in_all == 0:
+        if self._num_in_all == 0 and self._context.check_dtypes:
             self._check_dtypes(batch)
         self._num_in_epoch += 1
         self._num_in_all += 1

@@ -38,7 +38,7 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
     format_path,
     normalized_path,
 )
-from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup, nested_dictionary
 from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 __all__ = [
@@ -63,5 +63,6 @@ __all__ = [
     "get_dali_type_for_numpy_type",
     "get_numpy_type_for_dali_type",
     "leaf_format",
+    "nested_dictionary",
     "normalized_path",
 ]

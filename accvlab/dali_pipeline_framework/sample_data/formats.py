@@ -58,6 +58,7 @@ class LeafFormat:
         ndim: Number of dimensions that a data provider must deliver, or None for any.
         code: DALI's integer code of ``dtype``.
         is_string: Whether the field holds text.
+        is_plain: Whether it holds neither text nor labels that are mapped.
         numpy_dtype: Type in which the field is stored and travels; uint8 for text.
 
     Example:
@@ -73,6 +74,7 @@ class LeafFormat:
     ndim: int | None = None
     code: int = attrs.field(init=False)
     is_string: bool = attrs.field(init=False)
+    is_plain: bool = attrs.field(init=False)
     numpy_dtype: np.dtype[Any] = attrs.field(init=False)
     _hash: int = attrs.field(init=False)
 
@@ -97,6 +99,7 @@ class LeafFormat:
         numpy_type = np.uint8 if is_string else NUMPY_TYPES[self.dtype]
         _set(self, "code", self.dtype.value)
         _set(self, "is_string", is_string)
+        _set(self, "is_plain", not is_string and self.mapping is None)
         _set(self, "numpy_dtype", np.dtype(numpy_type))
         _set(self, "_hash", hash((self.dtype.value, self.mapping, self.ndim)))
 

@@ -279,9 +279,9 @@ class SampleDataGroup(FormatQueries):
     def _empty_copy(self) -> SampleDataGroup:
         copy = self._without_values()
         values: list[FieldValue] = [None] * len(self._values)
+        copy._values = values
         for position in self._format.group_positions:
             values[position] = self._values[position]._empty_copy()
-        copy._values = values
         return copy
 
     def get_copy(self) -> SampleDataGroup:
@@ -354,9 +354,7 @@ class SampleDataGroup(FormatQueries):
     def _read(self, position: int, path: FieldPath) -> FieldValue:
         value = self._values[position]
         child = self._format.children[position]
-        if type(child) is LeafFormat and child.is_string and value is not None:
-            return value if isinstance(value, DataNode) else decoded(value, path)
-        return value
+        return _read_text(value, path) if type(child) is LeafFormat and child.is_string else value
 
     def get(self, name: Name, default: FieldValue = None) -> FieldValue:
         """Return ``self[name]``, or ``default`` if there is no such child."""
@@ -418,17 +416,7 @@ class SampleDataGroup(FormatQueries):
 
     def to_dictionary(self) -> dict[Name, FieldValue]:
         """Return nested plain dicts with the names as keys (integers for arrays) and text as ``str``."""
-        return self._to_dictionary(())
-
-    def _to_dictionary(self, prefix: FieldPath) -> dict[Name, FieldValue]:
-        result: dict[Name, FieldValue] = {}
-        for position, (name, child) in enumerate(zip(self._format.names, self._format.children, strict=True)):
-            path = (*prefix, name)
-            if isinstance(child, GroupFormat):
-                result[name] = self._values[position]._to_dictionary(path)
-            else:
-                result[name] = self._read(position, path)
-        return result
+        return nested_dictionary(self.format, self.get_data())
 
     # --- bulk transfer ----------------------------------------------------------------------------------
 
@@ -438,6 +426,8 @@ class SampleDataGroup(FormatQueries):
         Args:
             as_list_type: Whether to return a list instead of a tuple.
         """
+        if not as_list_type and not self._format.group_positions:
+            return tuple(self._values)
         data: list[FieldValue] = []
         self._collect(data)
         return data if as_list_type else tuple(data)
@@ -518,7 +508,16 @@ class SampleDataGroup(FormatQueries):
             FieldKindError: If the child is a group and the value is none.
             GroupFormatMismatchError: If the child is a group of another format than the value.
         """
-        self._assign(self._position(name), value, (name,))
+        position = self._format.index.get(name) if type(name) is str else None
+        if position is None:
+            position = self._position(name)
+        if type(value) is np.ndarray and self._do_convert:
+            child = self._format.children[position]
+            if type(child) is LeafFormat and child.numpy_dtype is value.dtype and child.is_plain:
+                # The usual case in a data provider, without the detours for all the others.
+                self._values[position] = value.copy()
+                return
+        self._assign(position, value, (name,))
 
     def set_item_in_path(self, path: Path, value: FieldValue) -> None:
         """Set the data field or group at ``path``; otherwise like ``self[name] = value``.
@@ -758,3 +757,31 @@ def _as_list(data: FieldValue) -> list[FieldValue]:
             f"{type(data).__name__}"
         )
     return list(data)
+
+
+def nested_dictionary(sample_format: GroupFormat, values: Sequence[FieldValue]) -> dict[Name, FieldValue]:
+    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
+
+    Args:
+        sample_format: Names and types.
+        values: As many values as the format has data fields.
+    """
+    return _nested_dictionary(sample_format, iter(values), ())
+
+
+def _nested_dictionary(
+    group: GroupFormat, values: Iterator[FieldValue], prefix: FieldPath
+) -> dict[Name, FieldValue]:
+    result: dict[Name, FieldValue] = {}
+    for name, child in zip(group.names, group.children, strict=True):
+        if isinstance(child, GroupFormat):
+            result[name] = _nested_dictionary(child, values, (*prefix, name))
+        elif child.is_string:
+            result[name] = _read_text(next(values), (*prefix, name))
+        else:
+            result[name] = next(values)
+    return result
+
+
+def _read_text(value: FieldValue, path: FieldPath) -> FieldValue:
+    return value if value is None or isinstance(value, DataNode) else decoded(value, path)
