@@ -310,8 +310,7 @@ class TestFilesThatAreNoImages:
                 assert len(indices(iterator, 1)) == 1
             provider.is_bad = True
             with pytest.raises(GraphError) as caught:
-                for _ in range(40):
-                    indices(iterator)
+                [indices(iterator) for _ in range(40)]
         assert caught.value.sample_indices == (bad,)
 
     def test_nothing_is_printed_or_warned_by_python(
