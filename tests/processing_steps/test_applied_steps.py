@@ -360,9 +360,7 @@ class TestProblemsInside:
     def test_an_exception_of_another_kind_keeps_its_kind_and_gets_the_path(self) -> None:
         step = ArrayInPath(Renamer("speed", "x"), ("rig", "cameras"))
         with pytest.raises(KeyError, match="No field with name 'speed'") as caught:
-            ArrayInPath(
-                Renamer("speed", "x"), ("rig", "cameras")
-            ).check_input_data_format_and_set_output_data_format(provider().sample_data_structure)
+            step.check_input_data_format_and_set_output_data_format(provider().sample_data_structure)
         assert [problem.path for problem in caught.value.problems] == [
             ("rig", "cameras", 0),
             ("rig", "cameras", 1),
