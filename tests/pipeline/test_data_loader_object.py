@@ -88,7 +88,6 @@ def test_tells_about_the_pipeline() -> None:
         assert all(hasattr(loader, name) for name in DESCRIBED)
 
 
-@pytest.mark.xfail(strict=True, reason="`in_order` of PyTorch >= 2.6 is missing")
 def test_names_every_public_attribute_of_a_data_loader() -> None:
     real = DataLoader([1, 2])
     public = {name for name in vars(real) if not name.startswith("_")} - {"dataset"}
@@ -136,7 +135,6 @@ class TestSettingAttributes:
             del loader.my_note
             assert not hasattr(loader, "my_note")
 
-    @pytest.mark.xfail(strict=True, reason="refused, although it is always allowed in existing code")
     @pytest.mark.parametrize("name", [*DESCRIBED, *MASKED])
     def test_ones_that_a_data_loader_has(self, name: str) -> None:
         with make_loader() as loader:

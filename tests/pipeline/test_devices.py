@@ -124,15 +124,12 @@ class TestWithoutGpu:
     @pytest.mark.parametrize(
         "what",
         [
-            pytest.param(
-                "moved",
-                marks=pytest.mark.xfail(strict=True, reason="a transfer is no operator, and is not noticed"),
-            ),
+            "moved",
             "computed",
             "computed_and_back",
             "drawn",
             "named_input",
-            pytest.param("read", marks=pytest.mark.xfail(strict=True, reason="AttributeError: schema_name")),
+            "read",
         ],
     )
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +187,6 @@ class TestWithoutGpu:
         assert (images(True) == images(False)).all()
         assert images(True).shape == (4, 48, 64, 3)
 
-    @pytest.mark.xfail(strict=True, reason="the process is aborted")
     def test_with_debug_nothing_crashes(self, tmp_path: Path) -> None:
         script = tmp_path / "debug.py"
         script.write_text(

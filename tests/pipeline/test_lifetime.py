@@ -196,7 +196,7 @@ def test_no_worker_outlives_its_parent(method: str, how: str, tmp_path: Path) ->
     _, stderr = script.communicate(timeout=20)
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     if how == "ctrl_c":
-        assert script.returncode == -signal.SIGINT
+        assert script.returncode == -signal.SIGINT, stderr
         assert stderr.rstrip().endswith("KeyboardInterrupt")
         assert stderr.count("Traceback") == 1  # none from the workers
 

@@ -334,7 +334,6 @@ class TestForeignIterators:
             assert batches[0]["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
             assert isinstance(batches[0]["index"], torch.Tensor)
 
-    @pytest.mark.xfail(strict=True, reason="the first epoch is skipped, as this iterator prefetches a batch")
     @pytest.mark.parametrize("parallel", [True, False])
     @pytest.mark.parametrize("num_before_break", [1, 2, 3, 4, 5])
     def test_a_break_ends_the_epoch(self, num_before_break: int, parallel: bool) -> None:

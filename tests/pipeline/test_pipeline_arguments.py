@@ -301,7 +301,6 @@ class TestCheckpoints:
             assert indices(iterator, 2) == expected[2][:2]
             assert indices(iterator) == expected[3]
 
-    @pytest.mark.xfail(strict=True, reason="after such a checkpoint every epoch is empty, for ever")
     @pytest.mark.parametrize("num_before", [5, None])
     def test_goes_on_after_the_end_of_an_epoch(self, num_before: int | None) -> None:
         expected = orders(3)
@@ -370,7 +369,6 @@ class TestCheckpoints:
             iterator = self.iterator(data_input=data_input)
         iterator.close()
 
-    @pytest.mark.xfail(strict=True, reason="batches are counted from the checkpoint on")
     def test_the_sample_to_blame_is_found_after_going_on(self) -> None:
         images = [encoded_image(gradient(8, 8))] * 20
         images[14] = images[14][:40]

@@ -193,10 +193,7 @@ class TestNested:
             WithName(Doubler("value"), "a"),
             WithName(Doubler("value"), ["a", "b"]),
             WithName(Doubler("value"), ["b", "a"]),
-            pytest.param(
-                WithName(Doubler("value"), ["a", "a"]),
-                marks=pytest.mark.xfail(strict=True, reason="a name that is given twice counts twice"),
-            ),
+            WithName(Doubler("value"), ["a", "a"]),
             InPath(Doubler("value"), "a"),
         ],
     )

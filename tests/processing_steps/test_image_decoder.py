@@ -273,7 +273,6 @@ class TestFilesThatAreNoImages:
             with pytest.raises(GraphError, match=f"sample {self.BAD}, field"):
                 iter(iterator)
 
-    @pytest.mark.xfail(strict=True, reason="one more batch, from behind the failed one, is delivered")
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_nothing_is_delivered_after_the_failure(self, num_workers: int) -> None:
         provider = self.provider(NO_IMAGES["zeros"])

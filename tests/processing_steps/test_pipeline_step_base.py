@@ -145,15 +145,7 @@ class TestFormat:
 
 
 class TestOutput:
-    @pytest.mark.parametrize(
-        "enable_conditionals",
-        [
-            False,
-            pytest.param(
-                True, marks=pytest.mark.xfail(strict=True, reason="DALI's StagingError is raised instead")
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("enable_conditionals", [False, True])
     @pytest.mark.parametrize(
         ("process", "declare"),
         [

@@ -7,13 +7,30 @@ from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError
 
+# Names that Python itself puts into classes or looks up there.
+_PYTHON_NAMES = {
+    "__annotate_func__",
+    "__annotations__",
+    "__annotations_cache__",
+    "__class_getitem__",
+    "__dict__",
+    "__firstlineno__",
+    "__init_subclass__",
+    "__orig_bases__",
+    "__parameters__",
+    "__slots__",
+    "__static_attributes__",
+    "__weakref__",
+}
+
 
 def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type[Any]:
     """Make a subclass of both classes that behaves like ``iterator_class``.
 
-    For `torch.utils.data.DataLoader` its documented attributes are there and tell about the pipeline. What
-    else it inherits from the mask class would work on attributes that only that class's constructor sets, so
-    it raises a `NotSupportedError`, which ``hasattr`` and ``getattr`` with a default understand.
+    The documented attributes of `torch.utils.data.DataLoader` are set and tell about the pipeline; setting
+    any attribute is allowed and changes nothing else. What else is inherited from the mask class would work
+    on attributes that only its own constructor sets, so getting it raises a `NotSupportedError`, which
+    ``hasattr`` and ``getattr`` with a default understand.
 
     Args:
         iterator_class: `DALIStructuredOutputIterator` or a subclass of it.
@@ -25,56 +42,40 @@ def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type
         for name in vars(base)
         if not hasattr(object, name) and not hasattr(iterator_class, name) and name not in _PYTHON_NAMES
     }
-    described = {name: property(getter) for name, getter in _LOADER_ATTRIBUTES.items()}
 
-    def set_attribute(self: Any, name: str, value: Any) -> None:
-        if name in masked or name in described:
-            raise NotSupportedError(f"`{name}` cannot be changed: the pipeline is already set up.")
-        object.__setattr__(self, name, value)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        iterator_class.__init__(self, *args, **kwargs)
+        self.__dict__.update(_loader_attributes(self._pipeline))
 
     namespace = {
         **masked,
-        **described,
-        "__init__": iterator_class.__init__,
-        "__setattr__": set_attribute,
+        "__init__": __init__,
+        "__setattr__": object.__setattr__,
         "__module__": iterator_class.__module__,
         "__doc__": f"{iterator_class.__name__} that is also an instance of {mask_class.__name__}.",
     }
     return type(f"{iterator_class.__name__}As{mask_class.__name__}", (iterator_class, mask_class), namespace)
 
 
-_PYTHON_NAMES = {
-    "__annotations__",
-    "__dict__",
-    "__weakref__",
-    "__orig_bases__",
-    "__parameters__",
-    "__slots__",
-} | {
-    "__class_getitem__",
-    "__init_subclass__",
-    "__annotate_func__",
-    "__annotations_cache__",
-    "__static_attributes__",
-    "__firstlineno__",
-}
-
-_LOADER_ATTRIBUTES: dict[str, Any] = {
-    "batch_size": lambda self: self._pipeline.max_batch_size,
-    "num_workers": lambda self: self._pipeline.py_num_workers,
-    "prefetch_factor": lambda self: self._pipeline.prefetch_queue_depth,
-    "sampler": lambda self: None,
-    "batch_sampler": lambda self: None,
-    "generator": lambda self: None,
-    "collate_fn": lambda self: None,
-    "worker_init_fn": lambda self: None,
-    "multiprocessing_context": lambda self: None,
-    "pin_memory": lambda self: False,
-    "pin_memory_device": lambda self: "",
-    "drop_last": lambda self: True,
-    "timeout": lambda self: 0,
-    "persistent_workers": lambda self: True,
-}
+def _loader_attributes(pipeline: Any) -> dict[str, Any]:
+    """What a PyTorch data loader with the work of this pipeline would say of itself."""
+    return {
+        "batch_size": pipeline.max_batch_size,
+        "num_workers": pipeline.py_num_workers,
+        "prefetch_factor": pipeline.prefetch_queue_depth,
+        "drop_last": True,
+        "in_order": True,
+        "persistent_workers": True,
+        "pin_memory": False,
+        "pin_memory_device": "",
+        "timeout": 0,
+        "sampler": None,
+        "batch_sampler": None,
+        "generator": None,
+        "collate_fn": None,
+        "worker_init_fn": None,
+        "multiprocessing_context": None,
+    }
 
 
 class _Unsupported:

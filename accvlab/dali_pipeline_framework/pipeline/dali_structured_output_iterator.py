@@ -122,6 +122,8 @@ class DALIStructuredOutputIterator:
         if self._structured is not None:
             self._structured.attach_iterator()
             self._release = weakref.finalize(self, self._structured.detach_iterator)
+        self._is_mid_epoch = False  # of the foreign iterator, like the next one
+        self._has_ended = False
         self._foreign_iterator: Any = None
         if dali_generic_iterator_class is not None:
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
@@ -147,12 +149,31 @@ class DALIStructuredOutputIterator:
             self._pipeline.reset()
 
     def _reset_foreign_iterator(self) -> None:
-        if self._structured is not None and not self._structured.is_at_start_of_epoch():
+        # DALI's iterators fetch a batch ahead, so what the pipeline has delivered says nothing.
+        if self._is_mid_epoch and self._structured is not None:
+            if not getattr(self._structured.data_input, "has_epochs", True):
+                return
             self._structured.abandon_epoch()
             with contextlib.suppress(StopIteration):
                 while True:
                     next(self._foreign_iterator)
-        self._foreign_iterator.reset()
+            self._is_mid_epoch, self._has_ended = False, True
+        if self._has_ended:
+            self._foreign_iterator.reset()
+            self._has_ended = False
+
+    def _next_of_foreign_iterator(self) -> SampleDataGroup:
+        try:
+            outputs = next(self._foreign_iterator)
+        except StopIteration:
+            self._is_mid_epoch, self._has_ended = False, True
+            raise
+        self._is_mid_epoch = True
+        # DALI's iterators deliver a list with one dict per pipeline, except the one for JAX: a dict.
+        outputs = [outputs] if isinstance(outputs, Mapping) else outputs
+        sample = self._blueprint.get_empty_like_self()
+        sample.set_data_from_dali_generic_iterator_output(outputs, 0)
+        return sample
 
     def _next(self) -> Any:
         self._require_open()
@@ -162,11 +183,7 @@ class DALIStructuredOutputIterator:
                 nested_dictionary(self._blueprint.format, values) if self._to_dict else self._filled(values)
             )
         else:
-            outputs = next(self._foreign_iterator)
-            # DALI's iterators deliver a list with one dict per pipeline, except the one for JAX: a dict.
-            outputs = [outputs] if isinstance(outputs, Mapping) else outputs
-            sample = self._blueprint.get_empty_like_self()
-            sample.set_data_from_dali_generic_iterator_output(outputs, 0)
+            sample = self._next_of_foreign_iterator()
             result = sample.to_dictionary() if self._to_dict else sample
         return result if self._post_process is None else self._post_process(result)
 

@@ -34,26 +34,30 @@ def log_cpu_fallback_once(device_id: int) -> None:
 
 
 class GpuUseTracker:
-    """Finds out which steps of a chain define operators that run on a GPU."""
+    """Finds out which steps of a chain define something that runs on a GPU."""
 
     def __init__(self) -> None:
         """Start with an empty graph."""
-        self._seen: set[int] = set()
-        self.users: dict[str, dict[str, None]] = {}  # step -> names of operators, in order
+        self._seen: set[tuple[int, str]] = set()
+        self.users: dict[str, dict[str, None]] = {}  # step -> what it does there, in order
 
     def note(self, step: str, values: Iterable[object]) -> None:
-        """Attribute the operators that are new since the last call to a step."""
+        """Attribute what is new in the graph since the last call to a step."""
         pending = [value for value in values if isinstance(value, DataNode)]
         while pending:
-            operator = pending.pop().source
-            if operator is None or id(operator) in self._seen:
+            node = pending.pop()
+            operator = node.source
+            if (id(operator), node.device) in self._seen:
                 continue
-            self._seen.add(id(operator))
-            if operator._op._device in ("gpu", "mixed"):
+            self._seen.add((id(operator), node.device))
+            if operator is not None and operator._op._device in ("gpu", "mixed"):
                 self.users.setdefault(step, {})[_function_name(operator._op)] = None
-            for inputs in operator.inputs:
+            elif node.device == "gpu":
+                self.users.setdefault(step, {})["a transfer to the GPU"] = None
+            for inputs in [] if operator is None else operator.inputs:
                 pending += inputs if isinstance(inputs, list) else [inputs]
 
 
 def _function_name(operator: Any) -> str:
-    return "fn." + str(operator.schema_name).replace("__", ".").lower()
+    name = getattr(operator, "schema_name", None) or getattr(operator, "_schema_name", type(operator).__name__)
+    return "fn." + str(name).replace("__", ".").lower()

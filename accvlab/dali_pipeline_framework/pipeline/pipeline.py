@@ -227,6 +227,11 @@ class PipelineDefinition:
         }
 
     def _require_no_gpu(self, graph: _Graph, arguments: PipelineArguments) -> None:
+        if arguments.get("debug"):  # DALI would abort the process
+            raise DeviceError(
+                f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
+                f"here. Pass device_id=None to debug on the CPU."
+            )
         tracker = GpuUseTracker()
         _define(attrs.evolve(graph, gpu_use=tracker), arguments)
         if tracker.users:
@@ -342,6 +347,10 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
     try:
         pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
+        original = error.__context__
+        if type(error).__name__ == "StagingError" and original is not None:
+            # With conditionals, DALI replaces exceptions whose constructor it does not know.
+            raise original.with_traceback(error.__traceback__) from None
         graph.describe_failure(error)
         raise
     return pipeline

@@ -83,7 +83,9 @@ class StructuredPipeline(Pipeline):
 
     _context: PipelineContext
     _failure: Exception | None
-    _num_in_epoch: int  # batches delivered since the epoch began
+    _is_failure_due: bool  # whether the batch that failed was asked for
+    _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
+    _num_in_epoch: int  # batches delivered since then
     _num_in_all: int
     _num_iterators: int
     _is_closed: bool
@@ -98,6 +100,8 @@ class StructuredPipeline(Pipeline):
         adopted = cast(StructuredPipeline, pipeline)
         adopted._context = context
         adopted._failure = None
+        adopted._is_failure_due = False
+        adopted._first_in_epoch = 0
         adopted._num_in_epoch = 0
         adopted._num_in_all = 0
         adopted._num_iterators = 0
@@ -148,6 +152,7 @@ class StructuredPipeline(Pipeline):
             return
         self._require_open()
         super().build()
+        self._first_in_epoch = self._consumer_iter
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class StructuredPipeline(Pipeline):
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self._is_closed:
             self._require_open()
-        if self._failure is not None and self.empty():
+        if self._failure is not None and (self._is_failure_due or self.empty()):
             self._raise_failure()
         try:
             batch = get_outputs(cuda_stream)
@@ -226,6 +231,7 @@ class StructuredPipeline(Pipeline):
         super().reset()
         if self.empty():
             self._num_in_epoch = 0
+            self._first_in_epoch = 0
 
     def abandon_epoch(self) -> None:
         """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
@@ -255,6 +261,8 @@ class StructuredPipeline(Pipeline):
         if self._failure is not None:
             self._raise_failure()
         if self.is_at_start_of_epoch():
+            if self._last_iter and self.empty():  # an epoch without batches, e.g. what a checkpoint left of it
+                self.reset()
             return
         self.abandon_epoch()
         with contextlib.suppress(StopIteration):
@@ -319,6 +327,7 @@ class StructuredPipeline(Pipeline):
     # --- failures ---------------------------------------------------------------------------------
 
     def _raise_failure(self) -> None:
+        self._is_failure_due = True
         # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
         self._end_workers()
         if self._failure is not None:
@@ -347,7 +356,7 @@ class StructuredPipeline(Pipeline):
         return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
 
     def _graph_error(self, error: Exception) -> GraphError:
-        epoch, batch = self._epoch_idx, self._num_in_epoch
+        epoch, batch = self._epoch_idx, self._first_in_epoch + self._num_in_epoch
         try:
             diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all)
         except Exception as failed:

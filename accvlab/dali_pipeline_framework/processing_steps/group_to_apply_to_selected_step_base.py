@@ -48,9 +48,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     @do_not_convert
     def _selected_paths(self, data: SampleDataGroup) -> list[FieldPath]:
-        paths = self._check_and_get_paths_to_apply_to(data)
-        selected = set(paths)
-        return [path for path in paths if not any(path[:end] in selected for end in range(len(path)))]
+        paths = dict.fromkeys(self._check_and_get_paths_to_apply_to(data))
+        return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
