@@ -108,9 +108,7 @@ class HalfOfTheFields(PipelineStepBase):
 
 
 def hand_written_pipeline(num_fields: int, settings: dict[str, Any]) -> Any:
-    dtypes = [
-        types.UINT8 if array.dtype == np.uint8 else types.FLOAT for array in arrays_of(num_fields, 0)
-    ]
+    dtypes = [types.UINT8 if array.dtype == np.uint8 else types.FLOAT for array in arrays_of(num_fields, 0)]
 
     @pipeline_def(batch_size=BATCH_SIZE, **settings)
     def define() -> tuple[Any, ...]:
@@ -214,6 +212,10 @@ def results(quick: bool) -> Iterator[dict[str, Any]]:
             yield compare(num_fields, settings, num_turns=3 if quick else 15, num_batches=num_batches)
 
 
+def in_words(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} [{ratio['min']:.2f}, {ratio['max']:.2f}]"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of the framework on top of DALI.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
@@ -226,11 +228,10 @@ def main() -> None:
     rows = []
     for row in results(arguments.quick):
         rows.append(row)
-        ratio, raw, ms = row["ratio"], row["ratio_numpy_to_raw"], row["ms_per_batch"]
+        ms = row["ms_per_batch"]
         print(
-            f"{row['fields']:6d}  {row['workers']:7d}   {ratio['median']:.2f} [{ratio['min']:.2f}, {ratio['max']:.2f}]"
-            f"     {raw['median']:.2f} [{raw['min']:.2f}, {raw['max']:.2f}]             "
-            f"{ms['dali']:.2f}, {ms['framework']:.2f}",
+            f"{row['fields']:6d}  {row['workers']:7d}   {in_words(row['ratio'])}     "
+            f"{in_words(row['ratio_numpy_to_raw'])}             {ms['dali']:.2f}, {ms['framework']:.2f}",
             flush=True,
         )
     if arguments.output is not None:

@@ -19,9 +19,7 @@ class _Mount:
     pitch_down_deg: float
     roll_deg: float
     field_of_view_deg: float
-    principal_shift: tuple[
-        float, float
-    ]  # of the principal point from the middle, as fractions of width, height
+    principal_shift: tuple[float, float]  # of the principal point from the middle, as fractions of width, height
 
 
 # The small unequal numbers are on purpose: code that mixes up two cameras, or takes the middle of the image
@@ -85,8 +83,6 @@ def _mounted(mount: _Mount, image_hw: tuple[int, int]) -> Camera:
         [[1.0, 0.0, 0.0], [0.0, math.cos(roll), -math.sin(roll)], [0.0, math.sin(roll), math.cos(roll)]]
     )
     ego_from_camera = np.eye(4)
-    ego_from_camera[:3, :3] = (
-        rotation_about_z(math.radians(mount.yaw_deg)) @ pitched @ rolled @ _EGO_FROM_OPTICAL
-    )
+    ego_from_camera[:3, :3] = rotation_about_z(math.radians(mount.yaw_deg)) @ pitched @ rolled @ _EGO_FROM_OPTICAL
     ego_from_camera[:3, 3] = mount.position_m
     return Camera(mount.name, image_hw, intrinsics, ego_from_camera)

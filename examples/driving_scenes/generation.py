@@ -156,9 +156,7 @@ def _generate(root: Path, settings: SceneSettings, *, overwrite: bool) -> None:
         names = tuple(f"sequence_{number:03d}" for number in range(len(lengths)))
         traffics, visibilities = [], []
         for number, (name, length) in enumerate(zip(names, lengths, strict=True)):
-            traffic_rng, looks_rng = (
-                np.random.default_rng([settings.seed, 1, number, part]) for part in (0, 1)
-            )
+            traffic_rng, looks_rng = (np.random.default_rng([settings.seed, 1, number, part]) for part in (0, 1))
             start_s = _FIRST_TIMESTAMP_S + sum(lengths[:number]) / settings.keyframe_rate_hz
             start_s += number * _PAUSE_BETWEEN_SEQUENCES_S
             traffic = simulate_traffic(settings, length, start_s, traffic_rng)

@@ -45,9 +45,7 @@ class SceneRenderer:
         palette: light and sky.
     """
 
-    def __init__(
-        self, camera: Camera, curvature_per_m: float, streetscape: Streetscape, palette: Palette
-    ) -> None:
+    def __init__(self, camera: Camera, curvature_per_m: float, streetscape: Streetscape, palette: Palette) -> None:
         """Prepare the background, which is most of the work."""
         self.camera = camera
         self._palette = palette
@@ -133,9 +131,7 @@ class SceneRenderer:
         """Draw one box into the arrays; returns how many pixels it would have with nothing in front."""
         rays, pinhole = self._local_rays(window, centre, yaw)
         entries, leaves = [], []
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # rays parallel to a face give infinities, as wanted
+        with np.errstate(divide="ignore", invalid="ignore"):  # rays parallel to a face give infinities, as wanted
             for axis in range(3):
                 inverse = 1.0 / rays[axis]
                 one = np.float32(-0.5 * size[axis] - pinhole[axis]) * inverse
@@ -147,13 +143,9 @@ class SceneRenderer:
         where = np.nonzero(is_hit & (entry < depths[window]))
         depth = entry[where]
         face_axes = np.where(depth == entries[0][where], 0, np.where(depth == entries[1][where], 1, 2))
-        points = np.stack(
-            [np.float32(pinhole[axis]) + depth * rays[axis][where] for axis in range(3)], axis=-1
-        )
+        points = np.stack([np.float32(pinhole[axis]) + depth * rays[axis][where] for axis in range(3)], axis=-1)
         sun_local = rotation_about_z(-yaw) @ sun
-        colours = paint_object(
-            points, face_axes, size, category_id, track_id, sun_local, self._palette.sun_share
-        )
+        colours = paint_object(points, face_axes, size, category_id, track_id, sun_local, self._palette.sun_share)
         image[window][where] = self._palette.haze(colours * np.float32(self._palette.light), depth)
         depths[window][where] = depth
         rows[window][where] = row

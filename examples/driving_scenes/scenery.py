@@ -86,9 +86,7 @@ class Streetscape:
         """Random houses, trees and ground texture."""
         fine = rng.normal(size=(_TEXELS, _TEXELS))
         coarse = np.kron(rng.normal(size=(_TEXELS // 8, _TEXELS // 8)), np.ones((8, 8)))
-        coarse = (
-            coarse + np.roll(coarse, 4, 0) + np.roll(coarse, 4, 1) + np.roll(coarse, (4, 4), (0, 1))
-        ) / 3.0
+        coarse = (coarse + np.roll(coarse, 4, 0) + np.roll(coarse, 4, 1) + np.roll(coarse, (4, 4), (0, 1))) / 3.0
         house_colours = np.array(
             [
                 (176, 120, 96),
@@ -144,9 +142,7 @@ class Scenery:
         palette: light and sky.
     """
 
-    def __init__(
-        self, camera: Camera, curvature_per_m: float, streetscape: Streetscape, palette: Palette
-    ) -> None:
+    def __init__(self, camera: Camera, curvature_per_m: float, streetscape: Streetscape, palette: Palette) -> None:
         """Cast the rays and paint what never changes."""
         self.image_hw = camera.image_hw
         self._street, self._palette = streetscape, palette
@@ -186,9 +182,7 @@ class Scenery:
         for surface, pattern in ((self._houses, self._house_pattern), (self._trees, self._tree_pattern)):
             rows, colours = pattern(surface, ego_s_m)
             pixels = surface.pixels[rows]
-            image[pixels] = self._palette.haze(
-                colours * np.float32(self._palette.light), surface.distance_m[rows]
-            )
+            image[pixels] = self._palette.haze(colours * np.float32(self._palette.light), surface.distance_m[rows])
             depths[pixels] = surface.depth_m[rows]
             is_ground[pixels] = False
         shape = (height, width)
@@ -224,9 +218,7 @@ class Scenery:
         rows = np.flatnonzero(below_roof > 0.0)
         s_m, height, blocks, below_roof = s_m[rows], surface.side_m[rows], blocks[rows], below_roof[rows]
         colours = street.house_colours[blocks]
-        is_window = (np.abs(_phase(s_m, 2.5) - 1.25) < 0.62) & (
-            np.abs(_phase(height - 0.3, 3.2) - 1.75) < 0.75
-        )
+        is_window = (np.abs(_phase(s_m, 2.5) - 1.25) < 0.62) & (np.abs(_phase(height - 0.3, 3.2) - 1.75) < 0.75)
         windows = np.flatnonzero(is_window & (below_roof > 1.0))
         share = 0.8 * np.clip(1.4 - surface.footprint_m[rows[windows]] * 1.2, 0.25, 1.0)
         glass = np.array([70, 84, 102], np.float32)

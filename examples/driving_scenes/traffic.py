@@ -135,9 +135,7 @@ def simulate_traffic(
 
 
 def _draw_road(rng: np.random.Generator) -> Road:
-    curvature = float(
-        rng.choice([-1.0, 1.0]) * rng.choice([0.0003, 0.002, 0.006, 0.0105]) * rng.uniform(0.8, 1.1)
-    )
+    curvature = float(rng.choice([-1.0, 1.0]) * rng.choice([0.0003, 0.002, 0.006, 0.0105]) * rng.uniform(0.8, 1.1))
     world_from_start = np.eye(4)
     world_from_start[:3, :3] = rotation_about_z(rng.uniform(-np.pi, np.pi))
     world_from_start[:3, 3] = *rng.uniform(200.0, 1800.0, size=2), rng.uniform(0.0, 5.0)

@@ -298,9 +298,7 @@ def test_a_point_ahead_lies_in_the_middle_columns_of_the_front_camera_only(frame
 
 
 def test_left_is_left_and_up_is_up_in_the_picture(frames):
-    pixels, _ = project_points(
-        [[10.0, 0.0, 1.0], [10.0, 1.0, 1.0], [10.0, 0.0, 2.0]], frames[0].image_from_ego[0]
-    )
+    pixels, _ = project_points([[10.0, 0.0, 1.0], [10.0, 1.0, 1.0], [10.0, 0.0, 2.0]], frames[0].image_from_ego[0])
     middle, left, up = pixels
     assert left[0] < middle[0] - 1.0
     assert up[1] < middle[1] - 1.0
@@ -358,9 +356,7 @@ def _check_extents(renderer, traffic, frame):
     """Compare one picture; returns the categories of the objects that could be compared."""
     view = render_frame(renderer, traffic, frame)
     rows = slice(traffic.offsets[frame], traffic.offsets[frame + 1])
-    corners_world = box_corners(
-        traffic.centres_world[rows], traffic.sizes_lwh[rows], traffic.yaws_world[rows]
-    )
+    corners_world = box_corners(traffic.centres_world[rows], traffic.sizes_lwh[rows], traffic.yaws_world[rows])
     corners_ego = transform_points(invert_rigid(traffic.world_from_ego[frame]), corners_world)
     pixels, depths = project_points(corners_ego, renderer.camera.image_from_ego)
     height, width = renderer.camera.image_hw
@@ -444,9 +440,7 @@ def test_draw_boxes_draws_on_the_projected_edges_and_leaves_the_input(frames):
 def test_draw_boxes_wants_a_colour_for_every_box(frames):
     corners = box_corners([[8.0, 0.0, 1.5]], [[2.0, 2.0, 1.5]], [0.0])
     with pytest.raises(ValueError, match="got 2 colours for 1 boxes"):
-        draw_boxes(
-            np.zeros((8, 8, 3), np.uint8), corners, frames[0].image_from_ego[0], colours=[(1, 2, 3)] * 2
-        )
+        draw_boxes(np.zeros((8, 8, 3), np.uint8), corners, frames[0].image_from_ego[0], colours=[(1, 2, 3)] * 2)
 
 
 def test_pictures_show_a_street(frames):

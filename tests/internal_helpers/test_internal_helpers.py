@@ -136,9 +136,7 @@ class TestCheckType:
     @needs_gpu
     def test_on_the_gpu(self):
         def define(dtype=np.float32):
-            return check_type(
-                batches(np.ones((2, 3), np.float32), np.float32(1), layout=None).gpu(), dtype, "x"
-            )
+            return check_type(batches(np.ones((2, 3), np.float32), np.float32(1), layout=None).gpu(), dtype, "x")
 
         (output,) = run(define, device_id=0)
         np.testing.assert_array_equal(output.as_cpu().at(0), np.ones((2, 3)))

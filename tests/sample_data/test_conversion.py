@@ -55,9 +55,7 @@ class TestResult:
         assert result.tolist() == [0, 0, 0]
         assert result.flags.writeable
 
-    @pytest.mark.parametrize(
-        "value", [2.9, np.float32(2.9), [2.9], np.array(2.9), fractions.Fraction(29, 10)]
-    )
+    @pytest.mark.parametrize("value", [2.9, np.float32(2.9), [2.9], np.array(2.9), fractions.Fraction(29, 10)])
     def test_floats_are_truncated(self, value):
         assert stored(value, DALIDataType.INT32).ravel().tolist() == [2]
         assert stored(np.negative(value), DALIDataType.INT32).ravel().tolist() == [-2]

@@ -41,9 +41,7 @@ OPERATIONS = {
     "to_dictionary": lambda group, values: group.to_dictionary(),
     "compare": lambda group, values: group == group.get_copy(),
     "flat_names": lambda group, values: (
-        SampleDataGroup.from_format(
-            type(group.format)(group.format.names, group.format.children)
-        ).field_names_flat
+        SampleDataGroup.from_format(type(group.format)(group.format.names, group.format.children)).field_names_flat
     ),
 }
 

@@ -31,9 +31,7 @@ UINT8 = leaf_format(DALIDataType.UINT8)
 STRING = leaf_format(DALIDataType.STRING)
 
 CAMERA = GroupFormat(("image", "token"), (UINT8, STRING))
-SAMPLE = GroupFormat(
-    ("cameras", "empty", "time"), (GroupFormat((0, 1), (CAMERA, CAMERA)), GroupFormat(), FLOAT)
-)
+SAMPLE = GroupFormat(("cameras", "empty", "time"), (GroupFormat((0, 1), (CAMERA, CAMERA)), GroupFormat(), FLOAT))
 
 
 def driving_format():
@@ -41,9 +39,7 @@ def driving_format():
     mapping = ValueMapping({"car": 1, "pedestrian": 2, None: 0})
     camera = GroupFormat()
     for i in range(11):
-        camera = camera.with_field(
-            f"field_{i}", leaf_format(list(NUMPY_TYPES)[i], mapping if i == 3 else None)
-        )
+        camera = camera.with_field(f"field_{i}", leaf_format(list(NUMPY_TYPES)[i], mapping if i == 3 else None))
     meta = GroupFormat(tuple(f"m_{i}" for i in range(11)), (FLOAT,) * 11)
     return GroupFormat(("cameras", "meta"), (GroupFormat(tuple(range(6)), (camera,) * 6), meta))
 
@@ -70,9 +66,7 @@ class TestFlat:
 
     @given(formats)
     def test_parallel(self, format):
-        assert (
-            len(format.flat_paths) == len(format.flat_leaves) == len(format.flat_dtypes) == format.num_leaves
-        )
+        assert len(format.flat_paths) == len(format.flat_leaves) == len(format.flat_dtypes) == format.num_leaves
         assert [format.at(path) for path in format.flat_paths] == list(format.flat_leaves)
 
     @pytest.mark.parametrize(
@@ -245,9 +239,7 @@ class TestLookUp:
 
         for name in ["a", 0, "missing"]:
             found = format.find(name)
-            assert sorted(map(repr, found)) == sorted(
-                repr(path) for path in all_paths(format) if path[-1] == name
-            )
+            assert sorted(map(repr, found)) == sorted(repr(path) for path in all_paths(format) if path[-1] == name)
 
 
 class TestSharing:

@@ -72,8 +72,7 @@ def test_written_paths(path, readable, flat):
 
 def test_hint_names_what_may_have_been_meant():
     assert (
-        available_names_hint("imgae", ("label", "image"))
-        == " Did you mean 'image'? Available: 'label', 'image'."
+        available_names_hint("imgae", ("label", "image")) == " Did you mean 'image'? Available: 'label', 'image'."
     )
     assert available_names_hint("xyz", ("label",)) == " Available: 'label'."
     assert available_names_hint("xyz", ()) == " The group is empty."

@@ -372,9 +372,7 @@ class TestReading:
     def test_through_a_data_field(self, sample):
         sample["image"] = np.zeros(3)
         for method in (sample.get_item_in_path, sample.get_parent_of_path, sample.get_type_of_item_in_path):
-            with pytest.raises(
-                FieldKindError, match=r"^image: is a data field, so there is nothing below it"
-            ):
+            with pytest.raises(FieldKindError, match=r"^image: is a data field, so there is nothing below it"):
                 method(("image", "x"))
         with pytest.raises(AttributeError):
             sample.set_item_in_path(("image", "x"), 1)
@@ -803,9 +801,7 @@ class TestStructureEdits:
         assert isinstance(info.value, FormatError)
 
     def test_check_has_children_lists_everything(self, sample):
-        with pytest.raises(
-            ValueError, match=r"(?s)child `x`.*child `y`.*`image` of .* is not a data group field"
-        ):
+        with pytest.raises(ValueError, match=r"(?s)child `x`.*child `y`.*`image` of .* is not a data group field"):
             sample.check_has_children(["x", "y"], "image")
 
 
