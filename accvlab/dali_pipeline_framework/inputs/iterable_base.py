@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs.input_base import InputBase
 
 
-class IterableBase(ABC):
+class IterableBase(InputBase):
     """An input that delivers whole batches and may keep a state.
 
-    It runs in exactly one worker process. Prefer a callable (`CallableBase`) where several workers should
+    It runs in exactly one worker process, and its `length` counts batches. Prefer a callable (`CallableBase`) where several workers should
     load. With a spawned worker it is pickled before its first use; what cannot be pickled is made on the
     first call of ``__next__``.
     """
-
-    @property
-    @abstractmethod
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the samples that this input delivers."""
 
     @abstractmethod
     def __iter__(self) -> IterableBase:
@@ -36,24 +31,9 @@ class IterableBase(ABC):
         """
 
     @property
-    @abstractmethod
-    def length(self) -> int | None:
-        """Number of batches in one epoch, or None where it is not known."""
-
-    @property
     def num_batches_per_epoch(self) -> int | None:
         """Number of batches that one epoch delivers, or None where it is not known."""
         return self.length
-
-    @property
-    def batch_size(self) -> int | None:
-        """Number of samples per batch that this input delivers, or None where it is not known."""
-        return None
-
-    @property
-    def has_epochs(self) -> bool:
-        """Whether the batches come in epochs; False for an endless stream, which is never restarted."""
-        return True
 
     @property
     def current_sample_indices(self) -> Sequence[int] | None:

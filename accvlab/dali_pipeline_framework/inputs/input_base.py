@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all inputs have in common: a blueprint, and what they know of their epochs and batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+
+class InputBase(ABC):
+    """Base class of `CallableBase` and `IterableBase`.
+
+    The properties that are not abstract have a default for inputs that do not know the answer.
+    """
+
+    @property
+    @abstractmethod
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples that this input delivers."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int | None:
+        """Length of one epoch, in the unit that the input documents, or None where it is not known."""
+
+    @property
+    def num_batches_per_epoch(self) -> int | None:
+        """Number of batches that one epoch delivers, or None where it is not known."""
+        return None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Number of samples per batch that this input is set up for, or None where any will do."""
+        return None
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether the samples come in epochs; False for an endless stream, which is never restarted."""
+        return True
