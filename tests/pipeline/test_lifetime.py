@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -123,10 +125,28 @@ def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
     assert worker_pids() == []
 
 
-def run_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def run_script(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts a script as the leader of a process group of its own; nothing of it is left after the test."""
+    started = []
+
+    def run(body: str) -> subprocess.Popen[str]:
+        started.append(start_script(tmp_path, body))
+        return started[-1]
+
+    yield run
+    for script in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+        script.communicate()
+
+
+def start_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
     script = tmp_path / "script.py"
     script.write_text(
-        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import signal, sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        # A shell that runs the tests in the background has them, and their children, ignore Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from support.pipelines import *\nfrom support.providers import *\n"
         'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
     )
@@ -143,9 +163,10 @@ def run_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("ending", "exit_code"), [("", 0), ("raise RuntimeError", 1), ("sys.exit(3)", 3), ("import torch", 0)]
 )
-def test_a_script_that_closes_nothing_ends(method: str, ending: str, exit_code: int, tmp_path: Path) -> None:
+def test_a_script_that_closes_nothing_ends(
+    method: str, ending: str, exit_code: int, run_script: Callable[[str], subprocess.Popen[str]]
+) -> None:
     script = run_script(
-        tmp_path,
         f"""
         iterator = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
         for batch in iterator:
@@ -173,7 +194,9 @@ SLOW_LOOP = """
 
 @pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("how", ["ctrl_c", "terminate", "kill", "kill_before_first_batch"])
-def test_no_worker_outlives_its_parent(method: str, how: str, tmp_path: Path) -> None:
+def test_no_worker_outlives_its_parent(
+    method: str, how: str, run_script: Callable[[str], subprocess.Popen[str]]
+) -> None:
     if how == "kill_before_first_batch":
         body = f"""
         pipeline = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
@@ -183,7 +206,7 @@ def test_no_worker_outlives_its_parent(method: str, how: str, tmp_path: Path) ->
         """
     else:
         body = SLOW_LOOP.format(method=method)
-    script = run_script(tmp_path, body)
+    script = run_script(body)
     pids = [int(pid) for pid in script.stdout.readline().split()]
     assert len(pids) == 2
     time.sleep(0.2)
@@ -201,9 +224,10 @@ def test_no_worker_outlives_its_parent(method: str, how: str, tmp_path: Path) ->
         assert stderr.count("Traceback") == 1  # none from the workers
 
 
-def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
+def test_ctrl_c_can_be_caught_and_the_iterator_closed(
+    run_script: Callable[[str], subprocess.Popen[str]],
+) -> None:
     script = run_script(
-        tmp_path,
         """
         iterator = make_iterator(shuffled(SlowIndexProvider(10_000)))
         try:
@@ -228,6 +252,25 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
     stdout, stderr = script.communicate(timeout=20)
     assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
     assert script.returncode == 0
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(
+    method: str, run_script: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    script = run_script(
+        f"""
+        for batch in make_iterator(shuffled(BlockedProvider()), py_start_method={method!r}):
+            print(*worker_pids())
+        """
+    )
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    script.stdout.readline()
+    time.sleep(0.2)
+    os.killpg(script.pid, signal.SIGINT)
+    _, stderr = script.communicate(timeout=20)
+    assert stderr.rstrip().endswith("KeyboardInterrupt")
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_held_batches_are_never_overwritten() -> None:

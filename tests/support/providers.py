@@ -76,6 +76,15 @@ class SlowIndexProvider(IndexProvider):
         return super().get_data(sample_index)
 
 
+class BlockedProvider(IndexProvider):
+    """Never gets past its tenth sample."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 10:
+            time.sleep(1000)
+        return super().get_data(sample_index)
+
+
 class PidProvider(IndexProvider):
     """Delivers the id of the process that loads, and a draw of NumPy's global generator."""
 

@@ -13,9 +13,9 @@ from accvlab.dali_pipeline_framework.inputs.input_base import InputBase
 class IterableBase(InputBase):
     """An input that delivers whole batches and may keep a state.
 
-    It runs in exactly one worker process, and its ``length`` counts batches. Prefer a callable (`CallableBase`) where several workers should
-    load. With a spawned worker it is pickled before its first use; what cannot be pickled is made on the
-    first call of ``__next__``.
+    It runs in exactly one worker process; prefer a callable (`CallableBase`) where several workers should
+    load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use; what cannot
+    be pickled is made on the first call of ``__next__``.
     """
 
     @abstractmethod

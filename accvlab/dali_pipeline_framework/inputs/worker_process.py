@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,9 @@ def _after_fork_in_child() -> None:
     parent_pid, _forking_parent_pid = _forking_parent_pid, None
     if parent_pid is None or os.getppid() != parent_pid:
         return
+    # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
+    # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
+    gc.freeze()
     prepare_worker_process(parent_pid)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

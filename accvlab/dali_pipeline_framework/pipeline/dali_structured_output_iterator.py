@@ -275,8 +275,17 @@ class DALIStructuredOutputIterator:
         Args:
             *args: Same as for the class.
             **kwargs: Same as for the class.
+
+        Raises:
+            SettingError: As for the class; also when PyTorch is not installed.
         """
-        from torch.utils.data import DataLoader
+        try:
+            from torch.utils.data import DataLoader
+        except ImportError as error:
+            raise SettingError(
+                "To count as a DataLoader of PyTorch needs PyTorch, which is not installed. Install the extra "
+                "`torch`, or use DALIStructuredOutputIterator itself."
+            ) from error
 
         from accvlab.dali_pipeline_framework.pipeline._dali_structured_output_iterator_data_loader_wrapper import (
             get_masked_as_type,

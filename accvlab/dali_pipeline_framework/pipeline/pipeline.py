@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 import nvidia.dali.fn as fn
 import nvidia.dali.pipeline as dali_pipeline
+from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
@@ -248,11 +249,17 @@ class PipelineDefinition:
     ) -> Pipeline:
         source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
         graph = _Graph(self, source, None, only_output=output)
-        kept = ("device_id", "seed", "enable_conditionals")
+        kept: PipelineArguments = {}
+        for name in ("device_id", "seed", "enable_conditionals"):
+            if name in arguments:
+                kept[name] = arguments[name]
+        for name in ("output_dtype", "output_ndim", "output_layout"):
+            value = arguments.get(name)
+            kept[name] = value[output] if isinstance(value, list) and output is not None else value
         return _define(
             graph,
             {
-                **{name: arguments[name] for name in kept if name in arguments},
+                **kept,
                 "batch_size": 1,
                 "num_threads": 1,
                 "prefetch_queue_depth": 1,
@@ -427,6 +434,11 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
         )
     arguments.setdefault("num_threads", len(os.sched_getaffinity(0)))
     arguments.setdefault("device_id", None)
+    device_id = arguments["device_id"]
+    if device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
+        arguments["device_id"] = device_id = None
+    if device_id is not None and (isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0):
+        raise SettingError(f"`device_id` must be None (the CPU) or the number of a GPU, got {device_id!r}.")
     for name, least in (("num_threads", 1), ("py_num_workers", 0)):
         value = arguments.get(name, least)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
 from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
+from accvlab.dali_pipeline_framework.pipeline.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.pipeline.worker_start import starting_workers
 from accvlab.dali_pipeline_framework.sample_data import (
     SampleDataGroup,
@@ -165,7 +166,8 @@ class StructuredPipeline(Pipeline):
             if not self._exec_async:
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
-            super().schedule_run()
+            with DeferredInterrupt(self._interrupt_workers):
+                super().schedule_run()
         except StopIteration:
             raise
         except Exception as error:
@@ -313,9 +315,20 @@ class StructuredPipeline(Pipeline):
         if self._num_iterators == 0:
             self.close()
 
+    def _interrupt_workers(self) -> None:
+        """Have DALI end the workers, which ends its wait for them; called in a signal handler."""
+        observer = None if self._py_pool is None else self._py_pool.pool._observer
+        if observer is not None:
+            observer.interrupt_pipe.send(None)
+
     def _end_workers(self) -> None:
-        if self._py_pool is not None:
-            self._py_pool.close()
+        if self._py_pool is None:
+            return
+        self._py_pool.close()
+        for process in self._py_pool.pool._processes:
+            if process.is_alive():  # DALI ends them, unless its own thread for that has failed
+                process.kill()
+                process.join()
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -1,0 +1,51 @@
+"""What the parent has left for its garbage collector does not hurt forked workers."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import pytest
+from support.pipelines import indices, make_iterator, shuffled
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+
+
+class CollectingProvider(IndexProvider):
+    """Runs the garbage collector while it loads."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        gc.collect()
+        return super().get_data(sample_index)
+
+
+class Witness:
+    """Fails the process that destroys it, unless that is the one that made it."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.me: Any = self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.pid:
+            os._exit(17)
+
+
+@pytest.mark.timeout(60)
+def test_garbage_of_the_parent_is_not_destroyed_in_a_worker() -> None:
+    gc.disable()
+    try:
+        pipeline = PipelineDefinition(shuffled(IndexProvider(20))).get_dali_pipeline(
+            num_threads=2, py_num_workers=0
+        )
+        pipeline.run()
+        pipeline.me = pipeline  # only the garbage collector can find out that it is dead
+        del pipeline
+        Witness()
+        with make_iterator(shuffled(CollectingProvider(20)), py_start_method="fork") as iterator:
+            assert len(indices(iterator)) == 5
+    finally:
+        gc.enable()
+        gc.collect()
