@@ -265,8 +265,7 @@ def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(
         """
     )
     pids = [int(pid) for pid in script.stdout.readline().split()]
-    script.stdout.readline()
-    time.sleep(0.2)
+    time.sleep(0.5)
     os.killpg(script.pid, signal.SIGINT)
     _, stderr = script.communicate(timeout=20)
     assert stderr.rstrip().endswith("KeyboardInterrupt")

@@ -48,5 +48,9 @@ class DeferredInterrupt:
         if self._previous is None:
             return
         signal.signal(signal.SIGINT, self._previous)
-        if self._is_pending:
+        if not self._is_pending:
+            return
+        try:
             self._previous(signal.SIGINT, None)
+        except BaseException as interrupt:
+            raise interrupt from None  # that the wait was ended early is no news
