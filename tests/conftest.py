@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from nvidia.dali import backend
 from support.pipelines import worker_pids
+
+from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if backend.GetCUDADeviceCount() > 0:
+    if num_usable_gpus() > 0:
         return
     for item in items:
         if item.get_closest_marker("gpu"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ class ControlBlock:
         os.ftruncate(self._fd, self._size)
         self._map_file(self._fd)
         self._start_report_fd = os.memfd_create("dali_pipeline_framework_report", os.MFD_CLOEXEC)
+        files = (self._fd, self._start_report_fd)
+        self._close_files = weakref.finalize(self, _close_files, self.parent_pid, *files)
 
     @property
     def _num_words(self) -> int:
@@ -73,8 +76,7 @@ class ControlBlock:
         """Give files and memory back, in the process that made the block. It cannot be used after that."""
         if self._fd < 0 or os.getpid() != self.parent_pid:
             return
-        os.close(self._fd)
-        os.close(self._start_report_fd)
+        self._close_files()
         self._fd = self._start_report_fd = -1
         self._words.release()
         self._ranks.release()
@@ -157,3 +159,9 @@ class ControlBlock:
         if self._words[row] != batch + 1:
             return None
         return [index for index in self._words[row + 1 : row + self._row_words] if index >= 0]
+
+
+def _close_files(pid: int, *files: int) -> None:
+    if os.getpid() == pid:  # a forked child must not close what has its number there
+        for file in files:
+            os.close(file)

@@ -11,8 +11,17 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 class InputBase(ABC):
     """Base class of `CallableBase` and `IterableBase`.
 
-    The properties that are not abstract have a default for inputs that do not know the answer.
+    The attributes are what an input may know; a subclass sets them, or overrides them with a property.
+
+    Attributes:
+        num_batches_per_epoch: Number of batches that one epoch delivers, or None where it is not known.
+        batch_size: Number of samples per batch that this input is set up for, or None where any will do.
+        has_epochs: Whether the samples come in epochs; False for an endless stream, which is never restarted.
     """
+
+    num_batches_per_epoch: int | None = None
+    batch_size: int | None = None
+    has_epochs: bool = True
 
     @property
     @abstractmethod
@@ -23,18 +32,3 @@ class InputBase(ABC):
     @abstractmethod
     def length(self) -> int | None:
         """Length of one epoch, in the unit that the input documents, or None where it is not known."""
-
-    @property
-    def num_batches_per_epoch(self) -> int | None:
-        """Number of batches that one epoch delivers, or None where it is not known."""
-        return None
-
-    @property
-    def batch_size(self) -> int | None:
-        """Number of samples per batch that this input is set up for, or None where any will do."""
-        return None
-
-    @property
-    def has_epochs(self) -> bool:
-        """Whether the samples come in epochs; False for an endless stream, which is never restarted."""
-        return True

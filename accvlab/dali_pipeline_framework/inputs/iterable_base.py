@@ -16,7 +16,13 @@ class IterableBase(InputBase):
     It runs in exactly one worker process; prefer a callable (`CallableBase`) where several workers should
     load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use; what cannot
     be pickled is made on the first call of ``__next__``.
+
+    Attributes:
+        current_sample_indices: Indices in the data set of the batch last asked for, or None where they are not
+            known. They name samples in error messages.
     """
+
+    current_sample_indices: Sequence[int] | None = None
 
     @abstractmethod
     def __iter__(self) -> IterableBase:
@@ -29,16 +35,3 @@ class IterableBase(InputBase):
         Raises:
             StopIteration: The epoch has ended; this is how an epoch ends, not a failure.
         """
-
-    @property
-    def num_batches_per_epoch(self) -> int | None:
-        """Number of batches that one epoch delivers, or None where it is not known."""
-        return self.length
-
-    @property
-    def current_sample_indices(self) -> Sequence[int] | None:
-        """Indices in the data set of the batch last asked for, or None where they are not known.
-
-        They name samples in error messages.
-        """
-        return None

@@ -100,16 +100,16 @@ class SamplerInputCallable(CallableBase):
         return self._replay.num_batches(0)
 
     @property
-    def num_batches_per_epoch(self) -> int | None:
+    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
         """Same as `length`."""
         return self.length
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int:  # type: ignore[override]
         """Samples per batch on this shard."""
         return self._shard_batch_size
 
     @property
-    def has_epochs(self) -> bool:
+    def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return self._is_epoch_based

@@ -80,22 +80,22 @@ class SamplerInputIterable(IterableBase):
         return self._sampler.length
 
     @property
-    def num_batches_per_epoch(self) -> int | None:
+    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
         """Length that an epoch-based sampler states, in batches."""
         return self._sampler.length if self._sampler.is_epoch_based else None
 
     @property
-    def batch_size(self) -> int | None:
+    def batch_size(self) -> int | None:  # type: ignore[override]
         """Samples per batch on this shard where the sampler tells its total batch size, else None."""
         total = getattr(self._sampler, "total_batch_size", None)
         return None if total is None else int(total) // self._num_shards
 
     @property
-    def has_epochs(self) -> bool:
+    def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return bool(self._sampler.is_epoch_based)
 
     @property
-    def current_sample_indices(self) -> list[int] | None:
+    def current_sample_indices(self) -> list[int] | None:  # type: ignore[override]
         """Indices of the batch last asked for."""
         return self._current_indices

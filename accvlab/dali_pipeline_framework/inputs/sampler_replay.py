@@ -183,7 +183,11 @@ class SamplerReplay:
                 _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
                 sampler.reset()
                 epochs.append([])
-                batch = sampler.get_next_batch_indices()
+                try:
+                    batch = sampler.get_next_batch_indices()
+                except StopIteration:
+                    _require_progress(sampler, len(epochs) - 1, 0)
+                    raise
             epochs[-1].append(self._checker.check(batch))
         return [np.array(batches, dtype=np.int64) for batches in epochs]
 

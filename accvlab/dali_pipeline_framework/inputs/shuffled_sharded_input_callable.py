@@ -111,11 +111,11 @@ class ShuffledShardedInputCallable(CallableBase):
         return self._shard_size // self._batch_size
 
     @property
-    def num_batches_per_epoch(self) -> int:
+    def num_batches_per_epoch(self) -> int:  # type: ignore[override]
         """Number of full batches per epoch."""
         return self.length
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int:  # type: ignore[override]
         """Samples per batch on this shard."""
         return self._batch_size

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -29,10 +30,8 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
         pickler, *rest = py_callback_pickler
         dumps_kwargs = (rest[0] if rest else None) or {}
         loads_kwargs = (rest[1] if len(rest) > 1 else None) or {}
-    return (
-        lambda value: pickler.dumps(value, **dumps_kwargs),
-        lambda data: pickler.loads(data, **loads_kwargs),
-    )
+    # Not lambdas: `loads` travels to the worker itself, by the same pickler.
+    return functools.partial(pickler.dumps, **dumps_kwargs), functools.partial(pickler.loads, **loads_kwargs)
 
 
 def pickle_source(source: Any, dumps: Dumps) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 _POLL_INTERVAL_S = 0.5
 
 _prepared_pid: int | None = None
-_forking_parent_pid: int | None = None
+_forking = threading.local()  # `parent_pid` while this thread forks workers
 
 
 def prepare_worker_process(parent_pid: int) -> None:
@@ -35,7 +35,8 @@ def prepare_worker_process(parent_pid: int) -> None:
 
 
 def _exit_with_parent(parent_pid: int) -> None:
-    while os.getppid() == parent_pid:
+    started_by = os.getppid()  # the parent itself, except with a fork server
+    while os.getppid() == started_by and os.path.exists(f"/proc/{parent_pid}"):
         time.sleep(_POLL_INTERVAL_S)
     os._exit(1)
 
@@ -46,19 +47,18 @@ def forked_children_are_workers() -> Iterator[None]:
 
     A forked worker runs none of our code before its first sample, and its parent may be killed before that.
     """
-    global _forking_parent_pid
-    _forking_parent_pid = os.getpid()
+    _forking.parent_pid = os.getpid()
     try:
         yield
     finally:
-        _forking_parent_pid = None
+        _forking.parent_pid = None
 
 
 def _after_fork_in_child() -> None:
-    global _forking_parent_pid
-    parent_pid, _forking_parent_pid = _forking_parent_pid, None
+    parent_pid = getattr(_forking, "parent_pid", None)
     if parent_pid is None or os.getppid() != parent_pid:
         return
+    _forking.parent_pid = None
     # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
     # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
     gc.freeze()

@@ -100,6 +100,6 @@ def _resolve(name: tuple[str, str]) -> type[Exception] | None:
         found: object = builtins if module_name == "builtins" else importlib.import_module(module_name)
         for part in qualified_name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError):
+    except Exception:  # whatever a module does when it is imported: only the second type of the error is lost
         return None
     return found if isinstance(found, type) and issubclass(found, Exception) else None

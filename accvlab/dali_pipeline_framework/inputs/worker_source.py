@@ -62,7 +62,7 @@ class SampleChecker:
             )
         arrays: Sequence[Any] = flat
         if list(map(type, flat)) != self._types:
-            arrays = [np.asarray(value) if _is_array_like(value) else value for value in flat]
+            arrays = [_as_array(value) for value in flat]
         if not self._fits(arrays):
             raise ValueError("\n".join(self._problems(arrays)))
         if self._needs_contiguous:
@@ -88,6 +88,9 @@ class SampleChecker:
             if value is None:
                 yield f"  - {path}: is not set"
                 continue
+            if isinstance(value, Exception):
+                yield f"  - {path}: cannot be read as an array: {type(value).__name__}: {value}"
+                continue
             if not isinstance(value, np.ndarray):
                 yield f"  - {path}: expected an array, got {type(value).__name__}"
                 continue
@@ -109,9 +112,17 @@ class SampleChecker:
         )
 
 
-def _is_array_like(value: Any) -> bool:
-    """Whether a value is an array of another library on the CPU, e.g. a PyTorch or DALI tensor."""
-    return hasattr(value, "__array__") and not np.isscalar(value)
+def _as_array(value: Any) -> Any:
+    """Arrays of other libraries (e.g. PyTorch, DALI) and NumPy scalars as NumPy arrays, the rest as it is.
+
+    What fails to become an array is replaced by the exception.
+    """
+    if not hasattr(value, "__array__"):
+        return value
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        return error
 
 
 class _WorkerSource:
@@ -279,11 +290,12 @@ class BatchSource(_WorkerSource):
                 where,
                 None,
             )
-        sizes = {len(field) for field in batch}
+        sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
         if len(sizes) != 1 or not 1 <= max(sizes) <= self._max_batch_size:
             self._fail_for(
                 f"{self._source_name} must return 1 to {self._max_batch_size} samples per batch (the batch "
-                f"size of the pipeline), the same number for each field; got {sorted(sizes)}.",
+                f"size of the pipeline) as a list, the same number for each field; got "
+                f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
                 where,
                 None,
             )

@@ -119,9 +119,6 @@ class DALIStructuredOutputIterator:
         self._to_dict = convert_sample_data_group_to_dict
         self._post_process = post_process_func
         self._is_closed = False
-        if self._structured is not None:
-            self._structured.attach_iterator()
-            self._release = weakref.finalize(self, self._structured.detach_iterator)
         self._is_mid_epoch = False  # of the foreign iterator, like the next one
         self._has_ended = False
         self._foreign_iterator: Any = None
@@ -131,6 +128,9 @@ class DALIStructuredOutputIterator:
             self._names = [format_path(path) for path in self._blueprint.format.flat_paths]
             self._convert = OutputConverter(output_type, ragged, must_copy=not pipeline.exec_dynamic)
             pipeline.build()
+        if self._structured is not None:  # last: a failure above leaves the pipeline as it was
+            self._structured.attach_iterator()
+            self._release = weakref.finalize(self, self._structured.detach_iterator)
 
     # --- iteration --------------------------------------------------------------------------------
 
@@ -208,7 +208,10 @@ class DALIStructuredOutputIterator:
         """
         num_batches = self._num_batches
         if num_batches is None and self._structured is not None:
-            num_batches = getattr(self._structured.data_input, "num_batches_per_epoch", None)
+            data_input = self._structured.data_input
+            num_batches = getattr(data_input, "num_batches_per_epoch", None)
+            if num_batches is None and not callable(data_input):  # the length of an iterable counts batches
+                num_batches = getattr(data_input, "length", None)
         if num_batches is None:
             raise TypeError(
                 "The number of batches per epoch is not known: the input does not tell it (it may be endless). "

@@ -8,6 +8,7 @@ failure each of them is loaded again, in this process, and run through the same 
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,9 @@ class FailureDiagnosis:
         members = self._members(epoch, batch, batch_in_all)
         if not members:
             return "Which samples form the batch is not known, since the input does not tell.", ()
-        findings = [(member, line) for member in members if (line := self._examine(member)) is not None]
+        examined = ((member, self._examine(member)) for member in members)
+        failing = ((member, line) for member, line in examined if line is not None)
+        findings = list(itertools.islice(failing, _MAX_NAMED + 1))  # each takes a while to find out about
         culprits = [line for _, line in findings]
         indices = tuple(member.sample_index for member, _ in findings if member.sample_index is not None)
         return self._describe(members, culprits), indices
@@ -77,8 +80,7 @@ class FailureDiagnosis:
                 f"The batch holds {', '.join(member.name for member in members)}. Each of them passes alone, so "
                 f"the failure is about the batch as a whole (e.g. samples whose shapes do not go together)."
             )
-        hidden = len(culprits) - _MAX_NAMED
-        more = [f"  - and {hidden} more sample(s)"] if hidden > 0 else []
+        more = ["  - and others"] if len(culprits) > _MAX_NAMED else []
         return "\n".join(["To blame:", *culprits[:_MAX_NAMED], *more])
 
     def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
@@ -105,11 +107,12 @@ class FailureDiagnosis:
         reason = self._failure_of(flat, None)
         if reason is None:
             return None
-        paths = [
+        failing = (
             format_path(path)
             for position, path in enumerate(self.output_format.flat_paths)
             if self._failure_of(flat, position) is not None
-        ]
+        )
+        paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         return f"  - {member.name}{', field ' if paths else ''}{fields}: {reason}"
 

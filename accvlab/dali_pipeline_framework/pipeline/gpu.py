@@ -3,24 +3,41 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
+import subprocess
+import sys
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
-import nvidia.dali.backend
 from nvidia.dali.data_node import DataNode
 
 _logger = logging.getLogger(__name__)
 
 
+_COUNT_DEVICES = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int()
+is_usable = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+print(count.value if is_usable else 0)
+"""
+
+
 @functools.cache
 def num_usable_gpus() -> int:
-    """Number of CUDA devices that this process can use; 0 without a driver."""
+    """Number of CUDA devices that can be used here; 0 without a driver.
+
+    They are counted in a process of its own: counting initialises CUDA, and after that DALI refuses to fork
+    its workers.
+    """
     try:
-        return int(cast(Any, nvidia.dali.backend).GetCUDADeviceCount())
-    except RuntimeError:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
         return 0
+    counted = subprocess.run([sys.executable, "-c", _COUNT_DEVICES], capture_output=True, text=True, check=False)
+    return int(counted.stdout) if counted.returncode == 0 else 0
 
 
 @functools.cache

@@ -185,10 +185,20 @@ class PipelineDefinition:
         control = ControlBlock(len(self.input_data_structure.format.flat_paths), arguments["batch_size"])
         source = self._make_source(control, is_parallel, arguments)
         graph = _Graph(self, self._source_arguments(source, is_parallel), self._make_copier(output))
-        if arguments.get("device_id") is not None and num_usable_gpus() == 0:
-            self._require_no_gpu(graph, arguments)
-            arguments["device_id"] = None
+        lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
+        if lacks_gpu:
+            graph.gpu_use = GpuUseTracker()
+            if arguments.get("debug"):  # DALI would abort the process
+                raise DeviceError(
+                    f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
+                    f"here. Pass device_id=None to debug on the CPU."
+                )
         pipeline = _define(graph, arguments)
+        if lacks_gpu:
+            # The graph is defined as for a GPU, to find out whether it needs one, and only once, since steps may
+            # draw or count while they define it. Before it is built it can be moved.
+            _require_no_gpu(graph, arguments["device_id"])
+            pipeline._device_id = arguments["device_id"] = None
         if arguments.get("debug"):
             return pipeline
         context = PipelineContext(
@@ -226,23 +236,6 @@ class PipelineDefinition:
             "prefetch_queue_depth": self._prefetch_queue_depth if is_parallel else None,
             "cycle": None if is_callable else "raise",
         }
-
-    def _require_no_gpu(self, graph: _Graph, arguments: PipelineArguments) -> None:
-        if arguments.get("debug"):  # DALI would abort the process
-            raise DeviceError(
-                f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
-                f"here. Pass device_id=None to debug on the CPU."
-            )
-        tracker = GpuUseTracker()
-        _define(attrs.evolve(graph, gpu_use=tracker), arguments)
-        if tracker.users:
-            users = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in tracker.users.items())
-            raise DeviceError(
-                f"device_id={arguments['device_id']} was asked for, but no GPU is usable here (no CUDA driver, or "
-                f"no device), and these steps define operators for the GPU:\n{users}\n"
-                f"Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
-            )
-        log_cpu_fallback_once(arguments["device_id"])
 
     def _make_pipeline_of_one(
         self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments
@@ -355,12 +348,25 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
         pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         original = error.__context__
-        if type(error).__name__ == "StagingError" and original is not None:
+        if type(error).__name__ == "StagingError" and isinstance(original, Exception):
             # With conditionals, DALI replaces exceptions whose constructor it does not know.
+            graph.describe_failure(original)
             raise original.with_traceback(error.__traceback__) from None
         graph.describe_failure(error)
         raise
     return pipeline
+
+
+def _require_no_gpu(graph: _Graph, device_id: int) -> None:
+    users = {} if graph.gpu_use is None else graph.gpu_use.users
+    if users:
+        listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in users.items())
+        raise DeviceError(
+            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
+            f"these steps use one:\n{listed}\n"
+            f"Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
+        )
+    log_cpu_fallback_once(device_id)
 
 
 def _check_input(data_input: Any) -> None:

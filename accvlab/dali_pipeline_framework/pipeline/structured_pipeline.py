@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import attrs
+from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import (
@@ -84,6 +85,7 @@ class StructuredPipeline(Pipeline):
 
     _context: PipelineContext
     _failure: Exception | None
+    _num_before_failure: int  # batches that are delivered, since the start, before the failure is due
     _is_failure_due: bool  # whether the batch that failed was asked for
     _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int  # batches delivered since then
@@ -102,12 +104,12 @@ class StructuredPipeline(Pipeline):
         adopted._context = context
         adopted._failure = None
         adopted._is_failure_due = False
+        adopted._num_before_failure = 0
         adopted._first_in_epoch = 0
         adopted._num_in_epoch = 0
         adopted._num_in_all = 0
         adopted._num_iterators = 0
         adopted._is_closed = False
-        weakref.finalize(adopted, context.control.close)
         return adopted
 
     @property
@@ -171,7 +173,11 @@ class StructuredPipeline(Pipeline):
         except StopIteration:
             raise
         except Exception as error:
-            self._failure = self._explained(error)
+            ahead = self._batches_to_consume
+            if not self._exec_async and WorkerReport.find(error) is None:
+                ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
+            self._failure = self._explained(error, ahead)
+            self._num_before_failure = self._num_in_all + ahead
         except BaseException:
             self._failure = ClosedError(
                 "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
@@ -190,19 +196,22 @@ class StructuredPipeline(Pipeline):
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self._is_closed:
             self._require_open()
-        if self._failure is not None and (self._is_failure_due or self.empty()):
+        if self._failure is not None and (
+            self._is_failure_due or self.empty() or self._num_in_all >= self._num_before_failure
+        ):
             self._raise_failure()
         try:
-            batch = get_outputs(cuda_stream)
+            with DeferredInterrupt(_wait_on):
+                batch = get_outputs(cuda_stream)
+                self._num_in_epoch += 1
+                self._num_in_all += 1
         except StopIteration:
             raise
         except Exception as error:
-            self._failure = self._explained(error)
+            self._failure = self._explained(error, 0)
             self._raise_failure()
-        if self._num_in_all == 0 and self._context.check_dtypes:
+        if self._num_in_all == 1 and self._context.check_dtypes:
             self._check_dtypes(batch)
-        self._num_in_epoch += 1
-        self._num_in_all += 1
         return batch
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
@@ -230,8 +239,9 @@ class StructuredPipeline(Pipeline):
 
     def reset(self) -> None:
         """Start the next epoch once the current one has ended; `restart_epoch` does so at any time."""
+        has_ended = self._last_iter
         super().reset()
-        if self.empty():
+        if has_ended and self.empty():
             self._num_in_epoch = 0
             self._first_in_epoch = 0
 
@@ -269,8 +279,16 @@ class StructuredPipeline(Pipeline):
         self.abandon_epoch()
         with contextlib.suppress(StopIteration):
             while True:
-                self.run()
+                self._throw_batch_away()
         self.reset()
+
+    def _throw_batch_away(self) -> None:
+        if self._api_type == types.PipelineAPIType.SCHEDULED:  # DALI refuses to mix the two
+            self.schedule_run()
+            self.share_outputs()
+            self.release_outputs()
+        else:
+            self.run()
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -346,8 +364,13 @@ class StructuredPipeline(Pipeline):
         if self._failure is not None:
             raise self._failure.with_traceback(None) from self._failure.__cause__
 
-    def _explained(self, error: Exception) -> Exception:
-        """Make the error that tells the user what failed, from what DALI raised."""
+    def _explained(self, error: Exception, ahead: int) -> Exception:
+        """Make the error that tells the user what failed, from what DALI raised.
+
+        Args:
+            error: What DALI raised.
+            ahead: How many batches are to be delivered before the one that failed.
+        """
         if isinstance(error, FrameworkError):
             return error
         report = WorkerReport.find(error)
@@ -358,7 +381,7 @@ class StructuredPipeline(Pipeline):
             return explained
         if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
             return WorkerDiedError(describe_dead_workers(self._exit_codes()))
-        return self._graph_error(error)
+        return self._graph_error(error, ahead)
 
     def _exit_codes(self) -> dict[int, int]:
         processes = [] if self._py_pool is None else self._py_pool.pool._processes
@@ -368,10 +391,10 @@ class StructuredPipeline(Pipeline):
             time.sleep(0.01)
         return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
 
-    def _graph_error(self, error: Exception) -> GraphError:
-        epoch, batch = self._epoch_idx, self._first_in_epoch + self._num_in_epoch
+    def _graph_error(self, error: Exception, ahead: int) -> GraphError:
+        epoch, batch = self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead
         try:
-            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all)
+            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
             sample_indices = ()
@@ -381,3 +404,7 @@ class StructuredPipeline(Pipeline):
         )
         explained.sample_indices = sample_indices
         return explained
+
+
+def _wait_on() -> None:
+    """What to do on an interrupt while a batch is being finished: it takes no long time."""

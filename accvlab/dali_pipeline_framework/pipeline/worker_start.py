@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 
 from accvlab.dali_pipeline_framework.errors import SourcePicklingError, WorkerStartError
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.worker_process import forked_children_are_workers
 
+_one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
 _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 
@@ -24,7 +26,11 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
     """
     _refuse_while_main_script_is_imported()
     try:
-        with forked_children_are_workers(), _environment(_REPORT_PATH_VARIABLE, control.start_report_path):
+        with (
+            _one_start_at_a_time,
+            forked_children_are_workers(),
+            _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
+        ):
             yield
     except SourcePicklingError:
         raise
@@ -66,6 +72,6 @@ def _environment(name: str, value: str) -> Iterator[None]:
         yield
     finally:
         if previous is None:
-            del os.environ[name]
+            os.environ.pop(name, None)
         else:
             os.environ[name] = previous

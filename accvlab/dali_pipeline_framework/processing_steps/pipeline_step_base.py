@@ -85,5 +85,7 @@ class PipelineStepBase(ABC):
 
     def __repr__(self) -> str:
         """Class name and settings."""
-        settings = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items())
+        settings = ", ".join(
+            f"{name.lstrip('_')}={value!r}" for name, value in getattr(self, "__dict__", {}).items()
+        )
         return f"{type(self).__name__}({settings})"

@@ -1,0 +1,174 @@
+"""Programs in the style of existing code: own inputs, steps and samplers that know nothing of what was added."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+import psutil
+import pytest
+from nvidia.dali import backend
+from nvidia.dali.types import DALIDataType
+from support.pipelines import indices, make_iterator, shuffled
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
+from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
+from accvlab.dali_pipeline_framework.pipeline import (
+    DALIStructuredOutputIterator,
+    PipelineDefinition,
+    SampleDataGroup,
+)
+from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+
+needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
+
+
+class OwnCallable(CallableBase):
+    """Keeps attributes under names that the base class knows, too."""
+
+    def __init__(self, batch_size: int, value: Any = None) -> None:
+        self.batch_size = batch_size
+        self.has_epochs = True
+        self.value = value
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        return IndexProvider().sample_data_structure
+
+    def __call__(self, sample_info: Any) -> tuple[Any, ...]:
+        if sample_info.idx_in_epoch >= 10:
+            raise StopIteration
+        return (np.int64(sample_info.idx_in_epoch) if self.value is None else self.value,)
+
+    @property
+    def length(self) -> int:
+        return 10
+
+
+class OwnIterable(IterableBase):
+    def __init__(self) -> None:
+        self.current_sample_indices = None
+        self.num_batches_per_epoch = 3
+        self.next = 0
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        return IndexProvider().sample_data_structure
+
+    def __iter__(self) -> OwnIterable:
+        self.next = 0
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        if self.next == 3:
+            raise StopIteration
+        self.next += 1
+        return ([np.array(self.next * 10 + slot) for slot in range(2)],)
+
+    @property
+    def length(self) -> int:
+        return 3
+
+
+def test_own_inputs_may_set_what_the_base_knows() -> None:
+    with make_iterator(OwnCallable(2)) as iterator:
+        assert indices(iterator) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    with make_iterator(OwnIterable(), batch_size=2) as iterator:
+        assert len(iterator) == 3
+        assert indices(iterator, 1) == [[10, 11]]
+        assert indices(iterator) == [[10, 11], [20, 21], [30, 31]]
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(3, "expected an array, got int"), ([1], "expected an array, got list"), ("x", "got str"), (None, None)],
+)
+def test_values_that_are_no_arrays_are_named_alike_in_both_modes(
+    value: Any, message: str | None, parallel: bool
+) -> None:
+    with make_iterator(OwnCallable(2, value), definition={"use_parallel_external_source": parallel}) as iterator:
+        if message is None:  # NumPy scalars are good
+            assert len(indices(iterator)) == 5
+            return
+        with pytest.raises(SourceError, match=message):
+            next(iter(iterator))
+
+
+class Drawing(PipelineStepBase):
+    """Counts how often its graph is defined."""
+
+    def __init__(self) -> None:
+        self.num_defined = 0
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        self.num_defined += 1
+        data["index"] = fn.cast(data["index"] + self.num_defined, dtype=DALIDataType.INT64)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("device_id", [None, 0])
+def test_the_graph_is_defined_once(device_id: int | None) -> None:
+    step = Drawing()
+    with make_iterator(shuffled(IndexProvider()), [step], device_id=device_id) as iterator:
+        assert step.num_defined == 1
+        assert indices(iterator, 1) == [[1, 2, 3, 4]]
+        assert iterator.internal_iterator.device_id is None
+
+
+def test_cuda_is_not_initialised_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise AssertionError("after this DALI refuses to fork workers")
+
+    monkeypatch.setattr(backend, "GetCUDADeviceCount", refuse)
+    num_usable_gpus.cache_clear()
+    PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(device_id=0)
+    assert not backend.IsDriverInitialized()
+
+
+def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=1)
+    with pytest.raises(SettingError, match="`output_type` must be one of"):
+        DALIStructuredOutputIterator(None, pipeline, output_type="tensor")
+    gc.collect()
+    with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
+        assert indices(iterator, 1) == [[0, 1, 2, 3]]
+
+
+def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
+    definition = PipelineDefinition(shuffled(IndexProvider()))
+
+    def attempt() -> None:
+        definition.get_dali_pipeline()
+        with pytest.raises(SettingError):
+            definition.get_dali_pipeline(batch_size=3)
+
+    attempt()
+    gc.collect()
+    before = psutil.Process().num_fds()
+    for _ in range(10):
+        attempt()
+    gc.collect()
+    assert psutil.Process().num_fds() <= before
+
+
+def test_a_failure_while_a_batch_is_scheduled_names_that_batch() -> None:
+    class NotAnArray(OwnCallable):
+        def __call__(self, sample_info: Any) -> tuple[Any, ...]:
+            if sample_info.iteration == 3:
+                return ({"no": "array"},)
+            return super().__call__(sample_info)
+
+    with make_iterator(NotAnArray(2), py_num_workers=1) as iterator:
+        epoch = iter(iterator)
+        assert [next(epoch)["index"].tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+        with pytest.raises(SourceError, match=r"epoch 0, batch 3, slot 0\):\n  - index: expected an array"):
+            next(epoch)
