@@ -6,7 +6,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -19,19 +19,15 @@ class ControlBlock:
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
-                     2  has_usual_ranks   whether the first sample was seen
-                     3..                  ring of rows, one per batch in flight: a key that names the batch,
-                                          then the sample indices of the batch
-        bytes        ring of rows, one per batch in flight: number of dimensions of each field;
-                     a last row with those of the first sample ever
+                     2..                  ring of rows, one per batch in flight, for iterables: a key that
+                                          names the batch, then the sample indices of the batch
     """
 
     _RING = 64
-    _HEADER = 3
+    _HEADER = 2
 
-    def __init__(self, num_fields: int, batch_size: int) -> None:
-        """Create a block for samples of ``num_fields`` data fields in batches of at most ``batch_size``."""
-        self._num_fields = num_fields
+    def __init__(self, batch_size: int) -> None:
+        """Create a block for batches of at most ``batch_size`` samples."""
         self._row_words = 1 + batch_size
         self.parent_pid = os.getpid()
         self._fd = os.memfd_create("dali_pipeline_framework", os.MFD_CLOEXEC)
@@ -42,21 +38,15 @@ class ControlBlock:
         self._close_files = weakref.finalize(self, _close_files, self.parent_pid, *files)
 
     @property
-    def _num_words(self) -> int:
-        return self._HEADER + self._RING * self._row_words
-
-    @property
     def _size(self) -> int:
-        return 8 * self._num_words + (self._RING + 1) * self._num_fields
+        return 8 * (self._HEADER + self._RING * self._row_words)
 
     def _map_file(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, self._size)
-        self._words = memoryview(self._memory)[: 8 * self._num_words].cast("q")
-        self._ranks = memoryview(self._memory)[8 * self._num_words :]
+        self._words = memoryview(self._memory).cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "_num_fields": self._num_fields,
             "_row_words": self._row_words,
             "parent_pid": self.parent_pid,
             "_fd": self._fd,
@@ -79,7 +69,6 @@ class ControlBlock:
         self._close_files()
         self._fd = self._start_report_fd = -1
         self._words.release()
-        self._ranks.release()
         self._memory.close()
 
     @property
@@ -104,45 +93,6 @@ class ControlBlock:
     def generation(self) -> int:
         """A number that grows whenever an epoch is abandoned."""
         return self._words[1]
-
-    def compare_ranks(
-        self, batch: int, ranks: bytes, get_sample_index: Callable[[], int | None]
-    ) -> tuple[int | None, bytes] | None:
-        """Compare the numbers of dimensions of a sample with those of the other samples of its batch.
-
-        Within a batch DALI needs the same number of dimensions in all samples. Workers that load parts of
-        the same batch find out through this block. Two that write at the very same moment can miss each
-        other; then DALI refuses the batch, only with a poorer message.
-
-        Args:
-            batch: Number of the batch, counted over all epochs or unique in another way; at least 0.
-            ranks: Number of dimensions of each field.
-            get_sample_index: Tells the index of the sample in the data set, None where it is not known.
-
-        Returns:
-            None where they agree, else the index (None: not known) and the ranks of the other sample.
-        """
-        row = self._HEADER + (batch % self._RING) * self._row_words
-        start = (batch % self._RING) * self._num_fields
-        if self._words[row] != batch + 1:
-            sample_index = get_sample_index()
-            self._ranks[start : start + self._num_fields] = ranks
-            self._words[row + 1] = -1 if sample_index is None else sample_index
-            self._words[row] = batch + 1
-            if not self._words[2]:
-                self._ranks[self._RING * self._num_fields :] = ranks
-                self._words[2] = 1
-            return None
-        other = self._ranks[start : start + self._num_fields]
-        if other == ranks:
-            return None
-        index = self._words[row + 1]
-        return (None if index < 0 else index), bytes(other)
-
-    @property
-    def usual_ranks(self) -> bytes:
-        """Numbers of dimensions of the fields of the first sample of all."""
-        return bytes(self._ranks[self._RING * self._num_fields :])
 
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Note which samples form a batch, for error messages about it."""

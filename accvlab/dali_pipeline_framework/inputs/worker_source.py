@@ -8,6 +8,7 @@ would misread some wrong arrays without an error, and name neither field nor sam
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -26,16 +27,22 @@ _dtype_of = operator.attrgetter("dtype")
 
 
 class SampleChecker:
-    """Checks flat samples against the blueprint of the input."""
+    """Checks flat samples against the blueprint of the input, and puts them together to batches."""
 
-    def __init__(self, blueprint: GroupFormat, needs_contiguous: bool) -> None:
+    # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per
+    # sample. Beyond this size copying them together costs more than that.
+    _MAX_BYTES_TO_STACK = 1 << 16
+
+    def __init__(self, blueprint: GroupFormat, producer: str, needs_contiguous: bool) -> None:
         """Set up.
 
         Args:
             blueprint: Format of the samples.
+            producer: Class of the input, for messages.
             needs_contiguous: Whether strided arrays must be made contiguous here: DALI copies them itself
                 in its parallel mode and refuses them otherwise.
         """
+        self._producer = producer
         self._paths = [format_path(path) for path in blueprint.flat_paths]
         self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
         self._types = [np.ndarray] * len(self._paths)
@@ -43,21 +50,22 @@ class SampleChecker:
             (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
         ]
         self._needs_contiguous = needs_contiguous
+        self._usual_ranks: list[int] | None = None
 
-    def check(self, flat: Any, producer: str) -> tuple[tuple[Any, ...], bytes]:
-        """Return the arrays of a sample and the number of dimensions of each.
+    def check(self, flat: Any) -> Sequence[Any]:
+        """Return the arrays of a sample.
 
         Raises:
             ValueError: They do not fit the blueprint; the message has one line per field to blame.
         """
         if not isinstance(flat, tuple | list):
             raise ValueError(
-                f"{producer} must return the flat data of one sample (a tuple, see "
+                f"{self._producer} must return the flat data of one sample (a tuple, see "
                 f"SampleDataGroup.get_data), got {'None' if flat is None else type(flat).__name__}."
             )
         if len(flat) != len(self._paths):
             raise ValueError(
-                f"{producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
+                f"{self._producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
                 f"{', '.join(self._paths[:20])}{', ...' if len(self._paths) > 20 else ''}."
             )
         arrays: Sequence[Any] = flat
@@ -65,12 +73,7 @@ class SampleChecker:
             arrays = [_as_array(value) for value in flat]
         if not self._fits(arrays):
             raise ValueError("\n".join(self._problems(arrays)))
-        if self._needs_contiguous:
-            arrays = [
-                array if array.flags.c_contiguous else array.copy(order="C")  # keeps 0-d arrays 0-d
-                for array in arrays
-            ]
-        return tuple(arrays), bytes(map(_ndim_of, arrays))
+        return arrays
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
         try:
@@ -102,14 +105,46 @@ class SampleChecker:
                     f"  - {path}: expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
                 )
 
-    def describe_rank_clash(self, ranks: bytes, other_ranks: bytes, other_sample: int | None) -> str:
-        """Say in which fields two samples of the same batch differ in their number of dimensions."""
-        other = "another sample" if other_sample is None else f"sample {other_sample}"
+    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
+        """Find a sample whose fields have other numbers of dimensions than those of the batch.
+
+        Within a batch DALI needs the same number of dimensions in all samples.
+
+        Returns:
+            None where all agree, else the slots of the odd sample and of one that it differs from.
+        """
+        ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
+        if self._usual_ranks is None:
+            self._usual_ranks = ranks[0]
+        if all(sample_ranks == ranks[0] for sample_ranks in ranks):
+            return None
+        counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
+        expected = [*max(counts, key=lambda each: (counts[each], [*each] == self._usual_ranks))]
+        odd = next(slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected)
+        return odd, ranks.index(expected)
+
+    def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
+        """Say in which fields a sample differs from another one in the number of dimensions."""
         return "\n".join(
-            f"  - {path}: expected {expected} dimension(s) as in {other} of the same batch, got {got}"
-            for path, expected, got in zip(self._paths, other_ranks, ranks, strict=True)
-            if expected != got
+            f"  - {path}: expected {expected.ndim} dimension(s) as in {other_name} of the same batch, "
+            f"got {got.ndim}"
+            for path, expected, got in zip(self._paths, other, sample, strict=True)
+            if expected.ndim != got.ndim
         )
+
+    def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any]:
+        """Put samples together: per field one array with the batch as first axis, or a list of arrays."""
+        return [self._column(field) for field in zip(*samples, strict=True)]
+
+    def _column(self, arrays: tuple[Any, ...]) -> Any:
+        first = arrays[0]
+        if first.nbytes <= self._MAX_BYTES_TO_STACK:
+            shape = first.shape
+            if all(array.shape == shape for array in arrays):
+                return np.array(arrays)
+        if self._needs_contiguous:
+            return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
+        return list(arrays)
 
 
 def _as_array(value: Any) -> Any:
@@ -135,6 +170,7 @@ class _WorkerSource:
         control: ControlBlock,
         is_parallel: bool,
         pickler: tuple[Dumps, Loads],
+        batch_size: int,
     ) -> None:
         self._source: Any = source
         self._pickled_source: bytes | None = None
@@ -143,6 +179,7 @@ class _WorkerSource:
         self._is_parallel = is_parallel
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
+        self._batch_size = batch_size
         self._checker: SampleChecker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,7 +214,9 @@ class _WorkerSource:
 
     def _get_checker(self) -> SampleChecker:
         if self._checker is None:
-            self._checker = SampleChecker(self._blueprint, needs_contiguous=not self._is_parallel)
+            self._checker = SampleChecker(
+                self._blueprint, self._source_name, needs_contiguous=not self._is_parallel
+            )
         return self._checker
 
     def _fail_with(self, error: BaseException, where: str, sample_index: int | None) -> NoReturn:
@@ -190,46 +229,51 @@ class _WorkerSource:
         message = f"{what} does not fit the blueprint of its input ({where}):\n{problem}"
         raise ReportedFailure(WorkerReport.of_problem(message, sample_index).encode())
 
+    def _batch_of(
+        self, samples: Sequence[Sequence[Any]], where: str, get_index: Callable[[int], int | None]
+    ) -> list[Any]:
+        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
+        checker = self._get_checker()
+        clash = checker.find_odd_rank(samples)
+        if clash is not None:
+            slot, other_slot = clash
+            other_index = get_index(other_slot)
+            other = "another sample" if other_index is None else f"sample {other_index}"
+            problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
+            self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
+        return checker.columns(samples)
 
-class SampleSource(_WorkerSource):
-    """Source for DALI's sample mode, around a `CallableBase` (or any object like it)."""
 
-    _last_compared: tuple[int, bytes] | None = None
+class CallableSource(_WorkerSource):
+    """Asks a `CallableBase` (or any object like it) for one sample after the other, for whole batches.
 
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        """Load and check the sample at a position."""
-        if self._control.is_abandoned(sample_info.epoch_idx):
+    DALI could ask for the samples itself. But a batch that arrives as a whole can be checked as a whole, and
+    small fields can travel as one array per batch, which costs DALI a fraction of one array per sample.
+    """
+
+    def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
+        """Load and check a batch."""
+        epoch, batch = batch_info.epoch_idx, batch_info.iteration
+        if self._control.is_abandoned(epoch):
             raise StopIteration
-        source = self._source
-        try:
-            if source is None:
-                source = self._get_source()
-            flat = source(sample_info)
-        except StopIteration:
-            raise
-        except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
-            self._fail_with(error, _where(sample_info), self._sample_index(sample_info))
-        try:
-            arrays, ranks = (self._checker or self._get_checker()).check(flat, self._source_name)
-        except ValueError as error:
-            self._fail_for(str(error), _where(sample_info), self._sample_index(sample_info))
-        batch = (sample_info.epoch_idx << 32) + sample_info.iteration
-        if (batch, ranks) != self._last_compared:
-            self._compare_ranks(sample_info, batch, ranks)
-            self._last_compared = (batch, ranks)
-        return arrays
-
-    def _compare_ranks(self, sample_info: types.SampleInfo, batch: int, ranks: bytes) -> None:
-        clash = self._control.compare_ranks(batch, ranks, lambda: self._sample_index(sample_info))
-        if clash is None:
-            return
-        other_index, other_ranks = clash
-        index = self._sample_index(sample_info)
-        if ranks == self._control.usual_ranks:  # then it is the other sample that is odd
-            index, other_index = other_index, index
-            ranks, other_ranks = other_ranks, ranks
-        problem = self._get_checker().describe_rank_clash(ranks, other_ranks, other_index)
-        self._fail_for(problem, f"epoch {sample_info.epoch_idx}, batch {sample_info.iteration}", index)
+        samples: list[Sequence[Any]] = []
+        infos = [
+            types.SampleInfo(batch * self._batch_size + slot, slot, batch, epoch)
+            for slot in range(self._batch_size)
+        ]
+        where = f"epoch {epoch}, batch {batch}"
+        for info in infos:
+            try:
+                flat = self._get_source()(info)
+            except StopIteration:  # a batch that the epoch cannot fill is dropped
+                raise
+            except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
+                self._fail_with(error, f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+            try:
+                samples.append(self._get_checker().check(flat))
+            except ValueError as error:
+                self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+        return self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
         get_index: Callable[[Any], int | None] | None
@@ -240,22 +284,10 @@ class SampleSource(_WorkerSource):
             return None
 
 
-class BatchSource(_WorkerSource):
+class IterableSource(_WorkerSource):
     """Source for DALI's batch mode, around an `IterableBase` (or any iterable like it)."""
 
-    def __init__(
-        self,
-        source: Any,
-        blueprint: GroupFormat,
-        control: ControlBlock,
-        is_parallel: bool,
-        pickler: tuple[Dumps, Loads],
-        max_batch_size: int,
-    ) -> None:
-        """Wrap an iterable whose batches hold at most ``max_batch_size`` samples."""
-        super().__init__(source, blueprint, control, is_parallel, pickler)
-        self._max_batch_size = max_batch_size
-        self._num_delivered = 0
+    _num_delivered = 0
 
     def __iter__(self) -> Iterator[list[Any]]:
         # DALI calls this once in the parent and may call it ahead of an epoch. The user's iterable is
@@ -291,34 +323,24 @@ class BatchSource(_WorkerSource):
                 None,
             )
         sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
-        if len(sizes) != 1 or not 1 <= max(sizes) <= self._max_batch_size:
+        if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
             self._fail_for(
-                f"{self._source_name} must return 1 to {self._max_batch_size} samples per batch (the batch "
+                f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
                 f"size of the pipeline) as a list, the same number for each field; got "
                 f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
                 where,
                 None,
             )
-        checker = self._get_checker()
-        columns: list[Sequence[Any]] = []
-        first_ranks: bytes | None = None
+        samples: list[Sequence[Any]] = []
         for slot, sample in enumerate(zip(*batch, strict=True)):
-            index = indices[slot] if indices is not None and slot < len(indices) else None
-            place = f"{where}, slot {slot}"
             try:
-                arrays, ranks = checker.check(sample, self._source_name)
+                samples.append(self._get_checker().check(sample))
             except ValueError as error:
-                self._fail_for(str(error), place, index)
-            if first_ranks is None:
-                first_ranks = ranks
-            elif ranks != first_ranks:
-                first = indices[0] if indices is not None else None
-                self._fail_for(checker.describe_rank_clash(ranks, first_ranks, first), place, index)
-            columns.append(arrays)
+                self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-        return [list(field) for field in zip(*columns, strict=True)]
+        return self._batch_of(samples, where, lambda slot: _at(indices, slot))
 
 
-def _where(sample_info: types.SampleInfo) -> str:
-    return f"epoch {sample_info.epoch_idx}, batch {sample_info.iteration}, slot {sample_info.idx_in_batch}"
+def _at(indices: Sequence[int] | None, slot: int) -> int | None:
+    return indices[slot] if indices is not None and slot < len(indices) else None

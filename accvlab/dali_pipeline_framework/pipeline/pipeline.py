@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
-from accvlab.dali_pipeline_framework.inputs.worker_source import BatchSource, SampleSource
+from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
     PathType,
     _InsertCopyForPassthrough,
@@ -82,8 +82,9 @@ class PipelineDefinition:
             preprocess_functors: The processing steps, in order. None entries are left out.
             check_data_format: Whether the types of the first batch are compared with the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.
-            prefetch_queue_depth: Batches that the workers load ahead. At least the number of workers when
-                loading times vary.
+            prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
+                raised to the number of workers where it is smaller. More than that evens out loading times
+                that vary, and takes shared memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -182,9 +183,9 @@ class PipelineDefinition:
         arguments = _normalised_arguments(args, kwargs)
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
         _complete_arguments(arguments, self._data_input, is_parallel)
-        control = ControlBlock(len(self.input_data_structure.format.flat_paths), arguments["batch_size"])
-        source = self._make_source(control, is_parallel, arguments)
-        graph = _Graph(self, self._source_arguments(source, is_parallel), self._make_copier(output))
+        control = ControlBlock(arguments["batch_size"])
+        source = self._source_arguments(control, is_parallel, arguments)
+        graph = _Graph(self, source, self._make_copier(output))
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu:
             graph.gpu_use = GpuUseTracker()
@@ -217,23 +218,26 @@ class PipelineDefinition:
         )
         return StructuredPipeline.adopt(pipeline, context)
 
-    def _make_source(
+    def _source_arguments(
         self, control: ControlBlock, is_parallel: bool, arguments: PipelineArguments
-    ) -> SampleSource | BatchSource:
-        blueprint = self.input_data_structure.format
-        pickler = pickler_functions(arguments.get("py_callback_pickler"))
-        if callable(self._data_input):
-            return SampleSource(self._data_input, blueprint, control, is_parallel, pickler)
-        batch_size = arguments["batch_size"]
-        return BatchSource(self._data_input, blueprint, control, is_parallel, pickler, batch_size)
-
-    def _source_arguments(self, source: SampleSource | BatchSource, is_parallel: bool) -> dict[str, Any]:
-        is_callable = isinstance(source, SampleSource)
+    ) -> dict[str, Any]:
+        is_callable = callable(self._data_input)
+        source = (CallableSource if is_callable else IterableSource)(
+            self._data_input,
+            self.input_data_structure.format,
+            control,
+            is_parallel,
+            pickler_functions(arguments.get("py_callback_pickler")),
+            arguments["batch_size"],
+        )
+        # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
+        num_batches_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
         return {
             "source": source,
-            "batch": not is_callable,
+            "batch": True,
+            "batch_info": True if is_callable else None,
             "parallel": is_parallel,
-            "prefetch_queue_depth": self._prefetch_queue_depth if is_parallel else None,
+            "prefetch_queue_depth": num_batches_ahead if is_parallel else None,
             "cycle": None if is_callable else "raise",
         }
 
