@@ -1,5 +1,6 @@
 # make demo [DATA=<folder of sequence folders with images>]    set up, and run the demo
 # make test                                                    set up, and run lint, type check and tests
+# make docs | bench | wheel-test | clean                       what the names say
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,8 +29,16 @@ docs: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/bench_overhead.py
 
+# The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -m wheel
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel -q --no-deps -w build/wheel/dist .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install -q "$$(ls $(CURDIR)/build/wheel/dist/*.whl)[test]"
+	mkdir build/wheel/elsewhere
+	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
+		build/wheel/elsewhere/
+	cd build/wheel/elsewhere && ../venv/bin/python -m pytest
 
 clean:
 	rm -rf $(VENV) build dist docs/_build $(OUTPUT)
