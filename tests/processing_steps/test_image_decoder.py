@@ -321,7 +321,8 @@ class TestFilesThatAreNoImages:
         ):
             indices(iterator)
         assert capfd.readouterr().out == ""
-        assert [*recwarn] == []
+        # From Python 3.12 on, a fork beside other threads, here DALI's, is warned about.
+        assert [warning for warning in recwarn if "use of fork()" not in str(warning.message)] == []
 
     def test_another_rank_in_a_batch_is_named_before_it_is_decoded(self) -> None:
         provider = self.provider(np.zeros((3, 4), np.uint8))
