@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -16,7 +15,7 @@ from accvlab.dali_pipeline_framework.internal_helpers import (
     print_tensor_size_op,
 )
 
-needs_gpu = pytest.mark.skipif(not os.path.exists("/dev/nvidiactl"), reason="needs an NVIDIA GPU")
+needs_gpu = pytest.mark.gpu
 
 
 def run(define, batch_size=2, **settings):

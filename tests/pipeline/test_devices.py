@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nvidia.dali import backend, fn
+from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import indices, make_iterator, shuffled
@@ -22,13 +22,14 @@ from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, gpu
+from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
     PipelineStepBase,
 )
 
-needs_no_gpu = pytest.mark.skipif(backend.GetCUDADeviceCount() > 0, reason="is about a machine without a GPU")
+needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 

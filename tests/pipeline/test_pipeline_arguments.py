@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import nvidia.dali
 import pytest
-from nvidia.dali import backend, fn
+from nvidia.dali import fn
 from nvidia.dali.pipeline import OperatorConcurrency, StreamPolicy
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
@@ -29,9 +29,10 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
+from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
 
-NO_GPU = backend.GetCUDADeviceCount() == 0
+NO_GPU = num_usable_gpus() == 0
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -27,7 +28,7 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
 
 
 @methods_not_converted
-class FormatQueries:
+class FormatQueries(ABC):
     """Base of `SampleDataGroup`: all its methods that only ask about the format."""
 
     # The format as last seen. It may lag behind edits inside the direct children, but names and kinds (data
@@ -37,9 +38,9 @@ class FormatQueries:
     _format: GroupFormat
 
     @property
+    @abstractmethod
     def format(self) -> GroupFormat:
         """The format as an immutable value."""
-        raise NotImplementedError
 
     def type_matches(self, other: FormatQueries) -> bool:
         """Whether ``other`` has the same names in the same order and the same types, in the whole tree.
