@@ -21,9 +21,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import accvlab.dali_pipeline_framework
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "accvlab/dali_pipeline_framework/README.md")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    Path(accvlab.dali_pipeline_framework.__file__).with_name("README.md"),  # also where a wheel is installed
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 OUTPUT_MARK = "<!-- output -->"
