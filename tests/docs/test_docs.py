@@ -15,7 +15,7 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)[^)]*\)|(?:src|href|srcset)=\"([^\"]
 
 
 def _id(page):
-    return str(page.relative_to(ROOT))
+    return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else f"{page.parent.name}/{page.name}"
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=_id)
