@@ -116,10 +116,18 @@ def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) ->
         assert "got 3" in message
 
 
-def test_a_killed_worker_is_named() -> None:
+@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_killed_worker_is_named_with_its_sample(method: str, num_workers: int) -> None:
+    message = (
+        r"process \d+ was ended by SIGKILL \(often because memory ran out: .*\), "
+        r"while it loaded sample 6 \(epoch 0, batch 1, slot 2\)\."
+    )
     with (
-        make_iterator(shuffled(FaultyProvider("die"))) as iterator,
-        pytest.raises(WorkerDiedError, match=r"process \d+ was ended by SIGKILL \(often because memory ran out"),
+        make_iterator(
+            shuffled(FaultyProvider("die")), py_start_method=method, py_num_workers=num_workers
+        ) as iterator,
+        pytest.raises(WorkerDiedError, match=message),
     ):
         indices(iterator)
 

@@ -19,8 +19,9 @@ class ControlBlock:
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
-                     2..                  ring of rows, one per batch in flight, for iterables: a key that
-                                          names the batch, then the sample indices of the batch
+                     2..                  ring of rows, one per batch in flight: a key that names the batch,
+                                          then for iterables the sample indices of the batch, for callables
+                                          the process and the slot that it loads (0: none)
     """
 
     _RING = 64
@@ -94,9 +95,32 @@ class ControlBlock:
         """A number that grows whenever an epoch is abandoned."""
         return self._words[1]
 
+    def note_loading(self, epoch: int, batch: int, slot: int) -> None:
+        """Note that this process now loads the sample in a slot of a batch."""
+        row = self._row_of(batch)
+        self._words[row] = (epoch << 32) + batch
+        self._words[row + 1] = (os.getpid() << 24) + slot + 1
+
+    def note_loaded(self, batch: int) -> None:
+        """Note that a batch is loaded."""
+        self._words[self._row_of(batch) + 1] = 0
+
+    def find_loading(self, pid: int) -> tuple[int, int, int] | None:
+        """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
+        for batch in range(self._RING):
+            row = self._row_of(batch)
+            loading = self._words[row + 1]
+            if loading and loading >> 24 == pid:
+                key = self._words[row]
+                return key >> 32, key & 0xFFFFFFFF, (loading & 0xFFFFFF) - 1
+        return None
+
+    def _row_of(self, batch: int) -> int:
+        return self._HEADER + (batch % self._RING) * self._row_words
+
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Note which samples form a batch, for error messages about it."""
-        row = self._HEADER + (batch % self._RING) * self._row_words
+        row = self._row_of(batch)
         indices = [*sample_indices[: self._row_words - 1]]
         indices += [-1] * (self._row_words - 1 - len(indices))
         for slot, index in enumerate(indices):
@@ -105,7 +129,7 @@ class ControlBlock:
 
     def recorded_batch(self, batch: int) -> list[int] | None:
         """Sample indices noted for a batch, or None where there are none (any more)."""
-        row = self._HEADER + (batch % self._RING) * self._row_words
+        row = self._row_of(batch)
         if self._words[row] != batch + 1:
             return None
         return [index for index in self._words[row + 1 : row + self._row_words] if index >= 0]

@@ -263,6 +263,7 @@ class CallableSource(_WorkerSource):
         ]
         where = f"epoch {epoch}, batch {batch}"
         for info in infos:
+            self._control.note_loading(epoch, batch, info.idx_in_batch)
             try:
                 flat = self._get_source()(info)
             except StopIteration:  # a batch that the epoch cannot fill is dropped
@@ -273,6 +274,7 @@ class CallableSource(_WorkerSource):
                 samples.append(self._get_checker().check(flat))
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+        self._control.note_loaded(batch)
         return self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 _SIGNAL_HINTS = {
     "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",
@@ -14,11 +14,18 @@ _SIGNAL_HINTS = {
 _DALI_NOISE = ("Current pipeline object is no longer valid.", "Critical error in pipeline:")
 
 
-def describe_dead_workers(exit_codes: Mapping[int, int]) -> str:
-    """Say which workers ended how, from their exit codes by process id (negative: a signal)."""
+def describe_dead_workers(exit_codes: Mapping[int, int], describe_work: Callable[[int], str]) -> str:
+    """Say which workers ended how.
+
+    Args:
+        exit_codes: Exit codes by process id; a negative one stands for a signal.
+        describe_work: Says what a process was at when it ended (empty: not known).
+    """
     # As soon as one worker is gone, the others are terminated.
     suspects = {pid: code for pid, code in exit_codes.items() if code != -signal.SIGTERM} or exit_codes
-    dead = "; ".join(f"process {pid} {_describe_exit_code(code)}" for pid, code in suspects.items())
+    dead = "; ".join(
+        f"process {pid} {_describe_exit_code(code)}{describe_work(pid)}" for pid, code in suspects.items()
+    )
     return f"A worker process that loads data ended unexpectedly: {dead or 'the cause is not known'}."
 
 

@@ -380,7 +380,7 @@ class StructuredPipeline(Pipeline):
                 explained.__cause__ = error.__cause__
             return explained
         if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
-            return WorkerDiedError(describe_dead_workers(self._exit_codes()))
+            return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
         return self._graph_error(error, ahead)
 
     def _exit_codes(self) -> dict[int, int]:
@@ -390,6 +390,17 @@ class StructuredPipeline(Pipeline):
         while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
             time.sleep(0.01)
         return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
+
+    def _describe_work(self, pid: int) -> str:
+        loading = self._context.control.find_loading(pid) if callable(self._context.data_input) else None
+        if loading is None:
+            return ""
+        epoch, batch, slot = loading
+        info = types.SampleInfo(batch * self.max_batch_size + slot, slot, batch, epoch)
+        get_index = getattr(self._context.data_input, "get_sample_index", None)
+        index = None if get_index is None else get_index(info)
+        sample = "a sample" if index is None else f"sample {index}"
+        return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
 
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
         epoch, batch = self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead
