@@ -169,7 +169,7 @@ class TestRefusals:
         message = "No occurrences of images found"
         with pytest.raises(KeyError, match=message) as caught:
             self.check(provider.sample_data_structure)
-        assert "no field has the name 'image'. Fields: index, cam[0].img." in str(caught.value)
+        assert "no field has the name 'image'. Did you mean 'img'? Fields: index, cam[0].img." in str(caught.value)
         with pytest.raises(KeyError, match=message):
             PipelineDefinition(shuffled(provider, 1), [ImageDecoder("image", False)]).get_dali_pipeline()
 

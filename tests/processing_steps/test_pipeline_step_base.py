@@ -23,6 +23,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     PipelineStepBase,
 )
+from accvlab.dali_pipeline_framework.sample_data import describe_difference
 
 
 class Configurable(PipelineStepBase):
@@ -164,10 +165,10 @@ class TestOutput:
             make(Configurable(process, declare), enable_conditionals=enable_conditionals)
         assert isinstance(caught.value, StepOutputError)
         blueprint = IndexProvider().sample_data_structure
-        declared = declare(IndexProvider().sample_data_structure).get_string_no_details()
-        produced = process_format(process, blueprint).get_string_no_details()
+        declared = declare(IndexProvider().sample_data_structure).format
+        produced = process_format(process, blueprint).format
         message = str(caught.value)
-        assert f"Declared:\n{declared}Produced:\n{produced}" in message
+        assert describe_difference(declared, produced) in message
         assert message.startswith("Configurable(process=<function ")
 
     def test_another_order_than_declared_is_refused(self) -> None:

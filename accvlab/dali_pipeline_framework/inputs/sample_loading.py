@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nvidia.dali import types
-
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, format_path
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, describe_difference
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
@@ -82,31 +80,3 @@ def name_sample(error: BaseException, sample_index: int) -> None:
         return
     if hasattr(error, "add_note"):  # Python >= 3.11
         error.add_note(f"raised while sample {sample_index} of the data set was loaded")
-
-
-def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
-    """List the fields in which two formats differ, one line each, at most ten."""
-    expected_fields = _types_by_path(expected)
-    found_fields = _types_by_path(found)
-    lines = [f"  - {name}: missing" for name in expected_fields if name not in found_fields]
-    lines += [f"  - {name}: not in the blueprint" for name in found_fields if name not in expected_fields]
-    lines += [
-        f"  - {name}: must be {dtype.name}, got {found_fields[name].name}"
-        for name, dtype in expected_fields.items()
-        if name in found_fields and found_fields[name] != dtype
-    ]
-    if not lines:
-        lines = [
-            f"  - the order of the fields differs: expected {', '.join(expected_fields)}; "
-            f"got {', '.join(found_fields)}"
-        ]
-    if len(lines) > 10:
-        lines = [*lines[:9], f"  - and {len(lines) - 9} more"]
-    return "\n".join(lines)
-
-
-def _types_by_path(sample_format: GroupFormat) -> dict[str, types.DALIDataType]:
-    return {
-        format_path(path): leaf.dtype
-        for path, leaf in zip(sample_format.flat_paths, sample_format.flat_leaves, strict=True)
-    }

@@ -12,6 +12,7 @@ from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker, SamplerReplay
+from accvlab.dali_pipeline_framework.inputs.sequence_sampler import check_sequences_fit
 from accvlab.dali_pipeline_framework.inputs.settings import (
     check_number_of_samples,
     check_shard,
@@ -61,6 +62,7 @@ class SamplerInputCallable(CallableBase):
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
             self._max_batches += whole_number(pre_fetch_queue_length, "pre_fetch_queue_length", at_least=0)
         num_samples = check_number_of_samples(data_provider)
+        check_sequences_fit(sampler, num_samples)
         checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
         self._replay = SamplerReplay(sampler, checker, self._max_batches)
         self._is_epoch_based = bool(sampler.is_epoch_based)

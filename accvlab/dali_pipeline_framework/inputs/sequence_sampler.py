@@ -96,6 +96,11 @@ class SequenceSampler(SamplerBase):
         return None
 
     @property
+    def num_samples(self) -> int:
+        """Number of samples of all sequences together."""
+        return int(self._lengths.sum())
+
+    @property
     def total_batch_size(self) -> int:
         """Number of slots."""
         return self._num_slots
@@ -151,3 +156,12 @@ def _checked_lengths(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
             f"({bad.size} such length(s)). Leave empty sequences out."
         )
     return array.astype(np.int64)
+
+
+def check_sequences_fit(sampler: SamplerBase, num_samples: int) -> None:
+    """Raise a `SettingError` where a `SequenceSampler` has more samples than the data set."""
+    if isinstance(sampler, SequenceSampler) and sampler.num_samples > num_samples:
+        raise SettingError(
+            f"The sequences of the SequenceSampler have {sampler.num_samples} samples together, but the data set "
+            f"has only {num_samples}. `sequence_lenghts` must hold the lengths of the sequences of this data set."
+        )

@@ -51,4 +51,7 @@ def dali_message(error: BaseException) -> str:
 def dali_reason(error: BaseException) -> str:
     """The last line of a DALI error, which holds the reason."""
     lines = dali_message(error).splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
+    reason = lines[-1].strip() if lines else type(error).__name__
+    if "nvImageCodec" in reason or "Failed to decode" in reason:
+        reason += " (what was to be decoded is no image of a known format, or it is damaged)"
+    return reason

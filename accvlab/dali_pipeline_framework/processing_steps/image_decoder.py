@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
@@ -72,10 +74,13 @@ class ImageDecoder(PipelineStepBase):
         problems = []
         if not paths:
             fields = [format_path(path) for path in data_empty.format.flat_paths]
-            available = (", ".join(fields[:20]) or "none") + (", ..." if len(fields) > 20 else "")
+            available = (", ".join(fields[:20]) or "none") + (", and more" if len(fields) > 20 else "")
+            names = {str(path[-1]) for path in data_empty.format.flat_paths}
+            close = difflib.get_close_matches(str(self._image_name), names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
             problems.append(
                 FormatProblem(
-                    f"No occurrences of images found: no field has the name {self._image_name!r}. "
+                    f"No occurrences of images found: no field has the name {self._image_name!r}.{hint} "
                     f"Fields: {available}.",
                     error_type=KeyError,
                 )

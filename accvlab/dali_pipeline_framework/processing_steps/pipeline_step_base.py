@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from accvlab.dali_pipeline_framework.errors import StepOutputError
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, describe_difference
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 
@@ -65,14 +65,17 @@ class PipelineStepBase(ABC):
         """
         declared = self.check_input_data_format_and_set_output_data_format(data)
         processed = self._require_group(self._process(data), "_process")
+        self._require_format(processed, declared)
+        return processed
+
+    @do_not_convert
+    def _require_format(self, processed: SampleDataGroup, declared: SampleDataGroup) -> None:
         if not processed.type_matches(declared):
             raise StepOutputError(
-                f"{self!r} did not produce the format that it declared.\n"
-                f"Declared:\n{declared.get_string_no_details()}"
-                f"Produced:\n{processed.get_string_no_details()}"
+                f"{self!r} did not produce the format that it declared:\n"
+                f"{describe_difference(declared.format, processed.format)}\n"
                 f"Make `_process` and `_check_and_adjust_data_format_input_to_output` agree."
             )
-        return processed
 
     @do_not_convert
     def _require_group(self, value: SampleDataGroup, method: str) -> SampleDataGroup:

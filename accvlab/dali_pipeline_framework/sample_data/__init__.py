@@ -21,7 +21,11 @@ from accvlab.dali_pipeline_framework.sample_data.dtypes import (
     get_dali_type_for_numpy_type,
     get_numpy_type_for_dali_type,
 )
-from accvlab.dali_pipeline_framework.sample_data.format_problems import FormatProblem, format_error
+from accvlab.dali_pipeline_framework.sample_data.format_problems import (
+    FormatProblem,
+    describe_difference,
+    format_error,
+)
 from accvlab.dali_pipeline_framework.sample_data.format_queries import FieldType
 from accvlab.dali_pipeline_framework.sample_data.formats import (
     ChildFormat,
@@ -56,6 +60,7 @@ __all__ = [
     "as_numpy",
     "converted",
     "decoded",
+    "describe_difference",
     "encoded",
     "flat_name",
     "format_error",

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import attrs
+from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import FormatError, error_that_is_also
+from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat
 from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
 
 
@@ -49,3 +51,31 @@ def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError
     )
     error.problems = tuple(problems)
     return error
+
+
+def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
+    """List the fields in which two formats differ, one line each, at most ten."""
+    expected_fields = _types_by_path(expected)
+    found_fields = _types_by_path(found)
+    lines = [f"  - {name}: missing" for name in expected_fields if name not in found_fields]
+    lines += [f"  - {name}: not in the blueprint" for name in found_fields if name not in expected_fields]
+    lines += [
+        f"  - {name}: must be {dtype.name}, got {found_fields[name].name}"
+        for name, dtype in expected_fields.items()
+        if name in found_fields and found_fields[name] != dtype
+    ]
+    if not lines:
+        lines = [
+            f"  - the order of the fields differs: expected {', '.join(expected_fields)}; "
+            f"got {', '.join(found_fields)}"
+        ]
+    if len(lines) > 10:
+        lines = [*lines[:9], f"  - and {len(lines) - 9} more"]
+    return "\n".join(lines)
+
+
+def _types_by_path(sample_format: GroupFormat) -> dict[str, types.DALIDataType]:
+    return {
+        format_path(path): leaf.dtype
+        for path, leaf in zip(sample_format.flat_paths, sample_format.flat_leaves, strict=True)
+    }
