@@ -15,14 +15,29 @@ from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 DT = types.DALIDataType
 
 
-class NumberProvider(DataProvider):
-    """Sample ``i`` has a scalar ``i``, a vector ``(i, i + 1)``, a text, and two cameras with a label."""
+class IndexProvider(DataProvider):
+    """Sample ``i`` is the number ``i``."""
 
     def __init__(self, num_samples: int = 22) -> None:
         self.num_samples = num_samples
 
     def get_number_of_samples(self) -> int:
         return self.num_samples
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = SampleDataGroup()
+        blueprint.add_data_field("index", DT.INT64)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        return sample
+
+
+class NumberProvider(IndexProvider):
+    """Sample ``i`` has a scalar ``i``, a vector ``(i, i + 1)``, a text, and two cameras with a label."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -44,27 +59,6 @@ class NumberProvider(DataProvider):
         for camera, label in enumerate(("car", "tram")):
             sample["cameras"][camera]["label"] = label
             sample["cameras"][camera]["gain"] = sample_id + camera / 2
-        return sample
-
-
-class IndexProvider(DataProvider):
-    """Sample ``i`` is the number ``i``."""
-
-    def __init__(self, num_samples: int = 22) -> None:
-        self.num_samples = num_samples
-
-    def get_number_of_samples(self) -> int:
-        return self.num_samples
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("index", DT.INT64)
-        return blueprint
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        sample["index"] = sample_index
         return sample
 
 

@@ -42,7 +42,8 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
     format_path,
     normalized_path,
 )
-from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup, nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data.nesting import nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 __all__ = [

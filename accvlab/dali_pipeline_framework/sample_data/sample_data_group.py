@@ -40,7 +40,8 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
     format_path,
     normalized_path,
 )
-from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
+from accvlab.dali_pipeline_framework.sample_data.nesting import nested_dictionary, read_text
+from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
 _EMPTY = GroupFormat()
 
@@ -354,7 +355,7 @@ class SampleDataGroup(FormatQueries):
     def _read(self, position: int, path: FieldPath) -> FieldValue:
         value = self._values[position]
         child = self._format.children[position]
-        return _read_text(value, path) if type(child) is LeafFormat and child.is_string else value
+        return read_text(value, path) if type(child) is LeafFormat and child.is_string else value
 
     def get(self, name: Name, default: FieldValue = None) -> FieldValue:
         """Return ``self[name]``, or ``default`` if there is no such child."""
@@ -757,31 +758,3 @@ def _as_list(data: FieldValue) -> list[FieldValue]:
             f"{type(data).__name__}"
         )
     return list(data)
-
-
-def nested_dictionary(sample_format: GroupFormat, values: Sequence[FieldValue]) -> dict[Name, FieldValue]:
-    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
-
-    Args:
-        sample_format: Names and types.
-        values: As many values as the format has data fields.
-    """
-    return _nested_dictionary(sample_format, iter(values), ())
-
-
-def _nested_dictionary(
-    group: GroupFormat, values: Iterator[FieldValue], prefix: FieldPath
-) -> dict[Name, FieldValue]:
-    result: dict[Name, FieldValue] = {}
-    for name, child in zip(group.names, group.children, strict=True):
-        if isinstance(child, GroupFormat):
-            result[name] = _nested_dictionary(child, values, (*prefix, name))
-        elif child.is_string:
-            result[name] = _read_text(next(values), (*prefix, name))
-        else:
-            result[name] = next(values)
-    return result
-
-
-def _read_text(value: FieldValue, path: FieldPath) -> FieldValue:
-    return value if value is None or isinstance(value, DataNode) else decoded(value, path)
