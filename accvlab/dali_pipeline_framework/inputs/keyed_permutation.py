@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A random order of any number of items that is computed item by item."""
+
+from __future__ import annotations
+
+import math
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.inputs.keyed_random import random_bits
+
+_NUM_ROUNDS = 8
+_FEW_ITEMS = 64  # for so few a network would need many more rounds, and sorting them costs next to nothing
+_FEW_POSITIONS = 10  # for so few Python's integers are faster than the fixed cost of NumPy's operations
+_MASK = 0xFFFFFFFFFFFFFFFF
+_MULTIPLIER = 0xD6E8FEB86659FD93  # odd, with well spread bits
+_MULTIPLIER_64 = np.uint64(_MULTIPLIER)
+_HALF = np.uint64(32)
+
+
+class KeyedPermutation:
+    """A permutation of ``0 .. size-1``, chosen by a key; needs no memory and no preparation.
+
+    A Feistel network on pairs: item ``i`` is written as ``(i // b, i % b)`` with ``a * b >= size`` and ``a`` and
+    ``b`` about the square root of it. In each round a keyed hash of one half is added to the other half,
+    modulo its range, which can be undone, so different items stay different. An item that lands in
+    ``[size, a * b)`` is sent through again until it lands below ``size`` (cycle walking); that is rare, since
+    ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary finite domains" (2002), method 3. Up to
+    64 items are sorted by random numbers instead.
+    """
+
+    def __init__(self, size: int, key: int) -> None:
+        """Choose the permutation of ``size`` items (at least 1, at most ``2**62``) by a 64-bit key."""
+        self.size = size
+        self._table: npt.NDArray[np.int64] | None = None
+        if size <= _FEW_ITEMS:
+            self._table = np.argsort(random_bits(key, np.arange(size)), kind="stable")
+            return
+        self._left_range = math.isqrt(size - 1) + 1  # ceil(sqrt(size))
+        self._right_range = -(-size // self._left_range)
+        keys = random_bits(key, np.arange(2 * _NUM_ROUNDS))
+        keys[1::2] |= np.uint64(1)  # a factor must be odd
+        self._round_keys_64 = list(zip(keys[::2], keys[1::2], strict=True))
+        self._round_keys = list(zip(keys[::2].tolist(), keys[1::2].tolist(), strict=True))
+
+    @overload
+    def __getitem__(self, position: int) -> int: ...
+    @overload
+    def __getitem__(self, position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+
+    def __getitem__(self, position: int | npt.NDArray[np.int64]) -> int | npt.NDArray[np.int64]:
+        """Get the item at a position in ``[0, size)``, or the ``(n,)`` items at ``(n,)`` positions."""
+        if self._table is not None:
+            return self._table[position] if isinstance(position, np.ndarray) else int(self._table[position])
+        if not isinstance(position, np.ndarray):
+            return self._get_one(position)
+        if position.size > _FEW_POSITIONS:
+            return self._get_many(position)
+        return np.array([self._get_one(each) for each in position.tolist()], dtype=np.int64)
+
+    def _get_one(self, item: int) -> int:
+        left_range, right_range = self._left_range, self._right_range
+        while True:
+            left, right = divmod(item, right_range)
+            for number, (addend, factor) in enumerate(self._round_keys):
+                mixed = (((right if number % 2 == 0 else left) ^ addend) * factor) & _MASK
+                mixed = ((mixed ^ (mixed >> 32)) * _MULTIPLIER) & _MASK
+                mixed >>= 32
+                if number % 2 == 0:
+                    left = (left + mixed) % left_range
+                else:
+                    right = (right + mixed) % right_range
+            item = left * right_range + right
+            if item < self.size:
+                return item
+
+    def _get_many(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        items = self._once(positions.astype(np.uint64)).astype(np.int64)
+        outside = np.flatnonzero(items >= self.size)
+        if outside.size:
+            items[outside] = self[items[outside]]
+        return items
+
+    def _once(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        ranges = (np.uint64(self._left_range), np.uint64(self._right_range))
+        halves = list(np.divmod(items, ranges[1]))
+        for number, (addend, factor) in enumerate(self._round_keys_64):
+            changed = number % 2
+            mixed = (halves[1 - changed] ^ addend) * factor
+            mixed ^= mixed >> _HALF
+            mixed *= _MULTIPLIER_64
+            mixed >>= _HALF
+            mixed += halves[changed]
+            halves[changed] = mixed % ranges[changed]
+        combined: npt.NDArray[np.uint64] = halves[0] * ranges[1] + halves[1]
+        return combined
