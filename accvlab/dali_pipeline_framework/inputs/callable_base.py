@@ -9,6 +9,7 @@ from typing import Any
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs.input_base import InputBase
+from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
 
 
 class CallableBase(InputBase):
@@ -34,5 +35,12 @@ class CallableBase(InputBase):
         """Index in the data set of the sample at a position, or None where it is not known.
 
         It names samples in error messages, and may be called in another process than the one that loads.
+        """
+        return None
+
+    def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
+        """Where the sample at a position stands, or None where it is not known (or the epoch has ended).
+
+        It names samples, gives them their context, and is the key of their random draws.
         """
         return None
