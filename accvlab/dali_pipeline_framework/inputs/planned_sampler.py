@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from abc import abstractmethod
 from typing import Any
@@ -83,7 +84,7 @@ class EpochPlanSampler(RandomAccessSampler):
             (self.total_batch_size, self._num_shards, 0),
         ]
         plan = self._begin_plan(epoch, settings[0][0], settings[0][1])
-        for (_, _, num_delivered), (total_batch_size, num_shards, _) in zip(settings, settings[1:], strict=False):
+        for (_, _, num_delivered), (total_batch_size, num_shards, _) in itertools.pairwise(settings):
             plan = plan.rest(num_delivered, total_batch_size, num_shards, self.last_batch)
         return plan
 

@@ -223,9 +223,7 @@ class RandomAccessSampler(SamplerBase):
             NotSupportedError: The sampler is endless.
         """
         if not self.is_epoch_based:
-            raise NotSupportedError(
-                f"{type(self).__name__} is not epoch-based, so there is no epoch to start."
-            )
+            raise NotSupportedError(f"{type(self).__name__} is not epoch-based, so there is no epoch to start.")
         self._next_position = (self._next_position[0] + 1, 0)
 
     @property
