@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
+from support.split_mix import key_with_first_number, unmix
 
 from accvlab.dali_pipeline_framework.inputs.keyed_random import derive_key, mix, random_bits, random_uniform
 
@@ -61,17 +62,9 @@ class TestRandomBits:
             assert chi_square_deviate(num_set, num_numbers / 2, num_free=64, factor=2) < FAR_OUT
 
     def test_mix_keeps_different_values_different(self) -> None:
-        # Each of its operations can be undone, and here they are: the inverses of the factors, modulo 2**64.
+        # Each of its operations can be undone.
         values = np.concatenate([np.arange(1000), 2 ** np.arange(63)]).astype(np.uint64)
         assert [unmix(value) for value in mix(values).tolist()] == values.tolist()
-
-
-def unmix(value: int) -> int:
-    value ^= (value >> 31) ^ (value >> 62)
-    value = value * pow(0x94D049BB133111EB, -1, 2**64) & MASK
-    value ^= (value >> 27) ^ (value >> 54)
-    value = value * pow(0xBF58476D1CE4E5B9, -1, 2**64) & MASK
-    return value ^ (value >> 30) ^ (value >> 60)
 
 
 class TestRandomUniform:
@@ -84,7 +77,7 @@ class TestRandomUniform:
 
     def test_stays_below_one(self) -> None:
         # The key is chosen so that number 0 has all bits set.
-        key = (unmix(MASK) - 0x9E3779B97F4A7C15) & MASK
+        key = key_with_first_number(MASK)
         assert random_bits(key, [0]).tolist() == [MASK]
         assert random_uniform(key, [0]).tolist() == [1 - 2**-53]
 

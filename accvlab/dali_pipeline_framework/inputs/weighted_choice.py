@@ -34,11 +34,10 @@ class WeightedChoice:
             SettingError: The weights break one of these rules.
         """
         checked = checked_weights(weights, None, "weights")
-        # By a power of two, which rounds nothing: neither can the sum overflow nor can the weights be so small
+        # By a power of two, which rounds nothing: so neither can the sum overflow, nor can the weights be so small
         # that a random part of the total has only a few possible values.
         scaled = np.ldexp(checked, -math.frexp(checked.max())[1])
         self._thresholds = np.cumsum(scaled)
-        self._last_item = int(np.searchsorted(self._thresholds, self._thresholds[-1]))
 
     @property
     def num_items(self) -> int:
@@ -55,11 +54,8 @@ class WeightedChoice:
         Returns:
             ``(n,)`` int64, each in ``[0, N)``.
         """
-        return self._item_at(random_uniform(key, counters))
-
-    def _item_at(self, parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The items at parts of the total, each in ``[0, 1)``."""
-        items = np.searchsorted(self._thresholds, parts * self._thresholds[-1], side="right")
-        # Where the product is rounded up to the total, no running sum exceeds it.
-        clipped: npt.NDArray[np.int64] = np.minimum(items, self._last_item)
-        return clipped
+        # Below the total even for the largest part, 1 - 2**-53: that takes away more than half of the distance
+        # between floats at the total, or all of it where the total is a power of two. So some sum exceeds it.
+        parts_of_total = random_uniform(key, counters) * self._thresholds[-1]
+        items: npt.NDArray[np.int64] = np.searchsorted(self._thresholds, parts_of_total, side="right")
+        return items
