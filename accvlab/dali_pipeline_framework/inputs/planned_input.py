@@ -173,7 +173,7 @@ class PlannedInput(CallableBase):
         """What the order depends on, by name."""
         description = self._sampler.describe()
         description["data_set_size"] = self._num_samples
-        if self._sampler.num_batches(0) is not None:
+        if self._sampler.is_epoch_based:
             description["last_batch"] = self._sampler.last_batch
         return description
 
@@ -307,4 +307,4 @@ class PlannedInput(CallableBase):
     @property
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
-        return not self._sampler.has_batch_size or self._sampler.num_batches(0) is not None
+        return not self._sampler.has_batch_size or self._sampler.is_epoch_based

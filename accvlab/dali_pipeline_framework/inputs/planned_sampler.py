@@ -38,6 +38,11 @@ class EpochPlanSampler(RandomAccessSampler):
     def num_samples(self) -> int:
         """Number of samples that the data set must have."""
 
+    @property
+    def is_epoch_based(self) -> bool:
+        """True."""
+        return True
+
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
         return self.num_batches_before(epoch) + self._plan(epoch).num_batches

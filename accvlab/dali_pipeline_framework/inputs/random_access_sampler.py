@@ -55,6 +55,9 @@ class RandomAccessSampler(SamplerBase):
                 return PlannedBatch(9 - batch * self.total_batch_size - np.arange(self.total_batch_size))
     """
 
+    depends_on_shards = False
+    """Whether the global batches depend on the number of shards."""
+
     has_slots = False
     """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import os
@@ -19,6 +20,7 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
@@ -134,6 +136,13 @@ class PipelineDefinition:
         """The input object."""
         return self._data_input
 
+    def with_input(self, data_input: CallableBase | IterableBase) -> PipelineDefinition:
+        """Get a definition of the same steps and settings with another input."""
+        _check_input(data_input)
+        changed = copy.copy(self)
+        changed._data_input = data_input
+        return changed
+
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
 
@@ -179,8 +188,12 @@ class PipelineDefinition:
             DeviceError: ``device_id`` asks for a GPU, none is usable, and a step needs it.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's.
         """
-        output = self.check_and_get_output_data_structure()
         arguments = _normalised_arguments(args, kwargs)
+        unbound = self._data_input
+        if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
+            bound = unbound.with_settings(batch_size=arguments["batch_size"])
+            return self.with_input(bound).get_dali_pipeline(**arguments)
+        output = self.check_and_get_output_data_structure()
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
         _complete_arguments(arguments, self._data_input, is_parallel)
         control = ControlBlock(arguments["batch_size"])
