@@ -28,6 +28,7 @@ class MixedSampler(PlannedSampler):
 
     Example::
 
+        >>> from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
         >>> day, night = ShuffledSampler(80, shuffle=False), ShuffledSampler(20, shuffle=False)
         >>> sampler = MixedSampler([day, night], [0.5, 0.5], 4, offsets=[0, 80])
         >>> sampler.get_next_batch_indices()

@@ -47,12 +47,14 @@ class RandomAccessSampler(SamplerBase):
 
     Example::
 
-        class Backward(RandomAccessSampler):
-            def num_batches(self, epoch):
-                return 10 // self.total_batch_size
-
-            def plan_batch(self, epoch, batch):
-                return PlannedBatch(9 - batch * self.total_batch_size - np.arange(self.total_batch_size))
+        >>> class Backward(RandomAccessSampler):
+        ...     def num_batches(self, epoch):
+        ...         return 10 // self.total_batch_size
+        ...     def plan_batch(self, epoch, batch):
+        ...         first = 9 - batch * self.total_batch_size
+        ...         return PlannedBatch(range(first, first - self.total_batch_size, -1))
+        >>> Backward(4).get_batch_indices(epoch=0, batch=1).tolist()
+        [5, 4, 3, 2]
     """
 
     depends_on_shards = False

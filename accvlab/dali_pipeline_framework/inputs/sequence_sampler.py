@@ -33,6 +33,12 @@ class SequenceSampler(RandomAccessSampler):
     delivered more often than others. `StreamingSequenceSampler` has true epochs.
 
     Any batch can be asked for; far ahead that costs one permutation of the sequences per cycle passed.
+
+    Example::
+
+        >>> sampler = SequenceSampler(2, [3, 4, 2, 3], seed=0, randomize=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(5)]
+        [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
     """
 
     has_slots = True

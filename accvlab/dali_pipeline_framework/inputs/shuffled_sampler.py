@@ -20,10 +20,10 @@ class ShuffledSampler(PlannedSampler):
     Example::
 
         >>> sampler = ShuffledSampler(10, 4, seed=1, last_batch="pad")
-        >>> sampler.num_batches(epoch=0)
-        3
-        >>> sorted(sampler.get_next_batch_indices() + sampler.get_next_batch_indices())
-        [0, 1, 3, 4, 5, 6, 8, 9]
+        >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
+        [[6, 1, 2, 8], [3, 7, 9, 5], [4, 0, 0, 0]]
+        >>> sampler.get_padding(epoch=0, batch=2).tolist()
+        [False, False, True, True]
     """
 
     def __init__(
