@@ -174,6 +174,11 @@ class SamplerReplay:
         self.__dict__.update(state)
         self._forget()
 
+    @property
+    def untouched(self) -> SamplerBase | None:
+        """A copy of the sampler that was not used yet, or None where it cannot be copied."""
+        return self._untouched
+
     def get(self, epoch: int, batch: int) -> CompleteBatch:
         """Get a batch.
 
@@ -285,7 +290,6 @@ class ReplayedSampler(RandomAccessSampler):
         last_batch: LastBatch | None = None,
     ) -> None:
         """Wrap a sampler that was not used before. See `SamplerReplay`."""
-        self._sampler = sampler
         self._settings = (num_samples, max_batches)
         self._name = type(sampler).__name__
         self._policy = last_batch
@@ -296,9 +300,6 @@ class ReplayedSampler(RandomAccessSampler):
         total_batch_size = len(self._replay.get(0, 0).indices)
         super().__init__(total_batch_size, last_batch=last_batch or "drop")
         self._num_shards = num_shards
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sampler": None}
 
     def num_batches(self, epoch: int) -> int | None:
         """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
@@ -337,10 +338,16 @@ class ReplayedSampler(RandomAccessSampler):
                 f"{self._name} delivers batches of {self.total_batch_size} (all shards together), asked for was "
                 f"{total_batch_size}."
             )
-        if (num_shards, last_batch or self._policy) == (self._num_shards, self._policy):
-            return self
+        if last_batch in (None, self._policy):
+            return super().with_settings(num_shards=num_shards)
+        sampler = self._replay.untouched
+        if sampler is None:
+            raise SettingError(
+                f"{self._name} can neither be copied nor pickled, so it was played already, and a policy for its "
+                f"last batch ({last_batch!r}) comes too late. Make what cannot be copied on first use."
+            )
         num_samples, max_batches = self._settings
-        return ReplayedSampler(self._sampler, num_samples, num_shards, max_batches, last_batch or self._policy)
+        return ReplayedSampler(sampler, num_samples, num_shards, max_batches, last_batch)
 
     def describe(self) -> Description:
         """What is known of the order: the class of the sampler and its first batch."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
 from accvlab.dali_pipeline_framework.inputs.planned_sampler import EpochPlanSampler
 from accvlab.dali_pipeline_framework.inputs.plans.epoch_plan import EpochPlan
-from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array, PlannedBatch
 from accvlab.dali_pipeline_framework.inputs.plans.range_plan import RangePlan
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 
@@ -54,8 +56,9 @@ class ShardedPermutationSampler(EpochPlanSampler):
         """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full."""
         return self._plan(epoch).batch(batch - self.num_batches_before(epoch))
 
+    def _permutation(self, epoch: int) -> Int64Array:
+        return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
+
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        order = None
-        if self._shuffle:
-            order = np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
-        return RangePlan(order, [(0, self._num_samples)], total_batch_size, num_shards, self.last_batch)
+        make_order = functools.partial(self._permutation, epoch) if self._shuffle else None
+        return RangePlan(make_order, [(0, self._num_samples)], total_batch_size, num_shards, self.last_batch)

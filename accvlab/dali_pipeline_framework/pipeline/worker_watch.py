@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import multiprocessing.connection
 import threading
 from typing import Any
 
 _LONGEST_HOLD_S = 1.0  # workers hold the locks of the queues for micro- to milliseconds
+_MOST_TRIES = 4
 
 
 def watch_workers(pool: Any) -> None:
@@ -30,18 +31,26 @@ def queues_of(pool: Any) -> list[Any]:
 
 
 def _watch(pool: Any) -> None:
-    processes, observer, queues = list(pool._processes), pool._observer, queues_of(pool)
+    processes, queues = list(pool._processes), queues_of(pool)
     del pool
     multiprocessing.connection.wait([process.sentinel for process in processes])
     for queue in queues:
-        if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
-            queue.lock.release()
-        else:
-            with contextlib.suppress(ValueError):  # it was given back after all
-                queue.lock._semlock.release()
-    if observer is None or observer.thread is None:
+        for _ in range(_MOST_TRIES):
+            if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+                queue.lock.release()
+                break
+            _free(queue)
+
+
+def _free(queue: Any) -> None:
+    woken: Any = queue.cv_not_empty._woken_count
+    if queue.lock._semlock._count() > 0:
+        # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
+        woken.release()
         return
-    observer.thread.join(2 * _LONGEST_HOLD_S)
-    # The worker may have died while it was about to wake the main thread. To be woken for nothing does no harm:
-    # the queue is closed by now.
-    queues[0].cv_not_empty._wait_semaphore.release()
+    # A dead worker holds it; most probably it waited for the main thread, which it had woken, to say so. The main
+    # thread has said so by now, and what nobody has heard would confuse the next one who wakes somebody.
+    while woken.acquire(False):
+        pass
+    # Python's own `release` would count as one of this process, which has not acquired it.
+    ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))

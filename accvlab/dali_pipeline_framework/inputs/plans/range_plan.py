@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class RangePlan(EpochPlan):
 
     def __init__(
         self,
-        order: Int64Array | None,
+        make_order: Callable[[], Int64Array] | None,
         intervals: Sequence[tuple[int, int]],
         total_batch_size: int,
         num_shards: int,
@@ -30,14 +30,16 @@ class RangePlan(EpochPlan):
         """Plan.
 
         Args:
-            order: ``(N,)`` sample at each position; None where they are the same.
+            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None where
+                they are the same.
             intervals: Positions to deliver, as ``[start, stop)``.
             total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
             num_shards: Number of shards.
             last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
                 of the order is dropped; otherwise the lengths differ by at most 1.
         """
-        self._order = order
+        self._make_order = make_order
+        self._order: Int64Array | None = None
         self._starts = np.array([start for start, _ in intervals], np.int64)
         lengths = np.array([stop - start for start, stop in intervals], np.int64)
         self._ends = np.cumsum(lengths)  # of the intervals, counted in the positions that are left
@@ -69,6 +71,8 @@ class RangePlan(EpochPlan):
         else:
             left = np.where(beyond, self._stop[:, None] - 1, left)
         positions = self._positions(np.clip(left.ravel(), 0, self._num_positions - 1))
+        if self._order is None and self._make_order is not None:
+            self._order = self._make_order()
         indices = positions if self._order is None else self._order[positions]
         return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
 
@@ -85,7 +89,7 @@ class RangePlan(EpochPlan):
             (int(self._stop[-1]), self._num_positions),
         ]
         intervals = [part for start, stop in pieces for part in self._parts(start, stop)]
-        return RangePlan(self._order, intervals, total_batch_size, num_shards, last_batch)
+        return RangePlan(self._make_order, intervals, total_batch_size, num_shards, last_batch)
 
     def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
         """The intervals of positions behind the range ``[first, stop)`` of what is left."""
