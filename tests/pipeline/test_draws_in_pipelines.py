@@ -321,24 +321,23 @@ class Composite(PipelineStepBase):
 
 class TestFailures:
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_an_input_without_sequences(self, workers: int) -> None:
+    def test_a_sample_without_sequence(self, workers: int) -> None:
         steps = [Drawer(UniformDraw("a", key="sequence-rig"))]
         with (
-            make_iterator(SequenceInput(tells="no sequence"), steps, py_num_workers=workers) as iterator,
+            make_iterator(SequenceInput(tells="few sequences"), steps, py_num_workers=workers) as iterator,
             pytest.raises(SourceError, match="The draw 'a' of Drawer is held constant along a sequence") as caught,
         ):
             next(iter(iterator))
         assert isinstance(caught.value, SettingError)
         assert "SequenceInput does not tell the sequences of its samples." in str(caught.value)
 
-    def test_an_input_without_places_is_refused_at_once(self) -> None:
+    @pytest.mark.parametrize("data_input", [WithoutPlaces(), SequenceInput(tells="no sequences")])
+    def test_an_input_without_sequences_is_refused_at_once(self, data_input: CallableBase) -> None:
         steps = [
             Drawer(UniformDraw("a", key="sequence"), UniformDraw("b")),
             Drawer(UniformDraw("c", key="sequence")),
         ]
-        definition = PipelineDefinition(
-            WithoutPlaces(), [steps[0], Renamer("a", "x"), Renamer("b", "y"), steps[1]]
-        )
+        definition = PipelineDefinition(data_input, [steps[0], Renamer("a", "x"), Renamer("b", "y"), steps[1]])
         with pytest.raises(SettingError, match="cannot supply the keys of all random draws") as caught:
             definition.get_dali_pipeline()
         lines = str(caught.value).splitlines()[1:]
@@ -356,8 +355,9 @@ class TestFailures:
             with pytest.raises(SettingError, match=text):
                 PipelineDefinition(data_input, [Drawer(UniformDraw("a", key=key))]).get_dali_pipeline(batch_size=4)
 
-    def test_trouble_with_places_is_reported(self) -> None:
-        steps = [Drawer(UniformDraw("a"))]
+    @pytest.mark.parametrize("key", ["sample", "sequence"])
+    def test_trouble_with_places_is_reported(self, key: str) -> None:
+        steps = [Drawer(UniformDraw("a", key=key))]
         with (
             make_iterator(SequenceInput(tells="trouble"), steps) as iterator,
             pytest.raises(LookupError, match="the plan is gone") as caught,

@@ -66,7 +66,8 @@ class SequenceInput(CallableBase):
         if self.tells == "trouble":
             raise LookupError("the plan is gone")
         index = self.order[position]
-        sequence = -1 if self.tells == "no sequence" else self.sequence_of[index]
+        unknown = self.tells == "no sequences" or (self.tells == "few sequences" and index > 0)
+        sequence = -1 if unknown else self.sequence_of[index]
         return SamplePlace(
             epoch=sample_info.epoch_idx,
             batch=sample_info.iteration,

@@ -150,6 +150,8 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: Any) -> None:
     """
     name = type(data_input).__name__
     problems: list[str] = []
+    needs_sequences = any(planned.draw.key in _SEQUENCE_KEYS for planned in draws)
+    tells_sequences = needs_sequences and _tells_sequences(data_input)
     for planned in draws:
         key = planned.draw.key
         if isinstance(key, FieldKey) and not callable(data_input):
@@ -157,7 +159,7 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: Any) -> None:
                 f"  - the {planned} is keyed by {key}, which only callable inputs support (see CallableBase); "
                 f"{name} is an iterable"
             )
-        elif key in _SEQUENCE_KEYS and not _tells_places(data_input):
+        elif key in _SEQUENCE_KEYS and not tells_sequences:
             problems.append(f"  - the {planned} {_NEEDS_SEQUENCES.format(name)}")
     if problems:
         raise SettingError(
@@ -165,9 +167,16 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: Any) -> None:
         )
 
 
-def _tells_places(data_input: Any) -> bool:
+def _tells_sequences(data_input: Any) -> bool:
+    """Whether an input seems to know sequences, judging by its first sample."""
     get_place = getattr(type(data_input), "get_place", None)
-    return callable(data_input) and get_place is not None and get_place is not CallableBase.get_place
+    if not callable(data_input) or get_place is None or get_place is CallableBase.get_place:
+        return False
+    try:
+        place = data_input.get_place(types.SampleInfo(0, 0, 0, 0))
+    except Exception:  # it is reported when the first batch is due
+        return True
+    return place is None or place.sequence >= 0
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
