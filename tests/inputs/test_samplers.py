@@ -166,7 +166,7 @@ class TestSamplerInputCallable:
         [
             (EpochSampler(), {"num_shards": 3}, "multiple of the number of shards.*batches of 4 for 3"),
             (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
-            (SequenceSampler(2, [5, 6], 0), {}, "have 11 samples together, but the data set has only 10"),
+            (SequenceSampler(2, [5, 6], 0), {}, "set up for 11 samples, but the data set has only 10"),
             (EpochSampler(30, 4), {}, "chose sample 10, but the data set has the samples 0 .. 9"),
             (GeneratorSampler(), {"max_num_iterations": None}, "can neither be copied nor"),
             (EpochSampler(), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1"),

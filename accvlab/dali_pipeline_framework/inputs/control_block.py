@@ -19,13 +19,16 @@ class ControlBlock:
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
-                     2..                  ring of rows, one per batch in flight: a key that names the batch,
+                     2..25                ring of 8 rows, one per epoch that was begun elsewhere: its index
+                                          plus 1, the epoch that is meant, the first batch of it
+                     26..                 ring of rows, one per batch in flight: a key that names the batch,
                                           then for iterables the sample indices of the batch, for callables
                                           the process and the slot that it loads (0: none)
     """
 
     _RING = 64
-    _HEADER = 2
+    _EPOCH_RING = 8
+    _HEADER = 2 + 3 * _EPOCH_RING
 
     def __init__(self, batch_size: int) -> None:
         """Create a block for batches of at most ``batch_size`` samples."""
@@ -89,6 +92,20 @@ class ControlBlock:
     def is_abandoned(self, epoch_idx: int) -> bool:
         """Whether the epoch with this index is to be ended."""
         return epoch_idx < self._words[0]
+
+    def map_epoch(self, epoch_idx: int, epoch: int, first_batch: int) -> None:
+        """Note that the epoch with this index in the pipeline begins at a batch of an epoch of the input."""
+        row = 2 + 3 * (epoch_idx % self._EPOCH_RING)
+        self._words[row + 1] = epoch
+        self._words[row + 2] = first_batch
+        self._words[row] = epoch_idx + 1
+
+    def locate(self, epoch_idx: int, iteration: int) -> tuple[int, int]:
+        """Epoch and batch of the input that are meant by an epoch and a batch in it of the pipeline."""
+        row = 2 + 3 * (epoch_idx % self._EPOCH_RING)
+        if self._words[row] != epoch_idx + 1:
+            return epoch_idx, iteration
+        return self._words[row + 1], self._words[row + 2] + iteration
 
     @property
     def generation(self) -> int:

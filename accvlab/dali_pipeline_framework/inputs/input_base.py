@@ -17,11 +17,14 @@ class InputBase(ABC):
         num_batches_per_epoch: Number of batches that one epoch delivers, or None where it is not known.
         batch_size: Number of samples per batch that this input is set up for, or None where any will do.
         has_epochs: Whether the samples come in epochs; False for an endless stream, which is never restarted.
+        delivers_partial_batches: Whether a batch may be smaller than the batch size: where an epoch ends within
+            a batch, its samples are delivered. Otherwise they are dropped.
     """
 
     num_batches_per_epoch: int | None = None
     batch_size: int | None = None
     has_epochs: bool = True
+    delivers_partial_batches: bool = False
 
     @property
     @abstractmethod

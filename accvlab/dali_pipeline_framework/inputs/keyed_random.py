@@ -60,3 +60,8 @@ def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArr
     """Get a random number in ``[0, 1)`` for each counter of a key, as ``(...)`` float64 with 53 random bits."""
     bits = random_bits(key, counters) >> _BITS_BELOW_DOUBLE
     return bits.astype(np.float64) * 2.0**-53
+
+
+def digest(array: npt.NDArray[np.generic]) -> str:
+    """Make a short text that tells arrays of different values apart: 12 hexadecimal digits."""
+    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=6).hexdigest()

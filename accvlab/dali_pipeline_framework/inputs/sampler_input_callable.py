@@ -3,32 +3,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from nvidia.dali import types
-
-from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
-from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker, SamplerReplay
-from accvlab.dali_pipeline_framework.inputs.sequence_sampler import check_sequences_fit
-from accvlab.dali_pipeline_framework.inputs.settings import (
-    check_number_of_samples,
-    check_shard,
-    whole_number,
-)
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler, used_up_message
+from accvlab.dali_pipeline_framework.inputs.settings import check_number_of_samples, check_shard, whole_number
 
 
-class SamplerInputCallable(CallableBase):
+class SamplerInputCallable(PlannedInput):
     """Delivers the batches of a sampler; several workers share the loading.
 
     The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
     ``[k * B / n, (k + 1) * B / n)`` of each.
 
-    Each worker plays a copy of the sampler of its own, so the sampler must be deterministic. No table of
-    indices is built or pickled.
+    A `RandomAccessSampler`, as all samplers of this package are, is asked for each batch directly. Of any other
+    sampler each worker plays a copy of its own, so it must be deterministic. No table of indices is built or
+    pickled.
+
+    Example::
+
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, seed=1)
+        data_input = SamplerInputCallable(provider, sampler, context_name="position")
     """
 
     def __init__(
@@ -39,79 +36,66 @@ class SamplerInputCallable(CallableBase):
         pre_fetch_queue_length: int = 0,
         shard_id: int = 0,
         num_shards: int = 1,
+        *,
+        context_name: str | None = None,
     ) -> None:
         """Create the input.
 
         Args:
             data_provider: The data set.
-            sampler: Chooses the samples; it must not have been used before.
+            sampler: Chooses the samples. One that has no random access must not have been used before.
             max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
             pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
                 not delivered.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
+            context_name: Name of a group that is added to each sample and tells where it stands: the fields of
+                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame as int64; is_first, is_last,
+                is_padding as bool). None: no such group.
 
         Raises:
-            SettingError: An argument is out of its range, the data set is empty, or the first batch of the
-                sampler cannot be dealt evenly to the shards.
+            SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
+                cannot be dealt evenly to the shards.
         """
-        self._loader = SampleLoader(data_provider)
-        self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
+        if not isinstance(sampler, SamplerBase):
+            hint = " (a class: create an object of it)" if isinstance(sampler, type) else ""
+            raise SettingError(f"`sampler` must be a SamplerBase, got {sampler!r}{hint}.")
         self._max_batches: int | None = None
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
             self._max_batches += whole_number(pre_fetch_queue_length, "pre_fetch_queue_length", at_least=0)
-        num_samples = check_number_of_samples(data_provider)
-        check_sequences_fit(sampler, num_samples)
-        checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
-        self._replay = SamplerReplay(sampler, checker, self._max_batches)
-        self._is_epoch_based = bool(sampler.is_epoch_based)
-        self._shard_batch_size = len(self._replay.get(0, 0)) // self._num_shards
+        if not isinstance(sampler, RandomAccessSampler):
+            num_samples = check_number_of_samples(data_provider)
+            _, shards = check_shard(shard_id, num_shards)
+            sampler = ReplayedSampler(sampler, num_samples, shards, self._max_batches)
+        super().__init__(data_provider, sampler, shard_id, num_shards, context_name)
+        self._num_batches_before = [0]  # per epoch: batches of all epochs before it
 
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the samples, with mappings switched off."""
-        return input_blueprint(self._loader.provider)
+    def _has_batch(self, epoch: int, batch: int) -> bool:
+        if isinstance(self._sampler, ReplayedSampler):
+            return self._sampler.has_batch(epoch, batch)
+        if self._max_batches is not None:
+            left = self._batches_left(epoch)
+            if left <= 0:
+                raise RuntimeError(used_up_message(epoch, self._max_batches))
+            if batch >= left:
+                return False
+        return super()._has_batch(epoch, batch)
 
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        """Load the sample at a position of the epoch, as a flat tuple.
+    def _batches_left(self, epoch: int) -> int:
+        """How many batches of the maximum are left when an epoch begins."""
+        while len(self._num_batches_before) <= epoch:
+            known = len(self._num_batches_before) - 1
+            self._num_batches_before.append(
+                self._num_batches_before[-1] + (self._sampler.num_batches(known) or self._max_batches or 0)
+            )
+        return (self._max_batches or 0) - self._num_batches_before[epoch]
 
-        Raises:
-            StopIteration: The epoch has no such batch.
-            RuntimeError: The maximum number of iterations is used up.
-        """
-        return self._loader.load(self._sample_index(sample_info))
-
-    def _sample_index(self, sample_info: types.SampleInfo) -> int:
-        batch: int = sample_info.idx_in_epoch // self._shard_batch_size
-        slot: int = sample_info.idx_in_batch + self._shard_id * self._shard_batch_size
-        return self._replay.get(sample_info.epoch_idx, batch)[slot]
-
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index of the sample at a position, or None behind the end of the epoch."""
-        try:
-            return self._sample_index(sample_info)
-        except (StopIteration, RuntimeError):
-            return None
-
-    @property
-    def length(self) -> int | None:
-        """Number of batches of the first epoch; the limit of an endless sampler, None without one."""
-        if not self._is_epoch_based:
+    def num_batches_in_epoch(self, epoch: int) -> int | None:
+        """Number of batches of an epoch; the limit of an endless sampler, None without one."""
+        num_batches = super().num_batches_in_epoch(epoch)
+        if num_batches is None:
             return self._max_batches
-        return self._replay.num_batches(0)
-
-    @property
-    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
-        """Same as `length`."""
-        return self.length
-
-    @property
-    def batch_size(self) -> int:  # type: ignore[override]
-        """Samples per batch on this shard."""
-        return self._shard_batch_size
-
-    @property
-    def has_epochs(self) -> bool:  # type: ignore[override]
-        """Whether the sampler is epoch-based."""
-        return self._is_epoch_based
+        if self._max_batches is None or isinstance(self._sampler, ReplayedSampler):
+            return num_batches
+        return max(0, min(num_batches, self._batches_left(epoch)))

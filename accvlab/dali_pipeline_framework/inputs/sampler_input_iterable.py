@@ -10,11 +10,7 @@ from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
 from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker
-from accvlab.dali_pipeline_framework.inputs.sequence_sampler import check_sequences_fit
-from accvlab.dali_pipeline_framework.inputs.settings import (
-    check_number_of_samples,
-    check_shard,
-)
+from accvlab.dali_pipeline_framework.inputs.settings import check_number_of_samples, check_sampler_fits, check_shard
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
@@ -44,7 +40,7 @@ class SamplerInputIterable(IterableBase):
         self._sampler = sampler
         self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
         num_samples = check_number_of_samples(data_provider)
-        check_sequences_fit(sampler, num_samples)
+        check_sampler_fits(sampler, num_samples)
         self._checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
         self._is_used = False
         self._current_indices: list[int] | None = None
@@ -69,7 +65,7 @@ class SamplerInputIterable(IterableBase):
             SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
         """
         self._is_used = True
-        batch = self._checker.check(self._sampler.get_next_batch_indices())
+        batch = self._checker.checked(self._sampler.get_next_batch_indices())
         size = len(batch) // self._num_shards
         self._current_indices = batch[self._shard_id * size : (self._shard_id + 1) * size]
         samples = [self._loader.load(index) for index in self._current_indices]

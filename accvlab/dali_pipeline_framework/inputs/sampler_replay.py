@@ -7,27 +7,73 @@ import copy
 import operator
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
+from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, RandomAccessSampler
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 
 
-class BatchChecker:
-    """Checks the batches of a sampler: always the same size, a whole number per shard, valid indices."""
+@attrs.frozen
+class CompleteBatch:
+    """A batch of a sampler, filled up to the size of all its batches.
 
-    def __init__(self, sampler_name: str, num_shards: int, num_samples: int) -> None:
+    Attributes:
+        indices: Sample indices, one per slot.
+        num_given: How many of them the sampler gave; the rest fills the last batch of an epoch.
+    """
+
+    indices: list[int]
+    num_given: int
+
+
+class BatchChecker:
+    """Checks the batches of a sampler: always the same size, a whole number per shard, valid indices.
+
+    With a policy for the last batch, the last one of an epoch may be smaller and is completed.
+    """
+
+    def __init__(
+        self, sampler_name: str, num_shards: int, num_samples: int, last_batch: LastBatch | None = None
+    ) -> None:
         """Set up for a sampler that deals ``num_samples`` samples to ``num_shards`` shards."""
         self._sampler_name = sampler_name
         self._num_shards = num_shards
         self._num_samples = num_samples
+        self._last_batch = last_batch
         self._size: int | None = None
+        self.start_epoch()
 
-    def check(self, batch: Sequence[int]) -> list[int]:
-        """Return the batch as a list of ints, or raise a `SettingError`."""
+    def start_epoch(self) -> None:
+        """Note that the next batch is the first of an epoch."""
+        self._first: list[int] | None = None
+        self._has_ended = False
+
+    def complete(self, batch: Sequence[int]) -> CompleteBatch | None:
+        """Check a batch and fill it up; None where it is dropped. Raises a `SettingError`."""
+        indices = self.checked(batch)
+        size = self._size or len(indices)
+        if self._first is None:
+            self._first = indices
+        num_given = len(indices)
+        if num_given < size:
+            self._has_ended = True
+            if self._last_batch == "drop":
+                return None
+            if self._last_batch == "wrap":
+                indices = (indices + self._first * size)[:size]
+            else:
+                indices = indices + indices[-1:] * (size - num_given)
+        return CompleteBatch(indices, num_given)
+
+    def checked(self, batch: Sequence[int]) -> list[int]:
+        """Return a batch as a list of ints, or raise a `SettingError`."""
         try:
             indices = [operator.index(index) for index in batch]
         except TypeError as error:
@@ -42,10 +88,12 @@ class BatchChecker:
                     f"{self._sampler_name} delivers batches of {len(indices)} for {self._num_shards} shard(s)."
                 )
             self._size = len(indices)
-        if len(indices) != self._size:
+        may_be_smaller = self._last_batch is not None and not self._has_ended and indices
+        if self._has_ended or len(indices) > self._size or (len(indices) < self._size and not may_be_smaller):
             raise SettingError(
-                f"All batches of a sampler must have the same size: {self._sampler_name} delivered "
-                f"{self._size} indices first and {len(indices)} now."
+                f"All batches of a sampler must have the same size (all but the last of an epoch, where there is "
+                f"a `last_batch` policy): {self._sampler_name} delivered {self._size} indices first and "
+                f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}."
             )
         if min(indices) < 0 or max(indices) >= self._num_samples:
             bad = next(index for index in indices if not 0 <= index < self._num_samples)
@@ -54,6 +102,9 @@ class BatchChecker:
                 f"0 .. {self._num_samples - 1}."
             )
         return indices
+
+
+_Table: TypeAlias = list[list[CompleteBatch]]
 
 
 class SamplerReplay:
@@ -79,7 +130,7 @@ class SamplerReplay:
         self._max_batches = max_batches
         self._is_epoch_based = bool(sampler.is_epoch_based)
         self._untouched: SamplerBase | None = None
-        self._table: list[npt.NDArray[np.int64]] | None = None
+        self._table: _Table | None = None
         try:
             self._untouched = copy.deepcopy(sampler)
         except Exception as error:
@@ -94,10 +145,11 @@ class SamplerReplay:
 
     def _forget(self) -> None:
         self._player: SamplerBase | None = None
+        self._checker.start_epoch()
         self._epoch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
         self._batch = 0
         self._num_played = 0
-        self._recent: dict[tuple[int, int], list[int]] = {}
+        self._recent: dict[tuple[int, int], CompleteBatch] = {}
         self._epoch_lengths: dict[int, int] = {}
         self._used_up = False
 
@@ -122,8 +174,8 @@ class SamplerReplay:
         self.__dict__.update(state)
         self._forget()
 
-    def get(self, epoch: int, batch: int) -> list[int]:
-        """Get the indices of a batch.
+    def get(self, epoch: int, batch: int) -> CompleteBatch:
+        """Get a batch.
 
         Raises:
             StopIteration: The epoch has fewer batches.
@@ -140,7 +192,7 @@ class SamplerReplay:
             if epoch in self._epoch_lengths:
                 raise StopIteration
             if self._used_up:
-                raise RuntimeError(_used_up_message(epoch, self._max_batches))
+                raise RuntimeError(used_up_message(epoch, self._max_batches))
             self._advance()
         return self._recent[epoch, batch]
 
@@ -160,13 +212,16 @@ class SamplerReplay:
             self._used_up = True
             return
         try:
-            batch = self._checker.check(self._player.get_next_batch_indices())  # type: ignore[union-attr]
+            batch = self._checker.complete(self._player.get_next_batch_indices())  # type: ignore[union-attr]
         except StopIteration:
             _require_progress(self._player, self._epoch, self._batch)
             self._epoch_lengths[self._epoch] = self._batch
             self._player.reset()  # type: ignore[union-attr]
+            self._checker.start_epoch()
             self._epoch += 1
             self._batch = 0
+            return
+        if batch is None:
             return
         self._recent[self._epoch, self._batch] = batch
         if len(self._recent) > self._WINDOW:
@@ -174,30 +229,31 @@ class SamplerReplay:
         self._batch += 1
         self._num_played += 1
 
-    def _play_into_table(self, sampler: SamplerBase, max_batches: int) -> list[npt.NDArray[np.int64]]:
-        epochs: list[list[list[int]]] = [[]]
-        for _ in range(max_batches):
+    def _play_into_table(self, sampler: SamplerBase, max_batches: int) -> _Table:
+        epochs: _Table = [[]]
+        num_played = 0
+        self._checker.start_epoch()
+        while num_played < max_batches:
             try:
-                batch = sampler.get_next_batch_indices()
+                batch = self._checker.complete(sampler.get_next_batch_indices())
             except StopIteration:
                 _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
                 sampler.reset()
+                self._checker.start_epoch()
                 epochs.append([])
-                try:
-                    batch = sampler.get_next_batch_indices()
-                except StopIteration:
-                    _require_progress(sampler, len(epochs) - 1, 0)
-                    raise
-            epochs[-1].append(self._checker.check(batch))
-        return [np.array(batches, dtype=np.int64) for batches in epochs]
+                continue
+            if batch is not None:
+                epochs[-1].append(batch)
+                num_played += 1
+        return epochs
 
-    def _get_from_table(self, epoch: int, batch: int) -> list[int]:
+    def _get_from_table(self, epoch: int, batch: int) -> CompleteBatch:
         table = self._table or []
         if epoch >= len(table):
-            raise RuntimeError(_used_up_message(epoch, self._max_batches))
+            raise RuntimeError(used_up_message(epoch, self._max_batches))
         if batch >= len(table[epoch]):
             raise StopIteration
-        return [int(index) for index in table[epoch][batch]]
+        return table[epoch][batch]
 
 
 def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int) -> None:
@@ -208,9 +264,84 @@ def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int)
         )
 
 
-def _used_up_message(epoch: int, max_batches: int | None) -> str:
+def used_up_message(epoch: int, max_batches: int | None) -> str:
     return (
         f"Epoch {epoch} was asked for, but the maximum number of iterations is used up: the sampler was "
         f"limited to {max_batches} batches in all (`max_num_iterations` + `pre_fetch_queue_length`). "
         f"Raise `max_num_iterations`, or pass None for no limit."
     )
+
+
+class ReplayedSampler(RandomAccessSampler):
+    """A sampler with the published stateful interface, by random access; far ahead it costs a replay."""
+
+    def __init__(
+        self,
+        sampler: SamplerBase,
+        num_samples: int,
+        num_shards: int,
+        max_batches: int | None,
+        last_batch: LastBatch | None = None,
+    ) -> None:
+        """Wrap a sampler that was not used before. See `SamplerReplay`."""
+        self._sampler = sampler
+        self._settings = (num_samples, max_batches)
+        self._name = type(sampler).__name__
+        self._policy = last_batch
+        self._is_endless = not sampler.is_epoch_based
+        self._replay = SamplerReplay(
+            sampler, BatchChecker(self._name, num_shards, num_samples, last_batch), max_batches
+        )
+        total_batch_size = len(self._replay.get(0, 0).indices)
+        super().__init__(total_batch_size, last_batch=last_batch or "drop")
+        self._num_shards = num_shards
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sampler": None}
+
+    def num_batches(self, epoch: int) -> int | None:
+        """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
+        return None if self._is_endless else self._replay.num_batches(epoch)
+
+    def has_batch(self, epoch: int, batch: int) -> bool:
+        """Whether there is such a batch; plays the sampler no further than to it.
+
+        Raises:
+            RuntimeError: The sampler is used up before this epoch begins.
+        """
+        try:
+            self._replay.get(epoch, batch)
+        except StopIteration:
+            return False
+        return True
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch."""
+        complete = self._replay.get(epoch, batch)
+        fills = np.arange(len(complete.indices)) >= complete.num_given
+        if self._policy == "wrap":
+            return PlannedBatch(complete.indices, visit=-1 * fills.astype(np.int64))
+        return PlannedBatch(complete.indices, fills)
+
+    def with_settings(
+        self,
+        *,
+        total_batch_size: int | None = None,
+        num_shards: int = 1,
+        last_batch: LastBatch | None = None,
+    ) -> ReplayedSampler:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        if total_batch_size not in (None, self.total_batch_size):
+            raise SettingError(
+                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), asked for was "
+                f"{total_batch_size}."
+            )
+        if (num_shards, last_batch or self._policy) == (self._num_shards, self._policy):
+            return self
+        num_samples, max_batches = self._settings
+        return ReplayedSampler(self._sampler, num_samples, num_shards, max_batches, last_batch or self._policy)
+
+    def describe(self) -> Description:
+        """What is known of the order: the class of the sampler and its first batch."""
+        first = np.array(self._replay.get(0, 0).indices, np.int64)
+        return {"sampler": self._name, "first_batch": digest(first)}

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endless sampler that plays sequences in batch slots."""
+"""Endless sampler that plays sequences in batch slots, in the published order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
-from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array, PlannedBatch
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, RandomAccessSampler
+from accvlab.dali_pipeline_framework.inputs.sequence_lengths import checked_lengths
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 
 
-class SequenceSampler(SamplerBase):
+class SequenceSampler(RandomAccessSampler):
     """Each slot of the batch plays sequences from their first to their last sample, one after the other.
 
     In cycle ``c`` all slots use the same order of the sequences, draw ``c`` of
@@ -26,8 +30,12 @@ class SequenceSampler(SamplerBase):
 
     A slot starts its next cycle when its own sequences are played, so slots drift apart: there are no
     epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
-    delivered more often than others.
+    delivered more often than others. `StreamingSequenceSampler` has true epochs.
+
+    Any batch can be asked for; far ahead that costs one permutation of the sequences per cycle passed.
     """
+
+    has_slots = True
 
     def __init__(
         self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
@@ -44,43 +52,44 @@ class SequenceSampler(SamplerBase):
         Raises:
             SettingError: There are fewer sequences than slots, or an argument is out of its range.
         """
-        self._num_slots = whole_number(total_batch_size, "total_batch_size", at_least=1)
-        self._lengths = _checked_lengths(sequence_lenghts)
-        if len(self._lengths) < self._num_slots:
+        super().__init__(whole_number(total_batch_size, "total_batch_size", at_least=1))
+        self._lengths = checked_lengths(sequence_lenghts, "sequence_lenghts")
+        if len(self._lengths) < self.total_batch_size:
             raise SettingError(
                 f"The number of sequences must be at least the total batch size. Got {len(self._lengths)} "
-                f"sequence(s) for {self._num_slots} slots: use a smaller batch, or cut the sequences."
+                f"sequence(s) for {self.total_batch_size} slots: use a smaller batch, or cut the sequences."
             )
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._seed = whole_number(seed, "seed", at_least=0)
         self._randomize = bool(randomize)
-        self._slots: list[_Slot] | None = None
-        self._orders: _CycleOrders | None = None
+        self._cycles: _Cycles | None = None
 
-    def get_next_batch_indices(self) -> list[int]:
-        """Get the sample indices of the next batch, one per slot. It never raises `StopIteration`."""
-        if self._slots is None or self._orders is None:
-            self._orders = _CycleOrders(len(self._lengths), self._seed if self._randomize else None)
-            self._slots = [_Slot() for _ in range(self._num_slots)]
-        indices = []
-        for slot_index, slot in enumerate(self._slots):
-            order = self._orders.get(slot.cycle)
-            sequence = order[slot_index + slot.num_played * self._num_slots]
-            indices.append(int(self._starts[sequence]) + slot.sample)
-            slot.sample += 1
-            if slot.sample == self._lengths[sequence]:
-                slot.sample = 0
-                slot.num_played += 1
-                if slot_index + slot.num_played * self._num_slots >= len(order):
-                    slot.num_played = 0
-                    slot.cycle += 1
-        self._orders.forget_before(min(slot.cycle for slot in self._slots))
-        return indices
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cycles": None}
 
-    @property
-    def is_epoch_based(self) -> bool:
-        """False: the sampler is endless."""
-        return False
+    def num_batches(self, epoch: int) -> None:
+        """None: the sampler is endless."""
+        return None
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch.
+
+        Raises:
+            SettingError: Another epoch than 0 is asked for.
+        """
+        if epoch != 0:
+            raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
+        if self._cycles is None:
+            self._cycles = _Cycles(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
+        sequences, frames, cycles = self._cycles.find(batch)
+        return PlannedBatch(
+            self._starts[sequences] + frames,
+            sequence=sequences,
+            frame=frames,
+            is_first=frames == 0,
+            is_last=frames == self._lengths[sequences] - 1,
+            visit=cycles,
+        )
 
     def reset(self) -> None:
         """Refuse: an endless sampler has no next epoch.
@@ -91,77 +100,106 @@ class SequenceSampler(SamplerBase):
         raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
 
     @property
-    def length(self) -> None:
-        """None: the sampler is endless."""
-        return None
-
-    @property
     def num_samples(self) -> int:
         """Number of samples of all sequences together."""
         return int(self._lengths.sum())
 
     @property
-    def total_batch_size(self) -> int:
-        """Number of slots."""
-        return self._num_slots
+    def knows_sequences(self) -> bool:
+        """True."""
+        return True
+
+    def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        if total_batch_size not in (None, self.total_batch_size):
+            raise SettingError(
+                f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
+                f"which its order depends on; asked for was {total_batch_size}. Create it with that size."
+            )
+        return super().with_settings(**settings)
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {
+            **super().describe(),
+            "num_sequences": len(self._lengths),
+            "num_samples": self.num_samples,
+            "sequence_lengths": digest(self._lengths),
+            "seed": self._seed,
+            "randomize": self._randomize,
+        }
 
 
-class _Slot:
-    """Where a slot stands: its cycle, how many of its sequences it has played in it, and the next sample."""
+@attrs.frozen(eq=False)
+class _Cycle:
+    """One order of the sequences, dealt to the slots.
 
-    __slots__ = ("cycle", "num_played", "sample")
+    Attributes:
+        sequences: Per slot the ``(n_i,)`` sequences that it plays.
+        ends: Per slot ``(n_i,)`` the batch after the last one of each, counted from the slot's start of the cycle.
+        starts: ``(B,)`` batch at which each slot begins the cycle.
+    """
 
-    def __init__(self) -> None:
-        self.cycle = 0
-        self.num_played = 0
-        self.sample = 0
+    sequences: list[Int64Array]
+    ends: list[Int64Array]
+    starts: Int64Array
 
 
-class _CycleOrders:
-    """The orders of the cycles that some slot is in; drawn one after the other from one generator."""
+class _Cycles:
+    """Finds what each slot plays in a batch. Keeps the cycles that some slot is in, and goes forward from there."""
 
-    def __init__(self, num_sequences: int, seed: int | None) -> None:
-        self._num_sequences = num_sequences
-        self._rng = None if seed is None else np.random.default_rng(seed=seed)
-        self._orders: dict[int, npt.NDArray[np.int64]] = {}
+    def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
+        self._lengths = lengths
+        self._num_slots = num_slots
+        self._seed = seed
+        self._restart()
+
+    def _restart(self) -> None:
+        self._rng = None if self._seed is None else np.random.default_rng(seed=self._seed)
+        self._cycles: dict[int, _Cycle] = {}
         self._num_drawn = 0
+        self._next_starts = np.zeros(self._num_slots, np.int64)
+        self._cycle_of_slot = [0] * self._num_slots
 
-    def get(self, cycle: int) -> npt.NDArray[np.int64]:
-        while self._num_drawn <= cycle:
-            if self._rng is None:
-                order = np.arange(self._num_sequences)
-            else:
-                order = self._rng.permutation(self._num_sequences)
-            self._orders[self._num_drawn] = order
-            self._num_drawn += 1
-        return self._orders[cycle]
+    def _draw(self) -> None:
+        order = np.arange(len(self._lengths))
+        if self._rng is not None:
+            order = self._rng.permutation(len(self._lengths))
+        sequences = [order[slot :: self._num_slots] for slot in range(self._num_slots)]
+        ends = [np.cumsum(self._lengths[played]) for played in sequences]
+        self._cycles[self._num_drawn] = _Cycle(sequences, ends, self._next_starts)
+        self._next_starts = self._next_starts + np.array([end[-1] for end in ends])
+        self._num_drawn += 1
 
-    def forget_before(self, cycle: int) -> None:
-        for old in [known for known in self._orders if known < cycle]:
-            del self._orders[old]
+    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
+        if any(batch < int(self._cycles[number].starts[slot]) for slot, number in self._played()):
+            self._restart()
+        sequences, frames = np.empty(self._num_slots, np.int64), np.empty(self._num_slots, np.int64)
+        for slot, number in enumerate(self._cycle_of_slot):
+            cycle, time = self._advance(slot, number, batch)
+            position = int(np.searchsorted(cycle.ends[slot], time, side="right"))
+            sequences[slot] = cycle.sequences[slot][position]
+            frames[slot] = time - (cycle.ends[slot][position - 1] if position else 0)
+        return sequences, frames, np.array(self._cycle_of_slot)
 
+    def _played(self) -> Iterator[tuple[int, int]]:
+        return ((slot, number) for slot, number in enumerate(self._cycle_of_slot) if number in self._cycles)
 
-def _checked_lengths(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
-    array = np.asarray(lengths)
-    if array.ndim != 1 or array.size == 0:
-        raise SettingError(
-            f"`sequence_lenghts` must be a flat list with at least one length, got shape {array.shape}."
-        )
-    if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and np.all(array == np.floor(array))):
-        raise SettingError(f"`sequence_lenghts` must hold whole numbers, got {array.dtype} values.")
-    bad = np.flatnonzero(array < 1)
-    if bad.size:
-        raise SettingError(
-            f"Each of `sequence_lenghts` must be at least 1, but length {int(bad[0])} is {array[bad[0]]} "
-            f"({bad.size} such length(s)). Leave empty sequences out."
-        )
-    return array.astype(np.int64)
+    def _advance(self, slot: int, number: int, batch: int) -> tuple[_Cycle, int]:
+        """The cycle in which a slot is in a batch, and the time since the slot began it."""
+        while True:
+            if number == self._num_drawn:
+                self._draw()
+                self._forget()
+            cycle = self._cycles[number]
+            time = batch - int(cycle.starts[slot])
+            if time < cycle.ends[slot][-1]:
+                return cycle, time
+            number += 1
+            self._cycle_of_slot[slot] = number
 
-
-def check_sequences_fit(sampler: SamplerBase, num_samples: int) -> None:
-    """Raise a `SettingError` where a `SequenceSampler` has more samples than the data set."""
-    if isinstance(sampler, SequenceSampler) and sampler.num_samples > num_samples:
-        raise SettingError(
-            f"The sequences of the SequenceSampler have {sampler.num_samples} samples together, but the data set "
-            f"has only {num_samples}. `sequence_lenghts` must hold the lengths of the sequences of this data set."
-        )
+    def _forget(self) -> None:
+        needed = min(self._cycle_of_slot)
+        for number in [known for known in self._cycles if known < needed]:
+            del self._cycles[number]

@@ -8,6 +8,7 @@ from typing import SupportsIndex
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 
 
 def whole_number(value: SupportsIndex, name: str, *, at_least: int) -> int:
@@ -44,3 +45,13 @@ def check_number_of_samples(provider: DataProvider) -> int:
             f"Check its path and filters."
         )
     return int(count)
+
+
+def check_sampler_fits(sampler: SamplerBase, num_samples: int) -> None:
+    """Raise a `SettingError` where a sampler tells that it chooses from more samples than the data set has."""
+    expected = getattr(sampler, "num_samples", None)
+    if isinstance(expected, int) and expected > num_samples:
+        raise SettingError(
+            f"The {type(sampler).__name__} is set up for {expected} samples, but the data set has only "
+            f"{num_samples}. Its sequence lengths, weights, or number of samples must be those of this data set."
+        )

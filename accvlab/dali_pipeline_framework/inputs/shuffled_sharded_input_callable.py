@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
-import numpy as np
-import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
+from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch, check_last_batch
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.settings import (
     check_number_of_samples,
     check_shard,
     whole_number,
 )
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs.sharded_permutation_sampler import ShardedPermutationSampler
 
 
-class ShuffledShardedInputCallable(CallableBase):
+class ShuffledShardedInputCallable(PlannedInput):
     """Each shard delivers its equal share of the data set once per epoch.
 
     In epoch ``e`` the samples are put into the order ``numpy.random.default_rng(seed + e).permutation(N)``
@@ -32,7 +30,8 @@ class ShuffledShardedInputCallable(CallableBase):
                              shard 0   shard 1   dropped (N = 10, num_shards = 2 would give 5 + 5)
 
     Dropped in each epoch: the ``N - S * num_shards`` samples at the end of the order, and the samples of
-    a shard that do not fill a last batch.
+    a shard that do not fill a last batch. With another policy than ``"drop"`` for the last batch, shard ``k``
+    delivers the positions ``[k * N // num_shards, (k + 1) * N // num_shards)``, and all of them.
     """
 
     def __init__(
@@ -43,6 +42,9 @@ class ShuffledShardedInputCallable(CallableBase):
         num_shards: int = 1,
         shuffle: bool = False,
         seed: int = 21,
+        *,
+        last_batch: LastBatch = "drop",
+        context_name: str | None = None,
     ) -> None:
         """Create the input.
 
@@ -53,69 +55,43 @@ class ShuffledShardedInputCallable(CallableBase):
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has a random order of its own.
             seed: Seed of the orders, at least 0. All shards must use the same seed.
+            last_batch: What becomes of a last batch that is not full.
+            context_name: Name of a group that is added to each sample and tells where it stands (see
+                `SamplerInputCallable`). None: no such group.
 
         Raises:
-            SettingError: An argument is out of its range, the data set is empty, or the shard holds fewer
-                samples than one batch.
+            SettingError: An argument is out of its range, the data set is empty, or (with ``"drop"``) the shard
+                holds fewer samples than one batch.
         """
-        self._loader = SampleLoader(data_provider)
-        self._batch_size = whole_number(batch_size, "batch_size", at_least=1)
-        self._shard_id, num_shards = check_shard(shard_id, num_shards)
-        self._shuffle = bool(shuffle)
-        self._seed = whole_number(seed, "seed", at_least=0)
-        self._num_samples = check_number_of_samples(data_provider)
-        self._shard_size = self._num_samples // num_shards
-        if self._shard_size < self._batch_size:
+        size = whole_number(batch_size, "batch_size", at_least=1)
+        _, shards = check_shard(shard_id, num_shards)
+        seed = whole_number(seed, "seed", at_least=0)
+        num_samples = check_number_of_samples(data_provider)
+        shard_size = num_samples // shards
+        if shard_size < size and check_last_batch(last_batch) == "drop":
             raise SettingError(
-                f"A shard must hold at least one batch: {self._num_samples} samples dealt to {num_shards} "
-                f"shard(s) give {self._shard_size} each, but `batch_size` is {self._batch_size}. "
+                f"A shard must hold at least one batch: {num_samples} samples dealt to {shards} "
+                f"shard(s) give {shard_size} each, but `batch_size` is {size}. "
                 f"Use a smaller batch size, fewer shards, or more data."
             )
-        self._order: tuple[int, npt.NDArray[np.int64]] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The order of an epoch is as large as the data set and is made in each process when needed.
-        return {**self.__dict__, "_order": None}
+        sampler = ShardedPermutationSampler(num_samples, size * shards, seed, bool(shuffle), last_batch)
+        sampler = sampler.with_settings(num_shards=shards)
+        super().__init__(data_provider, sampler, shard_id, shards, context_name)
 
     @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the samples, with mappings switched off."""
-        return input_blueprint(self._loader.provider)
+    def _keeps_batch_size_per_shard(self) -> bool:
+        return True
 
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        """Load the sample at a position of the epoch, as a flat tuple.
-
-        Raises:
-            StopIteration: The position lies behind the end of this shard.
-        """
-        sample_index = self.get_sample_index(sample_info)
-        if sample_index is None:
-            raise StopIteration
-        return self._loader.load(sample_index)
-
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index of the sample at a position, or None behind the end of the shard."""
-        if sample_info.idx_in_epoch >= self._shard_size:
-            return None
-        position = self._shard_size * self._shard_id + sample_info.idx_in_epoch
-        if not self._shuffle:
-            return int(position)
-        if self._order is None or self._order[0] != sample_info.epoch_idx:
-            rng = np.random.default_rng(seed=self._seed + sample_info.epoch_idx)
-            self._order = (sample_info.epoch_idx, rng.permutation(self._num_samples))
-        return int(self._order[1][position])
+    # The published input answers for any sample of its shard, also for those that DALI then drops, and looks
+    # at nothing but the position in the epoch.
 
     @property
-    def length(self) -> int:
-        """Number of full batches per epoch."""
-        return self._shard_size // self._batch_size
+    def _leaves_out_empty_slots(self) -> bool:
+        return self._sampler.last_batch in ("drop", "partial")
 
-    @property
-    def num_batches_per_epoch(self) -> int:  # type: ignore[override]
-        """Number of full batches per epoch."""
-        return self.length
+    def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
+        number: int = sample_info.idx_in_epoch % (self.batch_size or 1)
+        return number
 
-    @property
-    def batch_size(self) -> int:  # type: ignore[override]
-        """Samples per batch on this shard."""
-        return self._batch_size
+    def _has_batch(self, epoch: int, batch: int) -> bool:
+        return batch < cast(ShardedPermutationSampler, self._sampler).num_begun_batches(epoch)

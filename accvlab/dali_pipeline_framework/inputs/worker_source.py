@@ -256,9 +256,9 @@ class CallableSource(_WorkerSource):
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
-        epoch, batch = batch_info.epoch_idx, batch_info.iteration
-        if self._control.is_abandoned(epoch):
+        if self._control.is_abandoned(batch_info.epoch_idx):
             raise StopIteration
+        epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
         samples: list[Sequence[Any]] = []
         infos = [
             types.SampleInfo(batch * self._batch_size + slot, slot, batch, epoch)
@@ -269,8 +269,10 @@ class CallableSource(_WorkerSource):
             self._control.note_loading(epoch, batch, info.idx_in_batch)
             try:
                 flat = self._get_source()(info)
-            except StopIteration:  # a batch that the epoch cannot fill is dropped
-                raise
+            except StopIteration:
+                if samples and self._delivers_partial_batches():
+                    break
+                raise  # a batch that the epoch cannot fill is dropped
             except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
                 self._fail_with(error, f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
             try:
@@ -288,6 +290,9 @@ class CallableSource(_WorkerSource):
             return [*draws.of_batch(self._source, infos, samples)]
         except (Exception, SystemExit) as error:  # the user's `get_place` is asked
             self._fail_with(error, f"{where}, random draws", self._sample_index(infos[0]))
+
+    def _delivers_partial_batches(self) -> bool:
+        return bool(getattr(self._source, "delivers_partial_batches", False))
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
         get_index: Callable[[Any], int | None] | None

@@ -88,7 +88,10 @@ class FailureDiagnosis:
 
     def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
         if callable(self.data_input):
-            return [self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size)]
+            members = (self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size))
+            if not getattr(self.data_input, "delivers_partial_batches", False):
+                return list(members)
+            return [member for member in members if member.sample_index is not None]
         indices = self.control.recorded_batch(batch_in_all)
         load = getattr(self.data_input, "load_sample", None)
         if indices is None or load is None:

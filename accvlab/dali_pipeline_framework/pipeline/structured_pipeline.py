@@ -90,6 +90,7 @@ class StructuredPipeline(Pipeline):
     _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int  # batches delivered since then
     _num_in_all: int
+    _has_scheduled: bool  # whether a batch of the current epoch was asked for
     _num_iterators: int
     _is_closed: bool
 
@@ -108,6 +109,7 @@ class StructuredPipeline(Pipeline):
         adopted._first_in_epoch = 0
         adopted._num_in_epoch = 0
         adopted._num_in_all = 0
+        adopted._has_scheduled = False
         adopted._num_iterators = 0
         adopted._is_closed = False
         return adopted
@@ -164,6 +166,7 @@ class StructuredPipeline(Pipeline):
         self.build()
         if self._failure is not None:
             return
+        self._has_scheduled = True
         try:
             if not self._exec_async:
                 # DALI waits for ever for the buffer that holds the batch delivered last.
@@ -244,6 +247,7 @@ class StructuredPipeline(Pipeline):
         if has_ended and self.empty():
             self._num_in_epoch = 0
             self._first_in_epoch = 0
+            self._has_scheduled = False
 
     def abandon_epoch(self) -> None:
         """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
@@ -276,10 +280,34 @@ class StructuredPipeline(Pipeline):
             if self._last_iter and self.empty():  # an epoch without batches, e.g. what a checkpoint left of it
                 self.reset()
             return
-        self.abandon_epoch()
-        with contextlib.suppress(StopIteration):
-            while True:
-                self._throw_batch_away()
+        self._end_epoch()
+
+    def begin_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """End the current epoch, wherever it stands, and go on at a batch of any epoch of the input.
+
+        The input must be a callable. Batches that are being prepared already are finished and thrown away, also
+        those of an endless input.
+
+        Args:
+            epoch: Epoch of the input whose batches are delivered next.
+            first_batch: The batch of it that is delivered first.
+
+        Raises:
+            FrameworkError: The pipeline has failed or was closed; it cannot be continued.
+        """
+        self._require_open()
+        if self._failure is not None:
+            self._raise_failure()
+        if self._has_scheduled:
+            self._end_epoch()
+        self._context.control.map_epoch(self._epoch_idx, epoch, first_batch)
+
+    def _end_epoch(self) -> None:
+        if not (self._last_iter and self.empty()):
+            self.abandon_epoch()
+            with contextlib.suppress(StopIteration):
+                while True:
+                    self._throw_batch_away()
         self.reset()
 
     def _throw_batch_away(self) -> None:
@@ -403,7 +431,8 @@ class StructuredPipeline(Pipeline):
         return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
 
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
-        epoch, batch = self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead
+        iteration = self._first_in_epoch + self._num_in_epoch + ahead
+        epoch, batch = self._context.control.locate(self._epoch_idx, iteration)
         try:
             diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
         except Exception as failed:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames belong to the clip that starts at a frame."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+_ROUNDING_STEPS = 4  # a difference of two times and a multiple of an interval are rounded that often at most
+
+
+class ClipWindows(ABC):
+    """The frames of a clip as a function of its first frame."""
+
+    @abstractmethod
+    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Get the frames of clips of ``L`` frames in the order of time.
+
+        Args:
+            first_frames: Sample index of the first frame of each clip, shape ``(n,)``.
+
+        Returns:
+            ``(n, L)`` int64 sample indices, and ``(n,)`` int64 how many of them exist, 1 to ``L``: what
+            follows these in a row means nothing, and may lie outside the data set.
+        """
+
+
+class StrideWindows(ClipWindows):
+    """Every ``stride``-th frame, up to the end of the sequence."""
+
+    def __init__(self, edges: Int64Array, sequence_length: int, stride: int) -> None:
+        """Set up.
+
+        Args:
+            edges: First frame of each sequence, and the number of all frames; shape ``(S + 1,)``.
+            sequence_length: Frames per clip.
+            stride: Frames from one frame of a clip to the next.
+        """
+        self._edges = edges
+        self._length = sequence_length
+        self._stride = stride
+        self._offsets = np.arange(sequence_length) * stride
+
+    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Get the frames of clips, see `ClipWindows.frames`."""
+        ends = self._edges[self._edges.searchsorted(first_frames, side="right")]
+        num_existing = np.minimum((ends - 1 - first_frames) // self._stride + 1, self._length)
+        return first_frames[:, None] + self._offsets, num_existing
+
+
+class TimedWindows(ClipWindows):
+    """The frames nearest to points in time at equal distances, up to the first that is missing.
+
+    Times count from the start of the sequence: the differences are exact where the times themselves (seconds
+    or nanoseconds since 1970) would lose their last digits.
+    """
+
+    def __init__(
+        self,
+        edges: Int64Array,
+        times: Float64Array,
+        rounding: float,
+        sequence_length: int,
+        stride_interval: float,
+        tolerance: float,
+    ) -> None:
+        """Set up.
+
+        Args:
+            edges: First frame of each sequence, and the number of all frames; shape ``(S + 1,)``.
+            times: Time of each frame since the start of its sequence, shape ``(N,)``, see `times_in_sequence`.
+            rounding: By how much a comparison of times may be off.
+            sequence_length: Frames per clip.
+            stride_interval: Time from one frame of a clip to the next.
+            tolerance: How far a frame may be from its point in time.
+        """
+        self._edges = edges
+        self._targets = np.arange(sequence_length) * float(stride_interval)
+        self._tolerance = tolerance + rounding
+        # NumPy orders complex numbers by their real parts, and those with the same one by their imaginary
+        # parts: one sorted array for the times of all sequences, in which no digit is lost.
+        self._keys = np.empty(len(times), np.complex128)
+        self._keys.real = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+        self._keys.imag = times
+
+    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Get the frames of clips, see `ClipWindows.frames`."""
+        times = self._keys.imag
+        first_keys = self._keys[first_frames]
+        sequences = first_keys.real.astype(np.int64)
+        first_times = first_keys.imag[:, None]
+        wanted = np.empty((len(first_frames), len(self._targets)), np.complex128)
+        wanted.real = first_keys.real[:, None]
+        wanted.imag = first_times + self._targets
+        after = self._keys.searchsorted(wanted)  # (n, L), the first frame at or after each point in time
+        before = np.maximum(after - 1, first_frames[:, None])
+        after = np.minimum(after, self._edges[sequences + 1][:, None] - 1)
+        off_before = times[before] - first_times - self._targets
+        off_after = times[after] - first_times - self._targets
+        is_before_nearer = np.abs(off_before) <= np.abs(off_after)
+        frames = np.where(is_before_nearer, before, after)
+        exists = np.abs(np.where(is_before_nearer, off_before, off_after)) <= self._tolerance
+        exists[:, 1:] &= frames[:, 1:] > frames[:, :-1]  # else one frame would stand for two points in time
+        num_existing = np.logical_and.accumulate(exists, axis=1).sum(axis=1)
+        return frames, num_existing
+
+
+def times_in_sequence(timestamps: npt.NDArray[Any], edges: Int64Array) -> tuple[Float64Array, float]:
+    """Count times from the start of each sequence.
+
+    Args:
+        timestamps: Time of each frame, shape ``(N,)``, integers or floats.
+        edges: First frame of each sequence, and ``N``; shape ``(S + 1,)``.
+
+    Returns:
+        ``(N,)`` float64 times, and by how much a comparison of them with multiples of an interval may be off:
+        nothing for integers, and a few units in the last place of the largest timestamp for floats.
+    """
+    if timestamps.dtype.kind == "f":
+        numbers = timestamps.astype(np.float64)
+        rounding = _ROUNDING_STEPS * float(np.spacing(np.abs(timestamps).max()))
+    else:  # as many bits as there are, so that no difference wraps around
+        numbers = timestamps.astype(np.uint64 if timestamps.dtype.kind == "u" else np.int64)
+        rounding = 0.0
+    times = numbers - np.repeat(numbers[edges[:-1]], np.diff(edges))
+    return times.astype(np.float64), rounding

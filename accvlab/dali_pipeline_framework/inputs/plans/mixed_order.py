@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of several orders, taken in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from accvlab.dali_pipeline_framework.inputs.mixture_schedule import MixtureSchedule
+from accvlab.dali_pipeline_framework.inputs.plans.orders import EpochOrder, Order
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array
+
+
+class MixedOrder(Order):
+    """Takes units of several orders in turn, at given rates.
+
+    The components run on over the epochs of the mixture: each starts its own next epoch when it is used up.
+    Component ``c``'s unit ``u`` is unit ``first_units[c] + u`` of the mixture.
+    """
+
+    def __init__(
+        self,
+        orders: Sequence[Order],
+        first_units: Sequence[int],
+        schedule: MixtureSchedule,
+        num_positions: int,
+    ) -> None:
+        """Set up for ``num_positions`` units per epoch of the mixture."""
+        self._orders = list(orders)
+        self._first_units = list(first_units)
+        self._schedule = schedule
+        self._num_positions = num_positions
+
+    @property
+    def num_positions(self) -> int:
+        """Units per epoch."""
+        return self._num_positions
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The order of an epoch."""
+        return _Mixed(self._orders, self._first_units, self._schedule, self._num_positions, epoch)
+
+
+class _Mixed(EpochOrder):
+    def __init__(
+        self,
+        orders: Sequence[Order],
+        first_units: Sequence[int],
+        schedule: MixtureSchedule,
+        num_positions: int,
+        epoch: int,
+    ) -> None:
+        self.num_positions = num_positions
+        self._orders = orders
+        self._first_units = first_units
+        self._schedule = schedule
+        self._first_position = epoch * num_positions
+        self._epochs: dict[tuple[int, int], EpochOrder] = {}
+
+    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        components, in_component = self._schedule.locate(positions + self._first_position)
+        units = np.empty(len(positions), np.int64)
+        for component in np.unique(components).tolist():
+            slots = np.flatnonzero(components == component)
+            size = self._orders[component].num_positions
+            epochs, in_epoch = np.divmod(in_component[slots], size)
+            for epoch in np.unique(epochs).tolist():
+                now = epochs == epoch
+                found, _ = self._epoch_of(component, epoch).units(in_epoch[now])
+                units[slots[now]] = found + self._first_units[component]
+        return units, positions + 1
+
+    def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
+        order = self._epochs.get((component, epoch))
+        if order is None:
+            order = self._orders[component].of_epoch(epoch)
+            if len(self._epochs) >= 4 * len(self._orders):
+                del self._epochs[next(iter(self._epochs))]
+            self._epochs[component, epoch] = order
+        return order

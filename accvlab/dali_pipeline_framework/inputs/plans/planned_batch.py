@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which samples form a global batch, and where they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def _int64(values: Any) -> Int64Array:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _bool(values: Any) -> BoolArray:
+    return np.asarray(values, dtype=np.bool_)
+
+
+def _filled(value: int | bool, dtype: type) -> Any:
+    return attrs.Factory(lambda batch: np.full(len(batch.indices), value, dtype), takes_self=True)
+
+
+@attrs.frozen(eq=False)
+class PlannedBatch:
+    """The samples of a global batch (all shards together), one per slot.
+
+    Attributes:
+        indices: ``(B,)`` int64, the sample indices in the data set.
+        is_padding: ``(B,)`` bool, whether the sample only fills the slot: it repeats one and is not to be counted.
+        sequence: ``(B,)`` int64, the sequence or clip that the slot plays, -1 where there are none.
+        frame: ``(B,)`` int64, position of the sample in its sequence or clip, -1 where there are none.
+        is_first: ``(B,)`` bool, whether the slot begins a sequence, clip, or segment of a sequence here, so that
+            nothing may be carried over from the slot's previous sample.
+        is_last: ``(B,)`` bool, whether the slot ends it here.
+        visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
+        is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
+            can leave it out; same as ``is_padding`` unless given.
+    """
+
+    indices: Int64Array = attrs.field(converter=_int64)
+    is_padding: BoolArray = attrs.field(converter=_bool, default=_filled(False, np.bool_))
+    sequence: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
+    frame: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
+    is_first: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
+    is_last: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
+    visit: Int64Array = attrs.field(converter=_int64, default=_filled(0, np.int64))
+    is_over: BoolArray = attrs.field(
+        converter=_bool, default=attrs.Factory(lambda batch: batch.is_padding, takes_self=True)
+    )

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each sample once per epoch, in a random order."""
+
+from __future__ import annotations
+
+from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
+from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.inputs.plans.orders import ShuffledOrder
+from accvlab.dali_pipeline_framework.inputs.plans.tracks import SampleTracks
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+
+
+class ShuffledSampler(PlannedSampler):
+    """Each sample once per epoch, in an order that is shuffled anew in each epoch.
+
+    The order is computed sample by sample (`KeyedPermutation`): it needs no memory, whatever the size of the
+    data set. Batch ``b`` of an epoch has the positions ``[b * B, (b + 1) * B)`` of its order.
+
+    Example::
+
+        >>> sampler = ShuffledSampler(10, 4, seed=1, last_batch="pad")
+        >>> sampler.num_batches(epoch=0)
+        3
+        >>> sorted(sampler.get_next_batch_indices() + sampler.get_next_batch_indices())
+        [0, 1, 3, 4, 5, 6, 8, 9]
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        total_batch_size: int | None = None,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            num_samples: Number of samples of the data set, at least 1.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            seed: Seed of the orders, at least 0.
+            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        super().__init__(total_batch_size, last_batch)
+        self._num_samples = whole_number(num_samples, "num_samples", at_least=1)
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.shuffles = bool(shuffle)
+        self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)
+        self.tracks = SampleTracks(self._num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of the data set."""
+        return self._num_samples
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {
+            **super().describe(),
+            "num_samples": self._num_samples,
+            "seed": self.seed if self.shuffles else None,
+            "shuffle": self.shuffles,
+        }

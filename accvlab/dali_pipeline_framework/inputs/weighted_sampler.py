@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples drawn by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.class_weights import checked_weights
+from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
+from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
+from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.inputs.plans.orders import Order, ShuffledOrder
+from accvlab.dali_pipeline_framework.inputs.plans.tracks import SampleTracks
+from accvlab.dali_pipeline_framework.inputs.plans.weighted_order import WeightedOrder
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.weighted_choice import WeightedChoice
+
+Weights = Sequence[float] | npt.NDArray[np.float64]
+
+
+class WeightedSampler(PlannedSampler):
+    """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
+
+    Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
+    `class_balanced_weights` computes weights with which all classes are drawn equally often.
+
+    The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
+    given. So rare samples are seen several times per epoch, and others are not seen in it.
+
+    Example::
+
+        >>> sampler = WeightedSampler([1, 0, 3], 4, num_samples_per_epoch=8)
+        >>> 1 in sampler.get_next_batch_indices()
+        False
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        total_batch_size: int | None = None,
+        *,
+        num_samples_per_epoch: int | None = None,
+        seed: int = 0,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            weights: ``(N,)``, one per sample of the data set, at least 0 and not all 0; they need not add up to 1.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            num_samples_per_epoch: Draws per epoch; None for ``N``.
+            seed: Seed of the draws, at least 0.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        super().__init__(total_batch_size, last_batch)
+        self.seed = whole_number(seed, "seed", at_least=0)
+        array = checked_weights(weights, None, "weights")
+        self._num_samples = len(array)
+        self._digest = digest(array)
+        self.order = units_order(len(array), array, num_samples_per_epoch, "num_samples_per_epoch", self.seed, True)
+        self.tracks = SampleTracks(self._num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of the data set."""
+        return self._num_samples
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {
+            **super().describe(),
+            "num_samples": self._num_samples,
+            "weights": self._digest,
+            "num_samples_per_epoch": self.order.num_positions,
+            "seed": self.seed,
+        }
+
+
+def units_order(
+    num_units: int,
+    weights: Weights | None,
+    num_positions: int | None,
+    name_of_num_positions: str,
+    seed: int,
+    shuffle: bool,
+) -> Order:
+    """The order of units: by weight where there are weights, else each once.
+
+    Raises:
+        SettingError: The weights do not fit, or a number of draws is given without weights.
+    """
+    if weights is None:
+        if num_positions is not None:
+            raise SettingError(
+                f"`{name_of_num_positions}` goes with `weights`: without weights each is delivered once per "
+                f"epoch. Got {num_positions!r} without weights."
+            )
+        return ShuffledOrder(num_units, seed, shuffle)
+    array = checked_weights(weights, num_units, "weights")
+    if num_positions is None:
+        num_positions = num_units
+    else:
+        num_positions = whole_number(num_positions, name_of_num_positions, at_least=1)
+    return WeightedOrder(WeightedChoice(array), num_positions, seed)
