@@ -11,7 +11,7 @@ import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali.types import DALIDataType
 from support.arrays import ArrayProvider
-from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput
+from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.samplers import EpochSampler
@@ -58,38 +58,9 @@ def all_kinds() -> list[PipelineStepBase]:
     return [Drawer(*uniform, *others), each_camera(Drawer(*uniform, *others))]
 
 
-def flatten(nested: dict[Any, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        if isinstance(value, dict):
-            flat.update({f"{name}.{below}": inner for below, inner in flatten(value).items()})
-        else:
-            flat[str(name)] = value
-    return flat
-
-
-def drawn(data_input: Any, steps: Sequence[Any], epochs: int = 1, **arguments: Any) -> dict[tuple[int, int], Any]:
-    """(epoch, sample) -> values of all fields; in this process unless told otherwise."""
-    samples: dict[tuple[int, int], Any] = {}
-    with make_iterator(data_input, steps, **{"py_num_workers": 0, "num_threads": 1, **arguments}) as iterator:
-        for epoch in range(epochs):
-            for batch in iterator:
-                fields = flatten(batch)
-                for slot, index in enumerate(fields["index"].tolist()):
-                    values = {name: np.asarray(field[slot]).tolist() for name, field in fields.items()}
-                    assert (
-                        samples.setdefault((epoch, index), values) == values
-                    )  # or seen twice, with the same draws
-    return samples
-
-
 @functools.cache
 def expected() -> dict[tuple[int, int], Any]:
     return drawn(SequenceInput(batch_size=1), all_kinds(), epochs=2, seed=5)
-
-
-def column(samples: dict[tuple[int, int], Any], name: str, epoch: int = 0) -> list[Any]:
-    return [values[name] for (of_epoch, _), values in sorted(samples.items()) if of_epoch == epoch]
 
 
 class TestTheSameNumbers:

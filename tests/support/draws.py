@@ -13,6 +13,7 @@ from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import RandomDraw
+from support.pipelines import make_iterator
 
 DT = types.DALIDataType
 
@@ -139,3 +140,32 @@ class ConditionalDrawer(Drawer):
         data_empty.add_data_field("side", DT.INT32)
         data_empty.add_data_field("coin", DT.FLOAT)
         return data_empty
+
+
+def flatten(nested: dict[Any, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{below}": inner for below, inner in flatten(value).items()})
+        else:
+            flat[str(name)] = value
+    return flat
+
+
+def drawn(data_input: Any, steps: Sequence[Any], epochs: int = 1, **arguments: Any) -> dict[tuple[int, int], Any]:
+    """(epoch, sample) -> values of all fields; in this process unless told otherwise."""
+    samples: dict[tuple[int, int], Any] = {}
+    with make_iterator(data_input, steps, **{"py_num_workers": 0, "num_threads": 1, **arguments}) as iterator:
+        for epoch in range(epochs):
+            for batch in iterator:
+                fields = flatten(batch)
+                for slot, index in enumerate(fields["index"].tolist()):
+                    values = {name: np.asarray(field[slot]).tolist() for name, field in fields.items()}
+                    assert (
+                        samples.setdefault((epoch, index), values) == values
+                    )  # or seen twice, with the same draws
+    return samples
+
+
+def column(samples: dict[tuple[int, int], Any], name: str, epoch: int = 0) -> list[Any]:
+    return [values[name] for (of_epoch, _), values in sorted(samples.items()) if of_epoch == epoch]

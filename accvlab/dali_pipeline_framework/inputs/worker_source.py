@@ -281,7 +281,9 @@ class CallableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
         self._control.note_loaded(batch)
         fields = self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
-        return fields if self._draws is None else fields + self._drawn(self._draws, infos[: len(samples)], samples, where)
+        if self._draws is not None:
+            fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
+        return fields
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
