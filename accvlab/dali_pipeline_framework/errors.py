@@ -22,6 +22,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GraphError               (RuntimeError)                   an operator of the graph failed on a batch
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
+    ├── StateError               (ValueError)                     the state of a loader cannot be used
     ├── ClosedError              (RuntimeError)                   the pipeline or iterator was closed
     └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
 """
@@ -127,6 +128,16 @@ class OutputError(FrameworkError, RuntimeError):
 
 class DeviceError(FrameworkError, RuntimeError):
     """A GPU is asked for and none is usable."""
+
+
+class StateError(FrameworkError, ValueError):
+    """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
+
+    Attributes:
+        differences: What differs, one line each; empty where the state cannot be read at all.
+    """
+
+    differences: tuple[str, ...] = ()
 
 
 class ClosedError(FrameworkError, RuntimeError):

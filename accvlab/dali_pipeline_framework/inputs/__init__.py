@@ -2,23 +2,51 @@
 """Where samples come from: data providers, samplers, and the inputs that feed DALI's workers."""
 
 from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
+from accvlab.dali_pipeline_framework.inputs.class_weights import class_balanced_weights
+from accvlab.dali_pipeline_framework.inputs.clip_data_provider import ClipDataProvider
+from accvlab.dali_pipeline_framework.inputs.clip_sampler import ClipSampler
+from accvlab.dali_pipeline_framework.inputs.clips import Clips
+from accvlab.dali_pipeline_framework.inputs.concat_data_provider import ConcatDataProvider
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
+from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
+from accvlab.dali_pipeline_framework.inputs.mixed_sampler import MixedSampler
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
+from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 from accvlab.dali_pipeline_framework.inputs.sampler_input_callable import SamplerInputCallable
 from accvlab.dali_pipeline_framework.inputs.sampler_input_iterable import SamplerInputIterable
 from accvlab.dali_pipeline_framework.inputs.sequence_sampler import SequenceSampler
-from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import (
-    ShuffledShardedInputCallable,
-)
+from accvlab.dali_pipeline_framework.inputs.shards import Shard, detect_shard
+from accvlab.dali_pipeline_framework.inputs.shuffled_sampler import ShuffledSampler
+from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.inputs.streaming_sequence_sampler import StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.inputs.weighted_sampler import WeightedSampler
 
 __all__ = [
     "CallableBase",
+    "ClipDataProvider",
+    "ClipSampler",
+    "Clips",
+    "ConcatDataProvider",
     "DataProvider",
+    "EpochAccount",
     "IterableBase",
+    "LastBatch",
+    "MixedSampler",
+    "PlannedBatch",
+    "RandomAccessSampler",
+    "SamplePlace",
     "SamplerBase",
     "SamplerInputCallable",
     "SamplerInputIterable",
     "SequenceSampler",
+    "Shard",
+    "ShuffledSampler",
     "ShuffledShardedInputCallable",
+    "StreamingSequenceSampler",
+    "WeightedSampler",
+    "class_balanced_weights",
+    "detect_shard",
 ]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.inputs.keyed_random import random_bits
 
 _NUM_ROUNDS = 8
-_FEW_ITEMS = 64  # for so few a network would need many more rounds, and sorting them costs next to nothing
+_FEW_ITEMS = 512  # for so few the distance between two items is not quite uniform; sorting them costs 25 us once
 _FEW_POSITIONS = 10  # for so few Python's integers are faster than the fixed cost of NumPy's operations
 _MASK = 0xFFFFFFFFFFFFFFFF
 _MULTIPLIER = 0xD6E8FEB86659FD93  # odd, with well spread bits
@@ -28,7 +28,7 @@ class KeyedPermutation:
     modulo its range, which can be undone, so different items stay different. An item that lands in
     ``[size, a * b)`` is sent through again until it lands below ``size`` (cycle walking); that is rare, since
     ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary finite domains" (2002), method 3. Up to
-    64 items are sorted by random numbers instead.
+    512 items are sorted by random numbers instead.
     """
 
     def __init__(self, size: int, key: int) -> None:

@@ -10,6 +10,7 @@ what they stand for, so that different things get unrelated numbers.
 from __future__ import annotations
 
 import hashlib
+import operator
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,8 @@ _BITS_BELOW_DOUBLE = np.uint64(11)  # of 64 bits a double in [0, 1) holds 53
 
 def derive_key(*parts: int | str) -> int:
     """Make the 64-bit key of a list of integers (of any size) and texts: a hash of it."""
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    named = (f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}" for part in parts)
+    text = "\x1f".join(part.replace("\x1f", "\\x1f") for part in named)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -45,10 +47,10 @@ def random_bits(key: int | UInt64Array, counters: npt.ArrayLike) -> UInt64Array:
 
     Args:
         key: A key of 64 bits, or an array of them that broadcasts against ``counters``.
-        counters: Which numbers of the key, shape ``(...)``.
+        counters: Which numbers of the key, an array of at least one dimension.
 
     Returns:
-        ``(...)`` uint64.
+        uint64, of the shape of ``counters``.
     """
     steps = np.asarray(counters).astype(np.uint64)
     steps = steps + _ONE
@@ -57,7 +59,7 @@ def random_bits(key: int | UInt64Array, counters: npt.ArrayLike) -> UInt64Array:
 
 
 def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Get a random number in ``[0, 1)`` for each counter of a key, as ``(...)`` float64 with 53 random bits."""
+    """Get a random number in ``[0, 1)`` for each counter of a key, as float64 with 53 random bits."""
     bits = random_bits(key, counters) >> _BITS_BELOW_DOUBLE
     return bits.astype(np.float64) * 2.0**-53
 

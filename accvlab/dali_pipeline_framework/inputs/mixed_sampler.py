@@ -96,7 +96,8 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rates that are realised exactly; they differ from those asked for by less than 1e-5."""
+        """The rates that are realised exactly: those asked for, or where they have no small common denominator,
+        the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     @property

@@ -33,9 +33,9 @@ _Self = TypeVar("_Self", bound="PlannedInput")
 class PlannedInput(CallableBase):
     """Delivers one shard of the batches of a `RandomAccessSampler`.
 
-    Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``. With the
-    policy ``"partial"`` padding is left out: slots that play sequences stay on their shard, otherwise what
-    is left of the batch is dealt evenly, and a shard that gets nothing ends its epoch one batch earlier.
+    Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
+    With the policy ``"partial"`` padding is left out: slots that play sequences stay on their shard, otherwise
+    what is left of the batch is dealt evenly, and a shard that gets nothing ends its epoch one batch earlier.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class PlannedInput(CallableBase):
         if shard is not None:
             if self._num_shards != 1 and shard != self.shard:
                 raise SettingError(
-                    f"The input was created for shard {self._shard_id} of {self._num_shards}, the loader for shard "
-                    f"{shard[0]} of {shard[1]}. Give the shard in one place only."
+                    f"The input was created for shard {self._shard_id} of {self._num_shards}, the loader for "
+                    f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
                 )
             changed._shard_id, changed._num_shards = check_shard(*shard)
         own = self.batch_size
@@ -173,7 +173,7 @@ class PlannedInput(CallableBase):
         """What the order depends on, by name."""
         description = self._sampler.describe()
         description["data_set_size"] = self._num_samples
-        if self._sampler.num_batches(0) is not None:
+        if self._sampler.is_epoch_based:
             description["last_batch"] = self._sampler.last_batch
         return description
 
@@ -248,7 +248,8 @@ class PlannedInput(CallableBase):
         size = total // self._num_shards
         if len(planned.indices) != total:
             raise SettingError(
-                f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, got {len(planned.indices)}."
+                f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, "
+                f"got {len(planned.indices)}."
             )
         if planned.indices.min() < 0 or planned.indices.max() >= self._num_samples:
             bad = next(index for index in planned.indices.tolist() if not 0 <= index < self._num_samples)
@@ -306,4 +307,4 @@ class PlannedInput(CallableBase):
     @property
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
-        return not self._sampler.has_batch_size or self._sampler.num_batches(0) is not None
+        return not self._sampler.has_batch_size or self._sampler.is_epoch_based

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from abc import abstractmethod
 from typing import Any
@@ -36,6 +37,11 @@ class EpochPlanSampler(RandomAccessSampler):
     @abstractmethod
     def num_samples(self) -> int:
         """Number of samples that the data set must have."""
+
+    @property
+    def is_epoch_based(self) -> bool:
+        """True."""
+        return True
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
@@ -83,7 +89,7 @@ class EpochPlanSampler(RandomAccessSampler):
             (self.total_batch_size, self._num_shards, 0),
         ]
         plan = self._begin_plan(epoch, settings[0][0], settings[0][1])
-        for (_, _, num_delivered), (total_batch_size, num_shards, _) in zip(settings, settings[1:], strict=False):
+        for (_, _, num_delivered), (total_batch_size, num_shards, _) in itertools.pairwise(settings):
             plan = plan.rest(num_delivered, total_batch_size, num_shards, self.last_batch)
         return plan
 

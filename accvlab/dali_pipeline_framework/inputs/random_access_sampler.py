@@ -55,6 +55,9 @@ class RandomAccessSampler(SamplerBase):
                 return PlannedBatch(9 - batch * self.total_batch_size - np.arange(self.total_batch_size))
     """
 
+    depends_on_shards = False
+    """Whether the global batches depend on the number of shards."""
+
     has_slots = False
     """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
 
@@ -223,9 +226,7 @@ class RandomAccessSampler(SamplerBase):
             NotSupportedError: The sampler is endless.
         """
         if not self.is_epoch_based:
-            raise NotSupportedError(
-                f"{type(self).__name__} is not epoch-based, so there is no epoch to start."
-            )
+            raise NotSupportedError(f"{type(self).__name__} is not epoch-based, so there is no epoch to start.")
         self._next_position = (self._next_position[0] + 1, 0)
 
     @property

@@ -10,7 +10,11 @@ from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
 from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker
-from accvlab.dali_pipeline_framework.inputs.settings import check_number_of_samples, check_sampler_fits, check_shard
+from accvlab.dali_pipeline_framework.inputs.settings import (
+    check_number_of_samples,
+    check_sampler_fits,
+    check_shard,
+)
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 

@@ -265,6 +265,7 @@ def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int)
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:
+    """What to say when a sampler has delivered its maximum number of batches."""
     return (
         f"Epoch {epoch} was asked for, but the maximum number of iterations is used up: the sampler was "
         f"limited to {max_batches} batches in all (`max_num_iterations` + `pre_fetch_queue_length`). "

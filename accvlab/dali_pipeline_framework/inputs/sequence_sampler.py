@@ -146,7 +146,7 @@ class _Cycle:
 
 
 class _Cycles:
-    """Finds what each slot plays in a batch. Keeps the cycles that some slot is in, and goes forward from there."""
+    """Finds what each slot plays in a batch. Keeps the cycles that some slot is in, and goes on from there."""
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths

@@ -17,6 +17,7 @@ from accvlab.dali_pipeline_framework.inputs.sequence_lengths import checked_leng
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.weighted_sampler import Weights, units_order
 
+
 class StreamingSequenceSampler(PlannedSampler):
     """Each slot of the batch plays sequences one after the other; each frame is delivered once per epoch.
 
@@ -72,9 +73,10 @@ class StreamingSequenceSampler(PlannedSampler):
             cut_sequences: Whether sequences may be cut to make the slots equally long.
             weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
             num_sequences_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
-            last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go on
-                until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the epoch
-                and drops what the other slots have left; ``"wrap"`` has slots start over with what they played.
+            last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
+                on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
+                epoch and drops what the other slots have left; ``"wrap"`` has slots start over with what they
+                played.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -87,7 +89,12 @@ class StreamingSequenceSampler(PlannedSampler):
         self.cuts = bool(cut_sequences)
         self.tracks = SequenceTracks(self._lengths)
         self.order = units_order(
-            len(self._lengths), weights, num_sequences_per_epoch, "num_sequences_per_epoch", self.seed, self.shuffles
+            len(self._lengths),
+            weights,
+            num_sequences_per_epoch,
+            "num_sequences_per_epoch",
+            self.seed,
+            self.shuffles,
         )
         self._digests = {
             "sequence_lengths": digest(self._lengths),

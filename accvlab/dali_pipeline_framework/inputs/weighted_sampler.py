@@ -65,7 +65,9 @@ class WeightedSampler(PlannedSampler):
         array = checked_weights(weights, None, "weights")
         self._num_samples = len(array)
         self._digest = digest(array)
-        self.order = units_order(len(array), array, num_samples_per_epoch, "num_samples_per_epoch", self.seed, True)
+        self.order = units_order(
+            len(array), array, num_samples_per_epoch, "num_samples_per_epoch", self.seed, True
+        )
         self.tracks = SampleTracks(self._num_samples)
 
     @property

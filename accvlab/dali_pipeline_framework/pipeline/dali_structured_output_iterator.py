@@ -48,7 +48,7 @@ class DALIStructuredOutputIterator:
 
         def __next__(self) -> Any:
             """Get the next batch."""
-            return self._obj._next()
+            return self._obj.next_batch()
 
         def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:
             """Return itself."""
@@ -175,7 +175,12 @@ class DALIStructuredOutputIterator:
         sample.set_data_from_dali_generic_iterator_output(outputs, 0)
         return sample
 
-    def _next(self) -> Any:
+    def next_batch(self) -> Any:
+        """Get the next batch of the epoch.
+
+        Raises:
+            StopIteration: The epoch has ended; `reset` starts the next one.
+        """
         self._require_open()
         if self._foreign_iterator is None:
             values = self._converted(self._pipeline.run())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import os
@@ -20,6 +21,7 @@ from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws, require_keys
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
@@ -136,6 +138,13 @@ class PipelineDefinition:
         """The input object."""
         return self._data_input
 
+    def with_input(self, data_input: CallableBase | IterableBase) -> PipelineDefinition:
+        """Get a definition of the same steps and settings with another input."""
+        _check_input(data_input)
+        changed = copy.copy(self)
+        changed._data_input = data_input
+        return changed
+
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
 
@@ -185,8 +194,12 @@ class PipelineDefinition:
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """
-        output, plan = self._fold()
         arguments = _normalised_arguments(args, kwargs)
+        unbound = self._data_input
+        if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
+            bound = unbound.with_settings(batch_size=arguments["batch_size"])
+            return self.with_input(bound).get_dali_pipeline(**arguments)
+        output, plan = self._fold()
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
         _complete_arguments(arguments, self._data_input, is_parallel)
         control = ControlBlock(arguments["batch_size"])

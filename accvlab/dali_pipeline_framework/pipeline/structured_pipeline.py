@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure
 from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
 from accvlab.dali_pipeline_framework.pipeline.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.pipeline.worker_start import starting_workers
+from accvlab.dali_pipeline_framework.pipeline.worker_watch import queues_of, watch_workers
 from accvlab.dali_pipeline_framework.sample_data import (
     SampleDataGroup,
     format_path,
@@ -147,6 +148,8 @@ class StructuredPipeline(Pipeline):
                 self._prefetch_queue_depth = max(depth.values())
             with starting_workers(self._context.control):
                 super().start_py_workers()
+            if self._py_pool is not None:
+                watch_workers(self._py_pool.pool)
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
@@ -340,11 +343,8 @@ class StructuredPipeline(Pipeline):
             return
         for context in self._py_pool.contexts:
             yield from context.shm_manager.get_chunks()
-        processes = self._py_pool.pool
-        dedicated = [worker.dedicated_task_queue for worker in processes._workers_contexts]
-        for queue in (processes._result_queue, processes._general_task_queue, *dedicated):
-            if queue is not None:
-                yield queue.shm
+        for queue in queues_of(self._py_pool.pool):
+            yield queue.shm
 
     def attach_iterator(self) -> None:
         """Note that there is one more iterator over this pipeline.

@@ -86,9 +86,7 @@ class FlatPlan(EpochPlan):
         group, offset = divmod(num_delivered, self._length)
         position = self._first_position + group * self._num_slots
         if offset == 0:
-            return FlatPlan(
-                self._order, self._tracks, self._epoch_key, total_batch_size, last_batch, position
-            )
+            return FlatPlan(self._order, self._tracks, self._epoch_key, total_batch_size, last_batch, position)
         positions = np.arange(position, self._order.num_positions)
         units, visits = self._order.units(positions)
         first_offsets = np.where(np.arange(len(positions)) < self._num_slots, offset, 0)
@@ -110,5 +108,3 @@ class FlatPlan(EpochPlan):
             num_repeated=surplus if is_wrapped else 0,
             num_padded=0 if is_wrapped else surplus,
         )
-
-

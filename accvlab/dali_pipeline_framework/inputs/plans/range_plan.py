@@ -80,7 +80,10 @@ class RangePlan(EpochPlan):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan anew what the shards have left, and what was to be dropped, in that order."""
         done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
-        pieces = [*zip(done.tolist(), self._stop.tolist(), strict=True), (int(self._stop[-1]), self._num_positions)]
+        pieces = [
+            *zip(done.tolist(), self._stop.tolist(), strict=True),
+            (int(self._stop[-1]), self._num_positions),
+        ]
         intervals = [part for start, stop in pieces for part in self._parts(start, stop)]
         return RangePlan(self._order, intervals, total_batch_size, num_shards, last_batch)
 

@@ -31,9 +31,7 @@ class Runs:
 
     def select(self, chosen: Int64Array) -> Runs:
         """Get the runs at these positions."""
-        return Runs(
-            self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen]
-        )
+        return Runs(self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen])
 
 
 class StreamPlan(EpochPlan):

@@ -155,9 +155,7 @@ class ClipSequenceTracks(Tracks):
         return _play_clips(self._clips, self._as_one, clips, offset, epoch_key)
 
 
-def _play_clips(
-    clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, epoch_key: int
-) -> Played:
+def _play_clips(clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, epoch_key: int) -> Played:
     first_frames = clips.first_frames(numbers, epoch_key)
     if as_one:
         none = _none(len(numbers))

@@ -1,0 +1,619 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loader for training loops: owns the pipeline, knows its epochs, and can stop and continue."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.inputs import EpochAccount, LastBatch, Shard, detect_shard
+from accvlab.dali_pipeline_framework.inputs.completed_epochs import (
+    CompletedCallable,
+    CompletedIterable,
+    EpochSettings,
+)
+from accvlab.dali_pipeline_framework.inputs.last_batch import check_last_batch
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
+    DALIStructuredOutputIterator,
+)
+from accvlab.dali_pipeline_framework.pipeline.loader_state import (
+    LoaderState,
+    fingerprint,
+    parse_state,
+    require_same_run,
+    shortened,
+)
+from accvlab.dali_pipeline_framework.pipeline.output_conversion import OutputType, RaggedPolicy
+from accvlab.dali_pipeline_framework.pipeline.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+_logger = logging.getLogger(__name__)
+
+ShardArgument = Shard | tuple[int, int] | str | None
+
+
+@attrs.frozen
+class _Position:
+    """A place between two batches: ``batch`` is the next one of ``epoch``."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class DataLoader:
+    """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
+
+    Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
+    next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
+
+    `state_dict` tells what the training loop has received, as a small value for JSON, the same on all ranks.
+    A loader that loads it goes on with the batch after that, in any number of workers, on any number of
+    shards, and with any batch size that the order allows.
+
+    Example::
+
+        definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
+        with DataLoader(definition, batch_size=4, num_workers=2, shard="auto") as loader:
+            for epoch in range(loader.epoch, 10):
+                for batch in loader:
+                    train(batch)
+                    checkpoint["loader"] = loader.state_dict()
+    """
+
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        batch_size: int | None = None,
+        *,
+        num_workers: int = 1,
+        num_threads: int | None = None,
+        device_id: int | None = None,
+        shard: ShardArgument = None,
+        last_batch: LastBatch | None = None,
+        context_name: str | None = None,
+        steps_per_epoch: int | None = None,
+        seed: int = 0,
+        start_method: str = "spawn",
+        output_type: OutputType = "torch",
+        ragged: RaggedPolicy = "raise",
+        post_process_func: Callable[[Any], Any] | None = None,
+        pipeline_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create the loader. Its worker processes start with the first loop, or with `start`.
+
+        Args:
+            definition: Input and steps.
+            batch_size: Samples per batch on this shard. None: what input or sampler were created with.
+            num_workers: Worker processes that load samples; 0 to load in this process.
+            num_threads: Threads of the pipeline; None for the number of usable cores.
+            device_id: Number of the GPU; None for the CPU.
+            shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
+                ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
+                with, usually all.
+            last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
+                ``"wrap"``. None: what the sampler was created with; ``"drop"`` for inputs of one's own.
+            context_name: Name for a group that is added to each sample and tells where it stands, with the fields
+                of `SamplePlace`. None: what the input was created with.
+            steps_per_epoch: For endless samplers and inputs of one's own: number of batches of a loop. None: until
+                the input ends.
+            seed: Seed of the random draws of the steps.
+            start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
+            output_type: ``"torch"`` or ``"numpy"``.
+            ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
+            post_process_func: Applied to each batch; its result is delivered.
+            pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
+
+        Raises:
+            SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
+            FormatError: The steps do not fit the data.
+            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+        """
+        if not isinstance(definition, PipelineDefinition):
+            raise SettingError(f"`definition` must be a PipelineDefinition, got {type(definition).__name__}.")
+        self._definition = definition
+        self._seed = whole_number(seed, "seed", at_least=0)
+        self._steps = steps_per_epoch
+        if steps_per_epoch is not None:
+            self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
+        self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
+        self._shard = _shard_of(shard)
+        self._input = self._bound_input(batch_size, last_batch, context_name)
+        self._warn_if_not_sharded(shard)
+        self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)
+        self._make_iterator = functools.partial(
+            DALIStructuredOutputIterator,
+            output_type=output_type,
+            ragged=ragged,
+            post_process_func=post_process_func,
+        )
+        self._legs: tuple[int, tuple[Leg, ...]] = (0, ())
+        self._position = _Position()  # behind what was delivered
+        self._next_start = _Position()
+        self._stands_at = _Position()  # where the pipeline goes on if it is not told otherwise
+        self._loop: _Loop | None = None
+        self._is_closed = False
+        self._has_logged_account = False
+        self._iterator: DALIStructuredOutputIterator | None = None
+        self._pipeline = self._make_pipeline()
+
+    # --- setting up -------------------------------------------------------------------------------
+
+    def _bound_input(self, batch_size: int | None, last_batch: LastBatch | None, context_name: str | None) -> Any:
+        source = self._definition.data_input
+        if isinstance(source, PlannedInput):
+            bound = source.with_settings(
+                batch_size=batch_size,
+                shard=None if self._shard is None else (self._shard.shard_id, self._shard.num_shards),
+                last_batch=last_batch,
+                context_name=context_name,
+            )
+            self._shard = Shard(*bound.shard)
+            if bound.batch_size is None:
+                raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
+            if self._steps is not None and bound.num_batches_in_epoch(0) is not None:
+                raise SettingError(
+                    f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this "
+                    f"input has {bound.num_batches_in_epoch(0)} batches. Leave it out."
+                )
+            return bound
+        return self._completed_input(source, batch_size, last_batch, context_name)
+
+    def _completed_input(
+        self, source: Any, batch_size: int | None, last_batch: LastBatch | None, context_name: str | None
+    ) -> Any:
+        own = getattr(source, "batch_size", None)
+        if own is not None and batch_size not in (None, own):
+            raise SettingError(
+                f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
+                f"the batch size in one place only."
+            )
+        size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
+        if size is None:
+            raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+        self._batch_size_of_source = size
+        shard = self._shard or Shard(0, 1)
+        has_epochs = getattr(source, "has_epochs", True)
+        if last_batch is None and context_name is None and (self._steps is None or not has_epochs):
+            return source
+        settings = EpochSettings(
+            size,
+            "drop" if last_batch is None else check_last_batch(last_batch),
+            self._steps if has_epochs else None,
+            context_name,
+            shard.shard_id * size,
+        )
+        return (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
+
+    def _warn_if_not_sharded(self, shard: ShardArgument) -> None:
+        source = self._definition.data_input
+        if shard is not None or not isinstance(source, PlannedInput) or source.shard[1] > 1:
+            return
+        try:
+            found = detect_shard()
+        except SettingError:  # half set variables are of interest only to who asks for them
+            return
+        if found.num_shards > 1:
+            _logger.warning(
+                "This process is rank %d of %d (%s), but its loader delivers all the data: every rank trains on "
+                "the same batches. Pass shard='auto' to DataLoader, or shard=(0, 1) if that is meant.",
+                found.shard_id,
+                found.num_shards,
+                found.source,
+            )
+
+    def _pipeline_arguments(
+        self,
+        num_threads: int | None,
+        device_id: int | None,
+        start_method: str,
+        others: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "batch_size": self.batch_size,
+            "device_id": device_id,
+            "seed": self._seed,
+            "py_num_workers": self._num_workers,
+            "py_start_method": start_method,
+        }
+        if num_threads is not None:
+            arguments["num_threads"] = num_threads
+        for name, value in (others or {}).items():
+            if name in arguments:
+                raise SettingError(
+                    f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself."
+                )
+            arguments[name] = value
+        return arguments
+
+    def _make_pipeline(self) -> StructuredPipeline:
+        self._running_input = self._input.continued(*self._legs) if self._legs[1] else self._input
+        self._stands_at = _Position()
+        pipeline = self._definition.with_input(self._running_input).get_dali_pipeline(**self._arguments)
+        if not isinstance(pipeline, StructuredPipeline):
+            raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
+        return pipeline
+
+    def start(self) -> None:
+        """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
+        self._require_open()
+        if self._iterator is None:
+            self._iterator = self._make_iterator(pipeline=self._pipeline)
+
+    # --- iterating --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start an epoch: the next one, or the one that was set or loaded."""
+        self._require_open()
+        self.start()
+        self._log_account()
+        if self._loop is not None:
+            self._loop.has_ended = True
+        self._begin(self._next_start)
+        self._loop = _Loop(self)
+        return self._loop
+
+    def _begin(self, start: _Position) -> None:
+        if self._has_callable:
+            if self._is_endless:
+                # An endless stream goes on where it stands; nothing that was prefetched is lost.
+                if start != self._stands_at:
+                    self._pipeline.begin_epoch(0, self._stream_batch(start))
+            else:
+                self._pipeline.begin_epoch(start.epoch, start.batch)
+        elif self._iterator is not None:
+            self._iterator.reset()
+        self._position = self._stands_at = start
+
+    def _stream_batch(self, position: _Position) -> int:
+        return position.epoch * (self._steps or 0) + position.batch
+
+    def _next(self, loop: _Loop) -> Any:
+        self._require_open()
+        if loop is not self._loop:
+            raise ClosedError("Another loop over the loader has begun, which has ended this one.")
+        if loop.has_ended or self._iterator is None:
+            raise StopIteration
+        epoch, batch = self._position.epoch, self._position.batch
+        if self._steps is not None and batch >= self._steps:
+            self._end_loop(loop)
+            raise StopIteration
+        try:
+            data = self._iterator.next_batch()
+        except StopIteration:
+            self._end_loop(loop)
+            raise
+        self._position = self._stands_at = _Position(epoch, batch + 1)
+        self._next_start = _Position(epoch + 1)
+        if self._is_endless and self._steps is None:
+            self._next_start = self._position
+        return data
+
+    def _end_loop(self, loop: _Loop) -> None:
+        loop.has_ended = True
+        self._position = self._next_start = _Position(self._position.epoch + 1)
+        if self._is_endless:
+            self._stands_at = self._position
+
+    def __len__(self) -> int:
+        """Number of batches of the current epoch, all of it.
+
+        Raises:
+            TypeError: It is not known: the input is endless, or does not tell.
+        """
+        num_batches = self._num_batches_in(self.epoch)
+        if num_batches is None and not self._has_callable:  # the length of an iterable counts batches
+            num_batches = self._input.length
+        if num_batches is None:
+            raise TypeError(
+                "The number of batches per epoch is not known: the input is endless, or does not tell it. "
+                "Pass `steps_per_epoch` for loops of a fixed length."
+            )
+        return num_batches
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the batch that is delivered next, from 0."""
+        return self._normalised_position().epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop run in this epoch, from its beginning.
+
+        Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
+        middle of this epoch goes on there.
+
+        Raises:
+            SettingError: The epoch is not a whole number of at least 0.
+            NotSupportedError: The input is an iterable, which cannot be told where to start.
+        """
+        epoch = whole_number(epoch, "epoch", at_least=0)
+        if not self._has_callable:
+            raise NotSupportedError(
+                f"{type(self._input).__name__} is an iterable, which delivers its epochs one after the other. Use "
+                f"a callable, e.g. SamplerInputCallable."
+            )
+        if self._is_endless and self._steps is None:
+            raise NotSupportedError(
+                "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
+            )
+        if epoch == self._next_start.epoch:
+            return
+        if self._legs[1] and epoch == self._legs[0]:
+            self._replace_pipeline((0, ()))
+        self._next_start = _Position(epoch)
+        if self._loop is None or self._loop.has_ended:
+            self._position = self._next_start
+
+    def account(self, epoch: int | None = None) -> EpochAccount | None:
+        """What is delivered, dropped, repeated and padded in an epoch, over all shards.
+
+        Args:
+            epoch: The epoch; None for the current one.
+
+        Returns:
+            The numbers, or None for endless samplers and inputs that do not tell.
+        """
+        if not isinstance(self._running_input, PlannedInput):
+            return None
+        return self._running_input.account(self.epoch if epoch is None else epoch)
+
+    def _num_batches_in(self, epoch: int) -> int | None:
+        if self._steps is not None:
+            return self._steps
+        if isinstance(self._running_input, PlannedInput):
+            return self._running_input.num_batches_in_epoch(epoch)
+        num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
+        return num_batches
+
+    def _log_account(self) -> None:
+        if self._has_logged_account:
+            return
+        self._has_logged_account = True
+        account = self.account()
+        if account is not None and (self._shard is None or self._shard.shard_id == 0):
+            is_partial = getattr(self._input, "delivers_partial_batches", False)
+            _logger.info("%s", describe_account(account, self.epoch, self._total_batch_size, is_partial))
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was delivered so far, and to which data and order that belongs.
+
+        The value can be written as JSON, takes at most 1 kB, and is the same on all ranks (for the policy
+        ``"partial"``, at the end of an epoch only as long as all have the same number of batches). A batch counts
+        when the loop has received it.
+
+        Raises:
+            NotSupportedError: The input is an iterable, which has no random access.
+            StateError: The batch size was changed too often within the epoch.
+        """
+        if not self._has_callable:
+            raise NotSupportedError(
+                f"{type(self._input).__name__} is an iterable: it has no random access, so a loader over it "
+                f"cannot be continued. Use a callable, e.g. SamplerInputCallable, which delivers the same."
+            )
+        return self._state(self._normalised_position()).to_dict()
+
+    def _normalised_position(self) -> _Position:
+        """The position; the end of an epoch is the beginning of the next one."""
+        position = self._position
+        if position.batch == 0 or (self._is_endless and self._steps is None):
+            return position
+        num_batches = self._num_batches_in(position.epoch)
+        if num_batches is not None and position.batch >= num_batches:
+            return _Position(position.epoch + 1)
+        return position
+
+    def _state(self, position: _Position) -> LoaderState:
+        legs = self._legs[1] if self._legs[0] == position.epoch and position.batch > 0 else ()
+        return LoaderState(
+            position.epoch,
+            position.batch,
+            legs,
+            1 if self._shard is None else self._shard.num_shards,
+            self._total_batch_size,
+            self._seed,
+            shortened(self._description()),
+            fingerprint(self._input.used_sample_data_structure.format),
+        )
+
+    def _description(self) -> Description:
+        if isinstance(self._input, PlannedInput):
+            description = self._input.describe()
+        else:
+            source = self._definition.data_input
+            description = {"input": type(source).__name__, "length": getattr(source, "length", None)}
+        if self._steps is not None:
+            description["steps_per_epoch"] = self._steps
+        return description
+
+    def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Have the next loop go on behind what was delivered when the state was saved.
+
+        Number of workers, start method, depths, number of shards and batch size may differ from those with which
+        the state was saved. With another total batch size the rest of the epoch is dealt anew.
+
+        Args:
+            state: What `state_dict` has returned, or JSON text of it.
+
+        Raises:
+            StateError: The state is damaged, of another version, belongs to other data or another order (its
+                ``differences`` tell what differs), or the order depends on the batch size.
+            NotSupportedError: The input is an iterable, which has no random access.
+        """
+        self._require_open()
+        saved = parse_state(state)
+        if not self._has_callable:
+            raise NotSupportedError(
+                f"{type(self._input).__name__} is an iterable: it has no random access, so it cannot be "
+                f"continued. Use a callable, e.g. SamplerInputCallable, which delivers the same."
+            )
+        own = self._state(_Position())
+        require_same_run(saved, own)
+        legs = self._continued_legs(saved, own)
+        if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
+            self._replace_pipeline(legs)
+        self._position = self._next_start = _Position(saved.epoch, saved.batch)
+        if self._loop is not None:
+            self._loop.has_ended = True
+
+    def _continued_legs(self, saved: LoaderState, own: LoaderState) -> tuple[int, tuple[Leg, ...]]:
+        legs = saved.legs
+        num_batches = saved.batch - sum(leg.num_batches for leg in legs)
+        if num_batches < 0:
+            raise StateError("The state is damaged:\n  - `legs` have more batches than `batch` tells.")
+        is_same = saved.total_batch_size == own.total_batch_size and (
+            saved.num_shards == own.num_shards or not self._depends_on_shards
+        )
+        if not is_same and num_batches > 0:
+            legs = (*legs, Leg(saved.num_shards, saved.total_batch_size, num_batches))
+        if not legs:
+            if not is_same and self._is_endless and saved.epoch > 0:
+                legs = (Leg(saved.num_shards, saved.total_batch_size, saved.epoch),)
+            else:
+                return saved.epoch, ()
+        if not isinstance(self._input, PlannedInput):
+            raise StateError(
+                f"{type(self._input).__name__} knows only its own order: a begun epoch can be continued only with "
+                f"the same batch size and number of shards. The state was saved with batches of "
+                f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
+                f"{own.total_batch_size} on {own.num_shards}."
+            )
+        try:
+            self._input.continued(saved.epoch, legs)
+        except SettingError as error:
+            raise StateError(str(error)) from error
+        return saved.epoch, legs
+
+    @property
+    def _depends_on_shards(self) -> bool:
+        return not isinstance(self._input, PlannedInput) or self._input.sampler.depends_on_shards
+
+    def _replace_pipeline(self, legs: tuple[int, tuple[Leg, ...]]) -> None:
+        """Make a new pipeline: only at its start can workers be told that an epoch was begun differently."""
+        was_started = self._iterator is not None
+        self._close_pipeline()
+        self._legs = legs
+        self._pipeline = self._make_pipeline()
+        if was_started:
+            self.start()
+
+    # --- access -----------------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+        size = getattr(self._input, "batch_size", None)
+        return int(self._batch_size_of_source if size is None else size)
+
+    @property
+    def _total_batch_size(self) -> int:
+        return self.batch_size * (1 if self._shard is None else self._shard.num_shards)
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes that load samples."""
+        return self._num_workers
+
+    @property
+    def shard(self) -> Shard:
+        """Which part of each batch this loader delivers."""
+        return self._shard or Shard(0, 1)
+
+    @property
+    def dataset(self) -> Any:
+        """The data provider, or for inputs of one's own the input."""
+        return self._input.provider if isinstance(self._input, PlannedInput) else self._definition.data_input
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Format of the batches, as an empty copy."""
+        return self._pipeline.output_blueprint
+
+    @property
+    def _has_callable(self) -> bool:
+        return callable(self._input)
+
+    @property
+    def _is_endless(self) -> bool:
+        return not getattr(self._input, "has_epochs", True)
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the worker processes and free their memory. Batches that were delivered stay valid."""
+        self._is_closed = True
+        self._close_pipeline()
+
+    def _close_pipeline(self) -> None:
+        if self._iterator is not None:
+            self._iterator.close()
+        self._iterator = None
+        self._pipeline.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("The loader was closed. Create a new one.")
+
+    def __enter__(self) -> DataLoader:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the loader."""
+        self.close()
+
+
+class _Loop(Iterator[Any]):
+    """One loop over a loader."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.has_ended = False
+
+    def __next__(self) -> Any:
+        return self._loader._next(self)
+
+
+def _shard_of(shard: ShardArgument) -> Shard | None:
+    if shard is None or isinstance(shard, Shard):
+        return shard
+    if isinstance(shard, str):
+        return detect_shard(shard)  # type: ignore[arg-type]
+    if isinstance(shard, tuple | list) and len(shard) == 2:
+        return Shard(*shard)
+    raise SettingError(
+        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
+        f"got {shard!r}."
+    )
+
+
+def describe_account(account: EpochAccount, epoch: int, total_batch_size: int, is_partial: bool) -> str:
+    """One sentence about what becomes of the samples of an epoch."""
+    parts = [
+        f"epoch {epoch}: {account.num_batches} batches of {total_batch_size} (all shards together) deliver "
+        f"{account.num_delivered} of {account.num_samples} samples"
+    ]
+    for number, what in (
+        (account.num_dropped, "dropped"),
+        (account.num_repeated, "delivered once more"),
+        (account.num_padded, "slots left out" if is_partial else "slots padded"),
+        (account.num_cuts, "cuts through sequences"),
+    ):
+        if number:
+            parts.append(f"{number} {what}")
+    return ", ".join(parts)
