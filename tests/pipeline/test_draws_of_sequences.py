@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from support.draws import Drawer, column, drawn
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.inputs.streaming_sequence_sampler import StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from accvlab.dali_pipeline_framework.sample_data import UniformDraw
 
 
@@ -31,3 +32,31 @@ class TestStreamingSequenceSampler:
             assert drawn(self.streamed(batch_size), self.STEPS, 2, py_num_workers=workers) == expected
         shards = [drawn(self.streamed(2, shard, 2), self.STEPS, 2) for shard in range(2)]
         assert shards[0] | shards[1] == expected
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_continue_where_a_loader_stopped(self, num_workers: int) -> None:
+        expected = drawn(self.streamed(2), self.STEPS, 2, seed=8)
+        with self.loader(1) as loader:
+            batches = iter(loader)
+            for _ in range(3):
+                next(batches)
+            state = loader.state_dict()
+        found: dict[tuple[int, int], float] = {}
+        with self.loader(num_workers) as loader:
+            loader.load_state_dict(state)
+            for epoch in range(2):
+                for batch in loader:
+                    for index, value in zip(batch["index"].tolist(), batch["a"].tolist(), strict=True):
+                        found[epoch, index] = value
+        assert len(found) == 44 - 6
+        assert found == {key: expected[key]["a"] for key in found}
+
+    def loader(self, num_workers: int) -> DataLoader:
+        return DataLoader(
+            PipelineDefinition(self.streamed(2), self.STEPS),
+            num_workers=num_workers,
+            num_threads=1,
+            seed=8,
+            start_method="fork",
+            output_type="numpy",
+        )
