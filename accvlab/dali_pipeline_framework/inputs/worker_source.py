@@ -17,6 +17,7 @@ import numpy as np
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws
 from accvlab.dali_pipeline_framework.inputs.source_pickling import Dumps, Loads, pickle_source
 from accvlab.dali_pipeline_framework.inputs.worker_process import prepare_worker_process
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
@@ -171,6 +172,7 @@ class _WorkerSource:
         is_parallel: bool,
         pickler: tuple[Dumps, Loads],
         batch_size: int,
+        draws: KeyedDraws | None = None,
     ) -> None:
         self._source: Any = source
         self._pickled_source: bytes | None = None
@@ -180,6 +182,7 @@ class _WorkerSource:
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
         self._batch_size = batch_size
+        self._draws = draws
         self._checker: SampleChecker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -277,7 +280,18 @@ class CallableSource(_WorkerSource):
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
         self._control.note_loaded(batch)
-        return self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
+        fields = self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
+        if self._draws is not None:
+            fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
+        return fields
+
+    def _drawn(
+        self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
+    ) -> list[Any]:
+        try:
+            return [*draws.of_batch(self._source, infos, samples)]
+        except (Exception, SystemExit) as error:  # the user's `get_place` is asked
+            self._fail_with(error, f"{where}, random draws", self._sample_index(infos[0]))
 
     def _delivers_partial_batches(self) -> bool:
         return bool(getattr(self._source, "delivers_partial_batches", False))

@@ -19,6 +19,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws
 from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_reason
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
 
@@ -50,6 +51,7 @@ class FailureDiagnosis:
         batch_size: Batch size of the pipeline.
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output (None: all).
+        draws: Computes the random draws, which follow the fields of a flat sample; None where none travel.
     """
 
     data_input: Any
@@ -57,6 +59,7 @@ class FailureDiagnosis:
     batch_size: int
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None], Pipeline]
+    draws: KeyedDraws | None = None
 
     def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
         """Find the culprits.
@@ -100,7 +103,12 @@ class FailureDiagnosis:
         get_index = getattr(self.data_input, "get_sample_index", None)
         index = None if get_index is None else get_index(info)
         name = f"slot {slot}" if index is None else f"sample {index}"
-        return BatchMember(name, index, lambda: self.data_input(info))
+        return BatchMember(name, index, lambda: self._load(info))
+
+    def _load(self, info: types.SampleInfo) -> list[Any]:
+        flat = [*self.data_input(info)]
+        drawn = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
+        return [*flat, *(batch[0] for batch in drawn)]
 
     def _examine(self, member: BatchMember) -> str | None:
         try:

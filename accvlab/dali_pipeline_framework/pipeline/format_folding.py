@@ -9,6 +9,7 @@ import attrs
 
 from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan
 from accvlab.dali_pipeline_framework.sample_data import FormatProblem, SampleDataGroup, format_error
 
 
@@ -16,6 +17,7 @@ def fold_format(
     blueprint: SampleDataGroup,
     steps: Sequence[PipelineStepBase],
     on_step: Callable[[int, SampleDataGroup], None] | None = None,
+    draws: DrawPlan | None = None,
 ) -> SampleDataGroup:
     """Ask each step in turn which format comes out for the format that goes in.
 
@@ -26,6 +28,7 @@ def fold_format(
         blueprint: Format of the input.
         steps: The chain.
         on_step: Called with the number of steps done (0: the input) and the format at that place.
+        draws: Collects the random draws that the steps declare.
 
     Returns:
         Format of the output.
@@ -38,10 +41,13 @@ def fold_format(
         on_step(0, blueprint)
     problems: list[FormatProblem] = []
     first_error: Exception | None = None
+    draws = draws or DrawPlan(blueprint.format)
     for index, step in enumerate(steps):
+        draws.position = index
         name = f"step {index} ({type(step).__name__})"
         try:
-            blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
+            with draws:
+                blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
         except Exception as error:
             if first_error is not None:
                 name += ", given the format from before the step that failed"

@@ -20,6 +20,7 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws, require_keys
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
@@ -36,6 +37,7 @@ from accvlab.dali_pipeline_framework.pipeline.gpu import (
 )
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan, DrawSupply
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
@@ -150,11 +152,14 @@ class PipelineDefinition:
             FormatError: The steps do not fit the data; lists all problems with step and field.
             SettingError: The selection of fields to copy does not fit the output.
         """
-        blueprint = fold_format(
-            self.input_data_structure, self._steps, _print_format if self._print_formats else None
-        )
-        self._make_copier(blueprint)
-        return blueprint
+        return self._fold()[0]
+
+    def _fold(self) -> tuple[SampleDataGroup, DrawPlan]:
+        blueprint = self.input_data_structure
+        draws = DrawPlan(blueprint.format)
+        output = fold_format(blueprint, self._steps, _print_format if self._print_formats else None, draws)
+        self._make_copier(output)
+        return output, draws
 
     def _make_copier(self, output: SampleDataGroup) -> Callable[[SampleDataGroup], SampleDataGroup] | None:
         if self._copy_selection is None:
@@ -178,7 +183,7 @@ class PipelineDefinition:
                 use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
                 input's where the input has one, ``num_threads`` is the number of usable cores, and
                 ``device_id`` is None, which means the CPU. With ``py_num_workers=0`` the input runs in this
-                process.
+                process. ``seed`` is also the seed of the draws that steps declare, which is 0 if not given.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
@@ -186,19 +191,22 @@ class PipelineDefinition:
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
             DeviceError: ``device_id`` asks for a GPU, none is usable, and a step needs it.
-            SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's.
+            SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
+                input cannot supply what a random draw is keyed by.
         """
         arguments = _normalised_arguments(args, kwargs)
         unbound = self._data_input
         if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
             bound = unbound.with_settings(batch_size=arguments["batch_size"])
             return self.with_input(bound).get_dali_pipeline(**arguments)
-        output = self.check_and_get_output_data_structure()
+        output, plan = self._fold()
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
         _complete_arguments(arguments, self._data_input, is_parallel)
         control = ControlBlock(arguments["batch_size"])
-        source = self._source_arguments(control, is_parallel, arguments)
-        graph = _Graph(self, source, self._make_copier(output))
+        draws = self._keyed_draws(plan, arguments.get("seed", 0))
+        source = self._source_arguments(control, is_parallel, arguments, draws)
+        supplied = plan if callable(self._data_input) else None
+        graph = _Graph(self, source, self._make_copier(output), supplied)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu:
             graph.gpu_use = GpuUseTracker()
@@ -226,13 +234,24 @@ class PipelineDefinition:
                 control,
                 arguments["batch_size"],
                 output.format,
-                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments),
+                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments, supplied),
+                draws,
             ),
         )
         return StructuredPipeline.adopt(pipeline, context)
 
+    def _keyed_draws(self, plan: DrawPlan, seed: int) -> KeyedDraws | None:
+        require_keys(plan.draws, self._data_input)
+        if not plan.draws or not callable(self._data_input):
+            return None
+        return KeyedDraws(plan.draws, self.input_data_structure.format.flat_paths, seed)
+
     def _source_arguments(
-        self, control: ControlBlock, is_parallel: bool, arguments: PipelineArguments
+        self,
+        control: ControlBlock,
+        is_parallel: bool,
+        arguments: PipelineArguments,
+        draws: KeyedDraws | None,
     ) -> dict[str, Any]:
         is_callable = callable(self._data_input)
         source = (CallableSource if is_callable else IterableSource)(
@@ -242,6 +261,7 @@ class PipelineDefinition:
             is_parallel,
             pickler_functions(arguments.get("py_callback_pickler")),
             arguments["batch_size"],
+            draws,
         )
         # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
         num_batches_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
@@ -255,10 +275,10 @@ class PipelineDefinition:
         }
 
     def _make_pipeline_of_one(
-        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments
+        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments, draws: DrawPlan | None
     ) -> Pipeline:
         source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-        graph = _Graph(self, source, None, only_output=output)
+        graph = _Graph(self, source, None, draws, only_output=output)
         kept: PipelineArguments = {}
         for name in ("device_id", "seed", "enable_conditionals"):
             if name in arguments:
@@ -285,6 +305,7 @@ class _Graph:
         definition: What to define.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
+        draws: Random draws that the source supplies after the fields; None: steps draw with DALI's generators.
         only_output: Flat position of the only output to keep; None for all.
         gpu_use: Takes note of operators that need a GPU.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
@@ -293,18 +314,21 @@ class _Graph:
     definition: PipelineDefinition
     source: Mapping[str, Any]
     copier: Callable[[SampleDataGroup], SampleDataGroup] | None
+    draws: DrawPlan | None
     only_output: int | None = None
     gpu_use: GpuUseTracker | None = None
     last_changed_by: list[str] = attrs.field(factory=list)
     _num_steps_done: int = attrs.field(default=0, init=False)
     _values: dict[FieldPath, tuple[Any, str]] = attrs.field(factory=dict, init=False)
+    _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
 
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
         data = self._input()
-        for step in self.definition._steps:
-            data = step(data)
-            self._note_changes(data, step)
+        with self._supply:
+            for step in self.definition._steps:
+                data = step(data)
+                self._note_changes(data, step)
         return self._outputs(data)
 
     def describe_failure(self, error: Exception) -> None:
@@ -324,7 +348,12 @@ class _Graph:
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
         dtypes = list(data.field_types_flat)
-        data.set_data(fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source))
+        num_fields = len(dtypes)
+        dtypes += [] if self.draws is None else [planned.draw.dtype for planned in self.draws.draws]
+        nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
+        data.set_data(nodes[:num_fields])
+        self._supply = DrawSupply(self.draws, nodes[num_fields:])
+        self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
         self._note_changes(data)
         return data
 
@@ -343,6 +372,7 @@ class _Graph:
         if step is not None:
             name = f"step {self._num_steps_done} ({type(step).__name__})"
             self._num_steps_done += 1
+        self._supply.position = self._num_steps_done
         before = self._values
         values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
         if self.gpu_use is not None:

@@ -16,6 +16,9 @@ from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_appl
 from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
     GroupToApplyToSelectedStepBase,
 )
+from accvlab.dali_pipeline_framework.processing_steps.image_brightness_contrast_jitter import (
+    ImageBrightnessContrastJitter,
+)
 from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 
@@ -25,6 +28,7 @@ __all__ = [
     "DataGroupInPathAppliedStep",
     "DataGroupsWithNameAppliedStep",
     "GroupToApplyToSelectedStepBase",
+    "ImageBrightnessContrastJitter",
     "ImageDecoder",
     "PipelineStepBase",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import ApplyingToGroup
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldPath,
@@ -22,8 +23,8 @@ from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_conver
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
     """Applies a step to each of the selected groups, as if the group were the whole sample.
 
-    The groups are processed one by one: random draws of the step differ between them. A group below another
-    selected group is part of that one and is not processed a second time.
+    The groups are processed one by one: random draws of the step differ between them, unless their key says that
+    groups share them. A group below another selected group is part of that one and is not processed a second time.
     """
 
     def __init__(self, processing_step_to_apply: PipelineStepBase) -> None:
@@ -53,7 +54,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
-            processed = self._processing_step_to_apply(data.get_item_in_path(path))
+            with ApplyingToGroup(path):
+                processed = self._processing_step_to_apply(data.get_item_in_path(path))
             if not path:
                 return processed
             data.change_type_of_data_and_remove_data(path, processed)
@@ -65,9 +67,10 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         for path in self._selected_paths(data_empty):
             selected = data_empty.get_item_in_path(path)
             try:
-                processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
-                    selected
-                )
+                with ApplyingToGroup(path):
+                    processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
+                        selected
+                    )
             except Exception as error:
                 problems += _problems_below(path, error)
                 continue

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import StepOutputError
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, describe_difference
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import RunningStep, current_plan, declared_draws
+from accvlab.dali_pipeline_framework.sample_data import RandomDraw, SampleDataGroup, describe_difference
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 
@@ -31,7 +35,15 @@ class PipelineStepBase(ABC):
                 if data_empty.get_type_of_field(self._name) != types.DALIDataType.FLOAT:
                     raise ValueError(f"{self._name}: must be FLOAT")
                 return data_empty
+
+    A step that draws random numbers declares them in `declare_draws`, and gets them in ``_process`` from `draw`.
+
+    Attributes:
+        random_name: Name that the random numbers of the step depend on, instead of the name of its class.
+            Steps of the same name are numbered in the order in which they stand in the chain.
     """
+
+    random_name: str | None = None
 
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -46,6 +58,31 @@ class PipelineStepBase(ABC):
                 `accvlab.dali_pipeline_framework.sample_data.format_error`) to report several problems at once.
         """
 
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the random draws of this step: none, unless a step overrides this method.
+
+        Args:
+            data_empty: Format of what the step is applied to, before the step. A step may declare other draws for
+                another format, but the same ones each time that it is asked for the same format.
+
+        Returns:
+            `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different names.
+        """
+        return ()
+
+    @do_not_convert
+    def draw(self, name: str) -> DataNode:
+        """Get a declared draw, in ``_process``: a node on the CPU with the numbers of each sample.
+
+        In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of what
+        the key of the draw stands for. Where nobody can supply them (an iterable input; a step called in a bare
+        DALI pipeline), DALI's own generators draw for each sample.
+
+        Raises:
+            SettingError: The step did not declare the draw, or is not being applied.
+        """
+        return RunningStep.draw(self, name)
+
     @do_not_convert
     def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """Get the format that comes out for an input format. The argument is left as it is.
@@ -55,6 +92,9 @@ class PipelineStepBase(ABC):
             Exception: What the step raises where it cannot work on this format.
         """
         output = self._check_and_adjust_data_format_input_to_output(data_empty.get_empty_like_self())
+        plan = current_plan()
+        if plan is not None:
+            plan.collect(self, declared_draws(self, data_empty.get_empty_like_self()))
         return self._require_group(output, "_check_and_adjust_data_format_input_to_output")
 
     def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -64,7 +104,8 @@ class PipelineStepBase(ABC):
             StepOutputError: What was produced has another format than the step declared.
         """
         declared = self.check_input_data_format_and_set_output_data_format(data)
-        processed = self._require_group(self._process(data), "_process")
+        with RunningStep(self, data):
+            processed = self._require_group(self._process(data), "_process")
         self._require_format(processed, declared)
         return processed
 

@@ -11,6 +11,7 @@ The rooms, from the bottom up::
     strings     text to bytes and back
     equality    equality of values, for == between samples
     printing    samples as text for people
+    random_draws  what a step declares to draw, and what the numbers depend on
     format_errors, format_problems   messages about formats that do not fit
     format_queries      what can be asked about a sample without data: the base of
     sample_data_group   the class that users see: a format and the values that fill it
@@ -43,20 +44,37 @@ from accvlab.dali_pipeline_framework.sample_data.names import (
     normalized_path,
 )
 from accvlab.dali_pipeline_framework.sample_data.nesting import nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data.random_draws import (
+    DrawKey,
+    FieldKey,
+    IntegerDraw,
+    NormalDraw,
+    PlannedDraw,
+    RandomDraw,
+    UniformDraw,
+    is_shared,
+)
 from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 __all__ = [
     "ChildFormat",
+    "DrawKey",
+    "FieldKey",
     "FieldPath",
     "FieldType",
     "FieldValue",
     "FormatProblem",
     "GroupFormat",
+    "IntegerDraw",
     "LeafFormat",
     "Name",
+    "NormalDraw",
     "Path",
+    "PlannedDraw",
+    "RandomDraw",
     "SampleDataGroup",
+    "UniformDraw",
     "ValueMapping",
     "as_numpy",
     "converted",
@@ -68,6 +86,7 @@ __all__ = [
     "format_path",
     "get_dali_type_for_numpy_type",
     "get_numpy_type_for_dali_type",
+    "is_shared",
     "leaf_format",
     "nested_dictionary",
     "normalized_path",

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change brightness and contrast of images at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldKey,
+    FormatProblem,
+    GroupFormat,
+    Name,
+    RandomDraw,
+    SampleDataGroup,
+    UniformDraw,
+    format_error,
+    format_path,
+)
+
+
+class ImageBrightnessContrastJitter(PipelineStepBase):
+    """Multiplies brightness and contrast of every image of a name, anywhere in the sample, by random factors.
+
+    Input and output: ``(height, width, channels)``, layout ``HWC``, uint8 in [0, 255] or float32 in [0, 1], on the
+    CPU or the GPU. The type stays as it is; uint8 is rounded and saturated, float32 is not clipped::
+
+        output = brightness * (center + contrast * (input - center))      center = 128 (uint8), 0.5 (float32)
+
+    All images of what the step is applied to get the same factors. For factors of their own, apply the step to
+    each camera by a wrapper, e.g. `DataGroupArrayWithNameElementsAppliedStep`, with a ``key`` that differs between
+    groups.
+
+    The format does not change.
+    """
+
+    def __init__(
+        self,
+        image_name: Name,
+        brightness_range: tuple[float, float] = (0.8, 1.2),
+        contrast_range: tuple[float, float] = (0.8, 1.2),
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            brightness_range: Least and greatest factor of the brightness, of at least 0.
+            contrast_range: Least and greatest factor of the contrast, of at least 0.
+            key: What the factors are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
+                a data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: A range or the key is not of this form.
+        """
+        self._image_name = image_name
+        self._draws = tuple(
+            UniformDraw(name, *_checked_range(limits, f"{name}_range"), key=key)
+            for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
+        )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare a factor for the brightness and one for the contrast."""
+        return self._draws
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        brightness, contrast = self.draw("brightness"), self.draw("contrast")
+        for path in data.find_all_occurrences(self._image_name):
+            is_uint8 = data.get_type_of_item_in_path(path) == types.DALIDataType.UINT8
+            changed = fn.brightness_contrast(
+                data.get_item_in_path(path),
+                brightness=brightness,
+                contrast=contrast,
+                contrast_center=128.0 if is_uint8 else 0.5,
+            )
+            data.set_item_in_path(path, changed)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        paths = data_empty.find_all_occurrences(self._image_name)
+        problems = []
+        if not paths:
+            fields = [format_path(path) for path in data_empty.format.flat_paths]
+            available = (", ".join(fields[:20]) or "none") + (", and more" if len(fields) > 20 else "")
+            problems.append(
+                FormatProblem(
+                    f"No occurrences of images found: no field has the name {self._image_name!r}. "
+                    f"Fields: {available}.",
+                    error_type=KeyError,
+                )
+            )
+        for path in paths:
+            leaf = data_empty.format.at(path)
+            if isinstance(leaf, GroupFormat):
+                problems.append(FormatProblem("must be a data field with an image, is a group", path))
+            elif leaf.dtype not in (types.DALIDataType.UINT8, types.DALIDataType.FLOAT):
+                problems.append(FormatProblem(f"must be UINT8 or FLOAT (an image), got {leaf.dtype.name}", path))
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot be applied:")
+        return data_empty
+
+
+def _checked_range(limits: object, name: str) -> tuple[float, float]:
+    if (
+        not isinstance(limits, tuple | list)
+        or len(limits) != 2
+        or not all(isinstance(limit, int | float) for limit in limits)
+        or not 0 <= limits[0] <= limits[1]
+    ):
+        raise SettingError(f"`{name}` must be two numbers, 0 <= least <= greatest, got {limits!r}.")
+    return float(limits[0]), float(limits[1])
