@@ -173,8 +173,7 @@ class CompletedCallable(CallableBase):
             get_index: Callable[[Any], int | None] | None = getattr(self._source, "get_sample_index", None)
             index = None if get_index is None else get_index(shown)
             place = SamplePlace(0, 0, 0, -1 if index is None else index, is_first=True, is_last=True)
-        return attrs.evolve(
-            place,
+        return place._replace(
             epoch=info.epoch_idx,
             batch=info.iteration,
             slot=self._settings.first_slot + info.idx_in_batch,

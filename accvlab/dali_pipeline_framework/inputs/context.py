@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 _NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame")
 _FLAGS = ("is_first", "is_last", "is_padding")
-_values_of = operator.attrgetter(*_NUMBERS, *_FLAGS)
+_FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
 
 
 def add_context(blueprint: SampleDataGroup, name: str) -> None:
@@ -43,9 +42,8 @@ def add_context(blueprint: SampleDataGroup, name: str) -> None:
 
 def context_values(place: SamplePlace) -> tuple[Any, ...]:
     """The values of the context fields, in flat order."""
-    values = _values_of(place)
     count = len(_NUMBERS)
     return (
-        *(np.array(value, np.int64) for value in values[:count]),
-        *(np.array(value, np.bool_) for value in values[count:]),
+        *(np.array(value, np.int64) for value in place[:count]),
+        *(np.array(value, np.bool_) for value in place[count : len(_FIELDS)]),
     )

@@ -57,7 +57,7 @@ class PlannedInput(CallableBase):
         self._sampler = sampler
         check_sampler_fits(sampler, self._num_samples)
         self._context_name = context_name
-        self._current: tuple[int, int, PlannedBatch, Int64Array] | None = None
+        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
         if context_name is not None:
             add_context(input_blueprint(data_provider), context_name)
         if sampler.has_batch_size:
@@ -215,25 +215,29 @@ class PlannedInput(CallableBase):
         if self._current is None or self._current[:2] != (epoch, batch):
             if not self._has_batch(epoch, batch):
                 raise StopIteration
-            planned = self._sampler.plan_batch(epoch, batch)
-            self._current = (epoch, batch, planned, self._own_slots(planned))
-        _, _, planned, slots = self._current
+            self._current = (epoch, batch, self._places(epoch, batch))
+        places = self._current[2]
         number = self._number_in_batch(sample_info)
-        if number >= len(slots):
+        if number >= len(places):
             raise StopIteration
-        slot = int(slots[number])
-        return SamplePlace(
-            epoch,
-            batch,
-            slot,
-            int(planned.indices[slot]),
-            int(planned.sequence[slot]),
-            int(planned.frame[slot]),
-            bool(planned.is_first[slot]),
-            bool(planned.is_last[slot]),
-            bool(planned.is_padding[slot]),
-            int(planned.visit[slot]),
+        return places[number]
+
+    def _places(self, epoch: int, batch: int) -> list[SamplePlace]:
+        """Places of the samples of a batch that this shard delivers."""
+        planned = self._sampler.plan_batch(epoch, batch)
+        slots = self._own_slots(planned)
+        columns = (
+            slots,
+            planned.indices[slots],
+            planned.sequence[slots],
+            planned.frame[slots],
+            planned.is_first[slots],
+            planned.is_last[slots],
+            planned.is_padding[slots],
+            planned.visit[slots],
         )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [SamplePlace(epoch, batch, *row) for row in rows]
 
     def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
         number: int = sample_info.idx_in_batch

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import NamedTuple
 
 
-@attrs.frozen
-class SamplePlace:
+class SamplePlace(NamedTuple):
     """Where a sample stands.
 
     Attributes:
