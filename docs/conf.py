@@ -22,17 +22,18 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     # Other projects: their inventories would have to be downloaded.
-    (r"py:.*", r"(nvidia|torch|numpy|np|types|attrs|collections|abc|typing)\..*"),
+    (r"py:.*", r"(nvidia|torch|numpy|np|npt|types|attrs|collections|abc|typing|fractions)\..*"),
     (r"py:.*", r"Pipeline|DataNode|SampleInfo"),
     (
         r"py:.*",
-        r"Any|Callable|Iterable|Iterator|Literal|Mapping|Sequence|SupportsIndex|TracebackType|ClassVar",
+        r"Any|Callable|Fraction|Iterable|Iterator|Literal|Mapping|Sequence|SupportsIndex|TracebackType|ClassVar",
     ),
     (r"py:.*", r"None|bool|int|str|float|object|type|tuple|list|dict"),
     (r"py:.*", r"[A-Z]\w*Error|StopIteration|Exception|BaseException"),
     # Aliases and inner classes, which have no entry of their own.
     (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
-    (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted)"),
+    (r"py:.*", r"Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
+    (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted|_Self)"),
     (r"py:exc", r"As .*"),
 ]
 

@@ -64,8 +64,8 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     ``"jax"``       ``jax.distributed``, where the program has imported and initialised it
     ==============  ==================================================================================
 
-    What stands closer to the program comes first: `torchrun` and `mpirun` may be started by SLURM, whose
-    variables then count the launchers and not the ranks. SLURM is there for tasks that `srun` started; a
+    What stands closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
+    variables then count the launchers and not the ranks. SLURM is there for tasks that ``srun`` started; a
     batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
     backend of JAX is started.
 

@@ -35,8 +35,8 @@ class StreamingSequenceSampler(PlannedSampler):
       part starts with an empty history in the next slot. A sequence that is longer than the epoch has batches
       is in several slots in the same step.
 
-    With fewer sequences than slots there is no other way than to cut them; that is logged, and `account`
-    tells the number of cuts.
+    With fewer sequences than slots there is no other way than to cut them; that is logged, and
+    `RandomAccessSampler.account` tells the number of cuts.
 
     With weights, an epoch plays sequences that are drawn by weight with replacement: some several times, then
     possibly in two slots at once, and others not at all.
