@@ -4,8 +4,10 @@
     python examples/demo.py --data FOLDER            your own frames: a folder of sequence folders with images
 
 Two worker processes load; DALI decodes and resizes, on the GPU where there is one; the batches come out as
-nested dicts of PyTorch tensors. Sequences are played in the slots of the batch, and a small network learns to
-predict each camera's next frame from the one before. One of the batches is drawn: demo_output/batch.png.
+nested dicts of PyTorch tensors. Sequences are played in the slots of the batch, each frame once per epoch, and a
+small network learns to predict each camera's next frame from the one before. Then another loader continues from
+the middle of the first epoch, and must deliver what the first one did. One of the batches is drawn:
+demo_output/batch.png.
 """
 
 import argparse
@@ -23,8 +25,8 @@ from driving_scenes import DrivingScenesError, ensure_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
 
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     from demo_picture import save_batch_picture
-    from demo_training import NothingToLearnError, seed_everything, train
+    from demo_training import NothingToLearnError, delivers_the_same, seed_everything, train
 
     device_id = _chosen_device_id(options.device_id)
     try:
@@ -62,11 +64,12 @@ def _run(options: argparse.Namespace) -> None:
     provider = open_provider(options.data, options.output)
     batch_size = min(options.batch_size, len(provider.sequence_lengths))
     image_hw = options.image_size or _default_image_hw(provider)
-    num_batches = min(provider.get_number_of_samples() // batch_size, options.max_batches)
     _describe(provider, batch_size, image_hw, device_id)
 
     seed_everything(options.seed)
     loader = make_loader(provider, batch_size, image_hw, options.num_workers, options.seed, device_id)
+    _describe_epoch(loader)
+    num_batches = min(len(loader), options.max_batches)
     with loader, _progress(options.epochs * num_batches) as on_step:
         try:
             report = train(
@@ -74,12 +77,23 @@ def _run(options: argparse.Namespace) -> None:
                 options.epochs,
                 num_batches,
                 device=_torch_device(device_id),
-                kept_batch=min(provider.sequence_lengths) // 2,  # all slots are within their first sequence
+                kept_batch=min(provider.sequence_lengths) // 2,
                 on_step=on_step,
             )
         except NothingToLearnError as error:
             raise DemoError(f"{error} Use longer sequences, more epochs, or smaller batches.") from error
 
+    if report.bookmark.following:
+        num_workers = options.num_workers + 1
+        loader = make_loader(provider, batch_size, image_hw, num_workers, options.seed, device_id)
+        with loader:
+            if not delivers_the_same(loader, report.bookmark):
+                raise DemoError("A loader that was continued delivers other batches than one without a break.")
+        print(
+            f"Continued behind {_counted(report.bookmark.state['batch'], 'batch')} of the first epoch, with "
+            f"{_counted(num_workers, 'worker')}: the next {_counted(len(report.bookmark.following), 'batch')} are "
+            f"the same"
+        )
     categories = provider.category_names if isinstance(provider, DrivingSceneProvider) else ()
     picture = options.output / "batch.png"
     save_batch_picture(picture, report.kept_batch, categories)
@@ -114,22 +128,22 @@ def make_loader(
     num_workers: int,
     seed: int,
     device_id: int | None,
-) -> DALIStructuredOutputIterator:
-    """An endless loader of batches; each slot of the batch plays sequences, one after the other."""
-    sampler = SequenceSampler(batch_size, provider.sequence_lengths, seed)
+) -> DataLoader:
+    """A loader whose slots play sequences, one after the other; each frame once per epoch.
+
+    The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
+    """
+    sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=seed, cut_sequences=True)
     has_boxes = "boxes" in provider.sample_data_structure
     definition = PipelineDefinition(
-        SamplerInputCallable(provider, sampler),
+        SamplerInputCallable(provider, sampler, context_name="place"),
         [
             ImageDecoder("image", use_device_mixed=True),  # on the CPU where there is no GPU
             ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
             BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
         ],
     )
-    pipeline = definition.get_dali_pipeline(
-        device_id=device_id, py_num_workers=num_workers, py_start_method="spawn", seed=seed
-    )
-    return DALIStructuredOutputIterator(pipeline=pipeline)
+    return DataLoader(definition, num_workers=num_workers, device_id=device_id, seed=seed)
 
 
 def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
@@ -176,8 +190,18 @@ def _describe(provider: DemoProvider, batch_size: int, image_hw: tuple[int, int]
     )
 
 
+def _describe_epoch(loader: DataLoader) -> None:
+    account = loader.account()
+    if account is not None:
+        batches, cuts = _counted(account.num_batches, "batch"), _counted(account.num_cuts, "cut")
+        frames = f"{account.num_delivered} of {_counted(account.num_samples, 'frame')}"
+        print(f"First epoch: {batches}, {frames} once each, {cuts} through sequences", flush=True)
+
+
 def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ sequences in slots, and a memory that starts anew where a sequence starts.
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -17,9 +17,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["NextFramePredictor", "NothingToLearnError", "SlotMemory", "TrainingReport", "seed_everything", "train"]
+from accvlab.dali_pipeline_framework.pipeline import DataLoader
+
+__all__ = [
+    "Bookmark",
+    "NextFramePredictor",
+    "NothingToLearnError",
+    "SlotMemory",
+    "TrainingReport",
+    "delivers_the_same",
+    "seed_everything",
+    "train",
+]
 
 _SMALL_HEIGHT_PX = 32
+_NUM_BATCHES_AFTER_BOOKMARK = 2
 _NUM_STEPS_OF_FINAL_LOSS = 5
 
 
@@ -71,7 +83,7 @@ class SlotMemory:
 
         Args:
             current: (B, ...), one per slot.
-            is_first: (B,), whether a sequence starts here.
+            is_first: (B,), whether there is nothing to remember: a sequence starts here, or the slot is padded.
 
         Returns:
             The current and the previous frames of those slots that have one before; None if none has.
@@ -80,6 +92,19 @@ class SlotMemory:
         if last is None or bool(is_first.all()):
             return None
         return current[~is_first], last[~is_first]
+
+
+@attrs.frozen
+class Bookmark:
+    """Where a loader stood, and what it delivered next.
+
+    Attributes:
+        state: Its state then.
+        following: The next batches; none if the epoch was too short.
+    """
+
+    state: dict[str, Any]
+    following: list[dict[str, Any]]
 
 
 @attrs.frozen
@@ -93,6 +118,7 @@ class TrainingReport:
         samples_per_s: Median over the steps, without the first.
         images_per_s: The same for single pictures.
         kept_batch: One batch as delivered by the loader.
+        bookmark: The middle of the first epoch.
     """
 
     first_loss: float
@@ -101,6 +127,7 @@ class TrainingReport:
     samples_per_s: float
     images_per_s: float
     kept_batch: dict[str, Any]
+    bookmark: Bookmark
 
 
 def seed_everything(seed: int) -> None:
@@ -111,7 +138,7 @@ def seed_everything(seed: int) -> None:
 
 
 def train(
-    loader: Iterable[dict[str, Any]],
+    loader: DataLoader,
     num_epochs: int,
     num_batches_per_epoch: int,
     *,
@@ -122,9 +149,9 @@ def train(
     """Train a `NextFramePredictor`.
 
     Args:
-        loader: Endless; each new iteration goes on with the stream.
+        loader: Each of its samples has a group "place" that tells where it stands.
         num_epochs: How often to iterate.
-        num_batches_per_epoch: After how many batches to stop.
+        num_batches_per_epoch: After how many batches to stop; the next epoch begins then.
         device: Where the network is trained.
         kept_batch: Number of the batch to keep for the report, from 0; the last one if there are fewer.
         on_step: Called after each step with loss and samples per second.
@@ -138,11 +165,14 @@ def train(
     losses: list[tuple[float, float]] = []  # of the prediction, of repeating the previous frame
     durations_s: list[float] = []
     kept: dict[str, Any] = {}
-    for _ in range(num_epochs):
+    middle = max(1, num_batches_per_epoch // 2)
+    bookmark = Bookmark({}, [])
+    for epoch in range(num_epochs):
         start_s = time.perf_counter()
-        for batch in islice(loader, num_batches_per_epoch):
+        for number, batch in enumerate(islice(loader, num_batches_per_epoch)):
             pictures = small_pictures(batch, device)  # (B, C, 3, h, w)
-            pair = memory.exchange(pictures, batch["is_first_of_sequence"].to(device))
+            place = batch["place"]
+            pair = memory.exchange(pictures, (place["is_first"] | place["is_padding"]).to(device))
             if pair is not None:
                 losses.append(_learn(network, optimizer, *pair))
             now_s = time.perf_counter()
@@ -150,6 +180,10 @@ def train(
             start_s = now_s
             if len(durations_s) <= kept_batch + 1:
                 kept = batch
+            if epoch == 0 and number + 1 == middle:
+                bookmark = Bookmark(loader.state_dict(), [])
+            elif epoch == 0 and middle <= number < middle + _NUM_BATCHES_AFTER_BOOKMARK:
+                bookmark.following.append(batch)
             on_step(losses[-1][0] if losses else float("nan"), len(pictures) / durations_s[-1])
     if not losses:
         raise NothingToLearnError(
@@ -164,7 +198,20 @@ def train(
         samples_per_s=samples_per_s,
         images_per_s=samples_per_s * pictures.shape[1],
         kept_batch=kept,
+        bookmark=bookmark,
     )
+
+
+def delivers_the_same(loader: DataLoader, bookmark: Bookmark) -> bool:
+    """Continue at a bookmark, and compare what is delivered, field by field and bit by bit."""
+    loader.load_state_dict(bookmark.state)
+    return all(_are_equal(was, now) for was, now in zip(bookmark.following, loader, strict=False))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_are_equal(value, other[name]) for name, value in one.items())
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
 
 
 def small_pictures(batch: dict[str, Any], device: torch.device) -> torch.Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from demo_steps import BoxPadder, ImageResizer
-from demo_training import SlotMemory
+from demo_training import Bookmark, SlotMemory, delivers_the_same
 from driving_provider import DrivingSceneProvider
 from driving_scenes import DatasetError, DrivingScenes, ensure_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
@@ -296,6 +296,20 @@ def test_memory_is_kept_per_slot_and_starts_anew_with_a_sequence():
     assert (current.tolist(), previous.tolist()) == ([3, 12], [2, 11])
 
 
+def test_a_loader_that_delivers_something_else_is_noticed(scenes):
+    provider = DrivingSceneProvider(scenes.root)
+    settings = {"batch_size": 2, "image_hw": (48, 80), "num_workers": 0, "device_id": None}
+    with demo.make_loader(provider, seed=1, **settings) as loader:
+        batches = iter(loader)
+        next(batches)
+        bookmark = Bookmark(loader.state_dict(), [next(batches), next(batches)])
+    with demo.make_loader(provider, seed=1, **settings) as loader:
+        assert delivers_the_same(loader, bookmark)
+    bookmark.following[1]["cameras"][5]["image"][1, 0, 0, 0] += 1
+    with demo.make_loader(provider, seed=1, **settings) as loader:
+        assert not delivers_the_same(loader, bookmark)
+
+
 # --- whole runs -------------------------------------------------------------------------------------
 
 
@@ -305,6 +319,10 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path):
     assert result.stderr == ""
     assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
     assert "Batches: 2 slots, images of 80 x 48 pixels" in result.stdout
+    num_batches, num_frames = -(-scenes.num_frames // 2), scenes.num_frames
+    assert f"First epoch: {num_batches} batches, {num_frames} of {num_frames} frames once each" in result.stdout
+    middle = num_batches // 2
+    assert f"Continued behind {middle} batches of the first epoch, with 3 workers: the next 2" in result.stdout
     assert re.search(r"Throughput: [0-9.]+ samples/s, [0-9.]+ images/s", result.stdout)
     first, final = _losses(result.stdout)
     assert final < 0.6 * first
@@ -323,6 +341,7 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path):
     assert result.stderr == "1 subfolder(s) without images are left out: empty\n"
     assert "Data: 15 frames of 1 camera, in 3 sequences" in result.stdout
     assert "Batches: 3 slots, images of 64 x 32 pixels" in result.stdout
+    assert "First epoch: 5 batches, 15 of 15 frames once each, 1 cut through sequences" in result.stdout
     first, final = _losses(result.stdout)
     assert final < 0.6 * first
     gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
