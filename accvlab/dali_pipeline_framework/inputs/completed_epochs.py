@@ -48,8 +48,13 @@ class EpochSettings:
         return blueprint
 
     def num_batches_of(self, source: Any) -> int | None:
-        """Number of batches per epoch, or None where it is not known."""
-        return self.num_batches or getattr(source, "num_batches_per_epoch", None)
+        """Number of batches per epoch, or None where it is not known.
+
+        An input tells how many batches it fills; whether another one is begun, it does not tell.
+        """
+        if self.num_batches is not None or (callable(source) and self.last_batch != "drop"):
+            return self.num_batches
+        return getattr(source, "num_batches_per_epoch", None)
 
     def require_enough(self, source: Any, num_batches: int) -> None:
         """Raise a `SettingError` where an input ends before the number of batches that was asked for."""
