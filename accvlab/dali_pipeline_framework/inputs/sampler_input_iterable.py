@@ -96,6 +96,11 @@ class SamplerInputIterable(IterableBase):
         return None if total is None else int(total) // self._num_shards
 
     @property
+    def shard(self) -> tuple[int, int]:
+        """Shard id and number of shards."""
+        return self._shard_id, self._num_shards
+
+    @property
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return bool(self._sampler.is_epoch_based)

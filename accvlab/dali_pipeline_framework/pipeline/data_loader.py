@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,13 @@ from typing import Any
 import attrs
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
-from accvlab.dali_pipeline_framework.inputs import EpochAccount, LastBatch, Shard, detect_shard
+from accvlab.dali_pipeline_framework.inputs import (
+    EpochAccount,
+    LastBatch,
+    SamplerInputIterable,
+    Shard,
+    detect_shard,
+)
 from accvlab.dali_pipeline_framework.inputs.completed_epochs import (
     CompletedCallable,
     CompletedIterable,
@@ -27,12 +34,18 @@ from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator im
 )
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
+    damaged,
     fingerprint,
     parse_state,
     require_same_run,
+    require_within_epoch,
     shortened,
 )
-from accvlab.dali_pipeline_framework.pipeline.output_conversion import OutputType, RaggedPolicy
+from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
+    OutputConverter,
+    OutputType,
+    RaggedPolicy,
+)
 from accvlab.dali_pipeline_framework.pipeline.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -130,6 +143,7 @@ class DataLoader:
         self._input = self._bound_input(batch_size, last_batch, context_name)
         self._warn_if_not_sharded(shard)
         self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)
+        OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
         self._make_iterator = functools.partial(
             DALIStructuredOutputIterator,
             output_type=output_type,
@@ -139,8 +153,11 @@ class DataLoader:
         self._legs: tuple[int, tuple[Leg, ...]] = (0, ())
         self._position = _Position()  # behind what was delivered
         self._next_start = _Position()
+        self._is_epoch_set = False  # whether the next start was set while a loop runs
         self._stands_at = _Position()  # where the pipeline goes on if it is not told otherwise
-        self._loop: _Loop | None = None
+        # The loop holds the loader, which without another reference to it is closed with its loop.
+        self._loop: Callable[[], _Loop | None] = _no_loop
+        self._num_batches: dict[int, int | None] = {}  # of the epochs that were asked for
         self._is_closed = False
         self._has_logged_account = False
         self._iterator: DALIStructuredOutputIterator | None = None
@@ -181,7 +198,16 @@ class DataLoader:
         if size is None:
             raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
         self._batch_size_of_source = size
-        shard = self._shard or Shard(0, 1)
+        if isinstance(source, SamplerInputIterable):
+            own_shard = Shard(*source.shard)
+            if self._shard not in (None, own_shard):
+                raise SettingError(
+                    f"The input was created for shard {own_shard.shard_id} of {own_shard.num_shards}, the loader "
+                    f"for shard {self.shard.shard_id} of {self.shard.num_shards}. Create the input for that shard, "
+                    f"and leave `shard` out here."
+                )
+            self._shard = own_shard
+        shard = self.shard
         has_epochs = getattr(source, "has_epochs", True)
         if last_batch is None and context_name is None and (self._steps is None or not has_epochs):
             return source
@@ -196,7 +222,9 @@ class DataLoader:
 
     def _warn_if_not_sharded(self, shard: ShardArgument) -> None:
         source = self._definition.data_input
-        if shard is not None or not isinstance(source, PlannedInput) or source.shard[1] > 1:
+        if shard is not None or not isinstance(source, PlannedInput | SamplerInputIterable):
+            return
+        if source.shard[1] > 1:
             return
         try:
             found = detect_shard()
@@ -205,7 +233,8 @@ class DataLoader:
         if found.num_shards > 1:
             _logger.warning(
                 "This process is rank %d of %d (%s), but its loader delivers all the data: every rank trains on "
-                "the same batches. Pass shard='auto' to DataLoader, or shard=(0, 1) if that is meant.",
+                "the same batches. Pass shard='auto' to DataLoader (to an iterable itself its shard), or "
+                "shard=(0, 1) if that is meant.",
                 found.shard_id,
                 found.num_shards,
                 found.source,
@@ -255,12 +284,29 @@ class DataLoader:
         """Start an epoch: the next one, or the one that was set or loaded."""
         self._require_open()
         self.start()
-        self._log_account()
-        if self._loop is not None:
-            self._loop.has_ended = True
+        self._end_running_loop()
+        self._is_epoch_set = False
+        self._forget_legs()
         self._begin(self._next_start)
-        self._loop = _Loop(self)
-        return self._loop
+        self._log_account()
+        loop = _Loop(self)
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _end_running_loop(self) -> None:
+        loop = self._loop()
+        if loop is not None:
+            loop.has_ended = True
+
+    @property
+    def _is_running(self) -> bool:
+        loop = self._loop()
+        return loop is not None and not loop.has_ended
+
+    def _forget_legs(self) -> None:
+        """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
+        if self._legs[1] and self._next_start == _Position(self._legs[0]):
+            self._replace_pipeline((0, ()))
 
     def _begin(self, start: _Position) -> None:
         if self._has_callable:
@@ -279,30 +325,41 @@ class DataLoader:
 
     def _next(self, loop: _Loop) -> Any:
         self._require_open()
-        if loop is not self._loop:
+        if loop is not self._loop():
             raise ClosedError("Another loop over the loader has begun, which has ended this one.")
         if loop.has_ended or self._iterator is None:
             raise StopIteration
-        epoch, batch = self._position.epoch, self._position.batch
-        if self._steps is not None and batch >= self._steps:
+        if self._steps is not None and self._stands_at.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
+        num_before = self._pipeline.num_delivered
         try:
             data = self._iterator.next_batch()
         except StopIteration:
             self._end_loop(loop)
             raise
-        self._position = self._stands_at = _Position(epoch, batch + 1)
-        self._next_start = _Position(epoch + 1)
-        if self._is_endless and self._steps is None:
-            self._next_start = self._position
+        finally:
+            if self._pipeline.num_delivered > num_before:  # also where the batch could not be converted
+                self._advance()
+        self._position = self._stands_at
         return data
+
+    def _advance(self) -> None:
+        epoch, batch = self._stands_at.epoch, self._stands_at.batch
+        self._stands_at = _Position(epoch, batch + 1)
+        if not self._is_epoch_set:
+            self._next_start = self._stands_at if self._is_stream else _Position(epoch + 1)
 
     def _end_loop(self, loop: _Loop) -> None:
         loop.has_ended = True
-        self._position = self._next_start = _Position(self._position.epoch + 1)
+        if self._is_stream:  # it was limited, and is used up
+            return
+        epoch = self._stands_at.epoch
         if self._is_endless:
-            self._stands_at = self._position
+            self._stands_at = _Position(epoch + 1)
+        if not self._is_epoch_set:
+            self._next_start = _Position(epoch + 1)
+        self._position = self._next_start
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
@@ -341,17 +398,16 @@ class DataLoader:
                 f"{type(self._input).__name__} is an iterable, which delivers its epochs one after the other. Use "
                 f"a callable, e.g. SamplerInputCallable."
             )
-        if self._is_endless and self._steps is None:
+        if self._is_stream:
             raise NotSupportedError(
                 "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
             )
-        if epoch == self._next_start.epoch:
-            return
-        if self._legs[1] and epoch == self._legs[0]:
-            self._replace_pipeline((0, ()))
-        self._next_start = _Position(epoch)
-        if self._loop is None or self._loop.has_ended:
+        if epoch != self._next_start.epoch:
+            self._next_start = _Position(epoch)
+            self._is_epoch_set = True
+        if not self._is_running:
             self._position = self._next_start
+            self._forget_legs()
 
     def account(self, epoch: int | None = None) -> EpochAccount | None:
         """What is delivered, dropped, repeated and padded in an epoch, over all shards.
@@ -370,7 +426,9 @@ class DataLoader:
         if self._steps is not None:
             return self._steps
         if isinstance(self._running_input, PlannedInput):
-            return self._running_input.num_batches_in_epoch(epoch)
+            if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
+                self._num_batches[epoch] = self._running_input.num_batches_in_epoch(epoch)
+            return self._num_batches[epoch]
         num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
         return num_batches
 
@@ -406,7 +464,7 @@ class DataLoader:
     def _normalised_position(self) -> _Position:
         """The position; the end of an epoch is the beginning of the next one."""
         position = self._position
-        if position.batch == 0 or (self._is_endless and self._steps is None):
+        if position.batch == 0 or self._is_stream:
             return position
         num_batches = self._num_batches_in(position.epoch)
         if num_batches is not None and position.batch >= num_batches:
@@ -422,9 +480,17 @@ class DataLoader:
             1 if self._shard is None else self._shard.num_shards,
             self._total_batch_size,
             self._seed,
-            shortened(self._description()),
-            fingerprint(self._input.used_sample_data_structure.format),
+            dict(self._plan),
+            self._blueprint_fingerprint,
         )
+
+    @functools.cached_property
+    def _plan(self) -> Description:
+        return shortened(self._description())
+
+    @functools.cached_property
+    def _blueprint_fingerprint(self) -> str:
+        return fingerprint(self._input.used_sample_data_structure.format)
 
     def _description(self) -> Description:
         if isinstance(self._input, PlannedInput):
@@ -451,26 +517,25 @@ class DataLoader:
             NotSupportedError: The input is an iterable, which has no random access.
         """
         self._require_open()
-        saved = parse_state(state)
         if not self._has_callable:
             raise NotSupportedError(
                 f"{type(self._input).__name__} is an iterable: it has no random access, so it cannot be "
                 f"continued. Use a callable, e.g. SamplerInputCallable, which delivers the same."
             )
+        saved = parse_state(state)
         own = self._state(_Position())
         require_same_run(saved, own)
         legs = self._continued_legs(saved, own)
+        self._require_within_epoch(saved)
         if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
             self._replace_pipeline(legs)
         self._position = self._next_start = _Position(saved.epoch, saved.batch)
-        if self._loop is not None:
-            self._loop.has_ended = True
+        self._is_epoch_set = False
+        self._end_running_loop()
 
     def _continued_legs(self, saved: LoaderState, own: LoaderState) -> tuple[int, tuple[Leg, ...]]:
         legs = saved.legs
         num_batches = saved.batch - sum(leg.num_batches for leg in legs)
-        if num_batches < 0:
-            raise StateError("The state is damaged:\n  - `legs` have more batches than `batch` tells.")
         is_same = saved.total_batch_size == own.total_batch_size and (
             saved.num_shards == own.num_shards or not self._depends_on_shards
         )
@@ -494,6 +559,12 @@ class DataLoader:
             raise StateError(str(error)) from error
         return saved.epoch, legs
 
+    def _require_within_epoch(self, saved: LoaderState) -> None:
+        if self._steps is not None and saved.batch >= self._steps:
+            raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
+        if saved.batch > 0 and isinstance(self._input, PlannedInput):
+            require_within_epoch(saved, self._input.sampler)
+
     @property
     def _depends_on_shards(self) -> bool:
         return not isinstance(self._input, PlannedInput) or self._input.sampler.depends_on_shards
@@ -502,6 +573,7 @@ class DataLoader:
         """Make a new pipeline: only at its start can workers be told that an epoch was begun differently."""
         was_started = self._iterator is not None
         self._close_pipeline()
+        self._num_batches = {}
         self._legs = legs
         self._pipeline = self._make_pipeline()
         if was_started:
@@ -547,6 +619,11 @@ class DataLoader:
     def _is_endless(self) -> bool:
         return not getattr(self._input, "has_epochs", True)
 
+    @property
+    def _is_stream(self) -> bool:
+        """Whether there are no epochs at all: the input is endless, and its batches are not counted as epochs."""
+        return self._is_endless and self._steps is None
+
     # --- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -587,6 +664,10 @@ class _Loop(Iterator[Any]):
 
     def __next__(self) -> Any:
         return self._loader._next(self)
+
+
+def _no_loop() -> None:
+    return None
 
 
 def _shard_of(shard: ShardArgument) -> Shard | None:

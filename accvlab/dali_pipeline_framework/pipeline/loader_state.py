@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
+from accvlab.dali_pipeline_framework.errors import SettingError, StateError
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg, RandomAccessSampler
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
 
 _VERSION = 1
@@ -122,8 +122,21 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         problems.append(f"  - `legs` must be a list of lists of three whole numbers, got {legs!r}")
     if not isinstance(state.get("plan", {}), Mapping):
         problems.append(f"  - `plan` must be a dict, got {state['plan']!r}")
+    if not isinstance(state.get("blueprint", ""), str):
+        problems.append(f"  - `blueprint` must be a text, got {state['blueprint']!r}")
+    if not problems:
+        problems = [
+            f"  - batches of {total_batch_size} cannot be dealt evenly to {num_shards} shards"
+            for num_shards, total_batch_size in (
+                *((leg[0], leg[1]) for leg in legs),
+                (state["num_shards"], state["total_batch_size"]),
+            )
+            if total_batch_size % num_shards
+        ]
+        if sum(leg[2] for leg in legs) > state["batch"]:
+            problems.append("  - `legs` have more batches than `batch` tells")
     if problems:
-        raise StateError("The state is damaged:\n" + "\n".join(problems))
+        raise damaged(problems)
     return LoaderState(
         state["epoch"],
         state["batch"],
@@ -136,8 +149,33 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     )
 
 
-def _is_leg(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 3 and all(_is_count(number, 1) for number in value)
+def damaged(problems: list[str]) -> StateError:
+    """The error for a state that cannot be that of any loader."""
+    return StateError("The state is damaged:\n" + "\n".join(problems))
+
+
+def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> None:
+    """Raise a `StateError` where a state tells of more batches than its epoch has."""
+    if sampler.num_batches(0) is None:
+        return
+    num_before = sum(leg.num_batches for leg in saved.legs)
+    legs = (*saved.legs, Leg(saved.num_shards, saved.total_batch_size, saved.batch - num_before))
+    for number, leg in enumerate(legs):
+        try:
+            planned = sampler.with_settings(total_batch_size=leg.total_batch_size, num_shards=leg.num_shards)
+            if number > 0:
+                planned = planned.continued(saved.epoch, legs[:number])
+            num_batches = planned.num_batches(saved.epoch)
+        except SettingError as error:
+            raise damaged([f"  - {error}"]) from error
+        told = sum(each.num_batches for each in legs[: number + 1])
+        if num_batches is not None and told > num_batches:
+            raise damaged(
+                [
+                    f"  - {told} batches of epoch {saved.epoch} are told of, which has only {num_batches} (with "
+                    f"batches of {leg.total_batch_size} on {leg.num_shards} shards)"
+                ]
+            )
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -126,6 +126,11 @@ class StructuredPipeline(Pipeline):
         return self._context.data_input
 
     @property
+    def num_delivered(self) -> int:
+        """Number of batches delivered since the start."""
+        return self._num_in_all
+
+    @property
     def is_closed(self) -> bool:
         """Whether the pipeline was closed."""
         return self._is_closed
