@@ -1,0 +1,175 @@
+"""Short ways to make and read loaders."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.inputs import (
+    ClipDataProvider,
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    SamplerInputCallable,
+    SequenceSampler,
+    ShuffledSampler,
+    ShuffledShardedInputCallable,
+    StreamingSequenceSampler,
+    WeightedSampler,
+)
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from support.inputs import CountedCallable, NumberCallable
+from support.providers import IndexProvider, NumberProvider
+from support.samplers import EndlessSampler, EpochSampler
+
+LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
+
+
+def make_loader(
+    source: Any,
+    batch_size: int | None = None,
+    *,
+    steps: Iterable[Any] = (),
+    definition: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> DataLoader:
+    """Make a loader with NumPy output that loads in this process, unless told otherwise."""
+    made = PipelineDefinition(source, [*steps], **(definition or {}))
+    arguments = {"num_workers": 0, "num_threads": 1, "start_method": "fork", "output_type": "numpy", **arguments}
+    return DataLoader(made, batch_size, **arguments)
+
+
+def by_sampler(sampler: Any, provider: Any = None, context_name: str | None = "position") -> Any:
+    """Input over the samples of `LENGTHS`, each with its position."""
+    return SamplerInputCallable(provider or IndexProvider(22), sampler, context_name=context_name)
+
+
+def loop(loader: Iterable[Any], max_batches: int | None = None) -> list[Any]:
+    """The batches of one loop, as values to compare bit for bit."""
+    batches = []
+    if max_batches == 0:
+        return batches
+    for batch in loader:
+        batches.append(frozen(batch))
+        if len(batches) == max_batches:
+            break
+    return batches
+
+
+def frozen(value: Any) -> Any:
+    """A batch as a value: names, and for each array its type, shape and bytes."""
+    if isinstance(value, Mapping):
+        return tuple((name, frozen(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return tuple(map(frozen, value))
+    return value if isinstance(value, str) else (value.dtype.str, value.shape, value.tobytes())
+
+
+def json_copy(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state as it is read from a file."""
+    text = json.dumps(state)
+    assert len(text.encode()) <= 1024
+    return json.loads(text)
+
+
+def deliveries(batches: Iterable[Mapping[str, Any]], name: str = "position") -> list[tuple[int, int, int]]:
+    """Sample index, sequence and frame of all that is delivered, without padding."""
+    return [
+        (index, sequence, frame)
+        for batch in batches
+        for index, sequence, frame, is_padding in zip(
+            *(
+                np.asarray(batch[name][key]).tolist()
+                for key in ("sample_index", "sequence", "frame", "is_padding")
+            ),
+            strict=True,
+        )
+        if not is_padding
+    ]
+
+
+@attrs.frozen
+class Order:
+    """An order of samples that a loader can deliver.
+
+    Attributes:
+        make: Makes the input.
+        arguments: Arguments of the loader.
+        num_loops: How many loops to look at.
+        num_max: Number of batches to take of a loop that has no end.
+        has_known_length: Whether the loader knows when the epoch has ended.
+        takes_size: Whether ``make`` takes the batch size of a shard.
+    """
+
+    make: Callable[..., Any]
+    arguments: Mapping[str, Any] = {}
+    num_loops: int = 2
+    num_max: int | None = None
+    has_known_length: bool = True
+    takes_size: bool = False
+
+    def loader(self, shard: tuple[int, int] | None = None, total: int = 4, **arguments: Any) -> DataLoader:
+        """Make a loader for a shard, and for batches of ``total`` samples, all shards together."""
+        size = total // (1 if shard is None else shard[1])
+        source = self.make(size) if self.takes_size else self.make()
+        return make_loader(source, size, shard=shard, **{**self.arguments, **arguments})
+
+
+def _published_shuffle(size: int, **arguments: Any) -> ShuffledShardedInputCallable:
+    return ShuffledShardedInputCallable(
+        IndexProvider(22), size, shuffle=True, context_name="position", **arguments
+    )
+
+
+def _mixed_streams() -> MixedSampler:
+    parts = [
+        StreamingSequenceSampler([5, 2, 7], seed=1),
+        StreamingSequenceSampler([1, 4, 3], seed=2, cut_sequences=True),
+    ]
+    return MixedSampler(parts, [0.75, 0.25], offsets=[0, 14], num_per_epoch=7)
+
+
+CLIPS = Clips(LENGTHS, 3, step=1, tail="mark")
+
+# Orders of samplers that are planned per epoch.
+PLANNED: dict[str, Callable[[], Any]] = {
+    "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
+    "shuffled, padded": lambda: by_sampler(ShuffledSampler(22, seed=3, last_batch="pad")),
+    "weighted": lambda: by_sampler(WeightedSampler([1, 0, 5] * 7 + [2], num_samples_per_epoch=18, seed=4)),
+    "streams": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=5)),
+    "streams, cut": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=6, cut_sequences=True)),
+    "frames of clips": lambda: by_sampler(ClipSampler(CLIPS, seed=7, last_batch="pad")),
+    "frames of clips, streamed": lambda: by_sampler(ClipSampler(CLIPS, arrange="streamed", seed=8)),
+    "clips": lambda: by_sampler(
+        ClipSampler(CLIPS, deliver="clips", seed=9), ClipDataProvider(NumberProvider(22), CLIPS)
+    ),
+    "mixture": lambda: by_sampler(
+        MixedSampler([ShuffledSampler(22, seed=1), WeightedSampler([1.0] * 9, seed=2)], [0.7, 0.3])
+    ),
+    "mixture of streams": lambda: by_sampler(_mixed_streams()),
+}
+
+ORDERS: dict[str, Order] = {
+    **{name: Order(make) for name, make in PLANNED.items()},
+    "published shuffle": Order(_published_shuffle, takes_size=True),
+    "published shuffle, padded": Order(functools.partial(_published_shuffle, last_batch="pad"), takes_size=True),
+    "published sequences": Order(lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), num_loops=1, num_max=17),
+    "published sequences, in steps": Order(
+        lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), {"steps_per_epoch": 5}, num_loops=3
+    ),
+    "stateful sampler": Order(lambda: by_sampler(EpochSampler(10, 4)), num_loops=3),
+    "stateful endless sampler": Order(lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3),
+    "user's callable": Order(NumberCallable, num_loops=3, has_known_length=False),
+    "user's callable, padded": Order(
+        NumberCallable, {"last_batch": "pad", "context_name": "position"}, num_loops=3, has_known_length=False
+    ),
+    "user's callable, counted and partial": Order(
+        CountedCallable, {"last_batch": "partial"}, has_known_length=False
+    ),
+    "user's callable, wrapped, in steps": Order(NumberCallable, {"last_batch": "wrap", "steps_per_epoch": 4}),
+}
