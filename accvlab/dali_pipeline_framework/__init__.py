@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data loading for multi-camera driving data: nested samples through NVIDIA DALI pipelines."""
 
-from accvlab.dali_pipeline_framework import inputs, internal_helpers, pipeline, processing_steps
+from typing import TYPE_CHECKING, Any
+
+from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework import inputs, internal_helpers, pipeline, processing_steps
 
 __all__ = ["__version__", "inputs", "internal_helpers", "pipeline", "processing_steps"]
 
 
-def __getattr__(name: str) -> str:
+_ROOMS = ("inputs", "internal_helpers", "pipeline", "processing_steps", "sample_data")
+_get_room, __dir__ = lazy_exports(__name__, {room: room for room in _ROOMS})
+
+
+def __getattr__(name: str) -> Any:
     if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _get_room(name)
     # Looked up on demand: importing what it takes would cost every worker process.
     from importlib.metadata import PackageNotFoundError, version
 

@@ -1,28 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where samples come from: data providers, samplers, and the inputs that feed DALI's workers."""
 
-from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
-from accvlab.dali_pipeline_framework.inputs.class_weights import class_balanced_weights
-from accvlab.dali_pipeline_framework.inputs.clip_data_provider import ClipDataProvider
-from accvlab.dali_pipeline_framework.inputs.clip_sampler import ClipSampler
-from accvlab.dali_pipeline_framework.inputs.clips import Clips
-from accvlab.dali_pipeline_framework.inputs.concat_data_provider import ConcatDataProvider
-from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
-from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
-from accvlab.dali_pipeline_framework.inputs.mixed_sampler import MixedSampler
-from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
-from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
-from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
-from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
-from accvlab.dali_pipeline_framework.inputs.sampler_input_callable import SamplerInputCallable
-from accvlab.dali_pipeline_framework.inputs.sampler_input_iterable import SamplerInputIterable
-from accvlab.dali_pipeline_framework.inputs.sequence_sampler import SequenceSampler
-from accvlab.dali_pipeline_framework.inputs.shards import Shard, detect_shard
-from accvlab.dali_pipeline_framework.inputs.shuffled_sampler import ShuffledSampler
-from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.inputs.streaming_sequence_sampler import StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.inputs.weighted_sampler import WeightedSampler
+from typing import TYPE_CHECKING
+
+from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
+    from accvlab.dali_pipeline_framework.inputs.class_weights import class_balanced_weights
+    from accvlab.dali_pipeline_framework.inputs.clip_data_provider import ClipDataProvider
+    from accvlab.dali_pipeline_framework.inputs.clip_sampler import ClipSampler
+    from accvlab.dali_pipeline_framework.inputs.clips import Clips
+    from accvlab.dali_pipeline_framework.inputs.concat_data_provider import ConcatDataProvider
+    from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+    from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
+    from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
+    from accvlab.dali_pipeline_framework.inputs.mixed_sampler import MixedSampler
+    from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
+    from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
+    from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
+    from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+    from accvlab.dali_pipeline_framework.inputs.sampler_input_callable import SamplerInputCallable
+    from accvlab.dali_pipeline_framework.inputs.sampler_input_iterable import SamplerInputIterable
+    from accvlab.dali_pipeline_framework.inputs.sequence_sampler import SequenceSampler
+    from accvlab.dali_pipeline_framework.inputs.shards import Shard, detect_shard
+    from accvlab.dali_pipeline_framework.inputs.shuffled_sampler import ShuffledSampler
+    from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import ShuffledShardedInputCallable
+    from accvlab.dali_pipeline_framework.inputs.streaming_sequence_sampler import StreamingSequenceSampler
+    from accvlab.dali_pipeline_framework.inputs.weighted_sampler import WeightedSampler
+
+_MODULE_OF = {
+    "CallableBase": "callable_base",
+    "ClipDataProvider": "clip_data_provider",
+    "ClipSampler": "clip_sampler",
+    "Clips": "clips",
+    "ConcatDataProvider": "concat_data_provider",
+    "DataProvider": "data_provider",
+    "EpochAccount": "last_batch",
+    "IterableBase": "iterable_base",
+    "LastBatch": "last_batch",
+    "MixedSampler": "mixed_sampler",
+    "PlannedBatch": "plans.planned_batch",
+    "RandomAccessSampler": "random_access_sampler",
+    "SamplePlace": "sample_place",
+    "SamplerBase": "sampler_base",
+    "SamplerInputCallable": "sampler_input_callable",
+    "SamplerInputIterable": "sampler_input_iterable",
+    "SequenceSampler": "sequence_sampler",
+    "Shard": "shards",
+    "ShuffledSampler": "shuffled_sampler",
+    "ShuffledShardedInputCallable": "shuffled_sharded_input_callable",
+    "StreamingSequenceSampler": "streaming_sequence_sampler",
+    "WeightedSampler": "weighted_sampler",
+    "class_balanced_weights": "class_weights",
+    "detect_shard": "shards",
+}
 
 __all__ = [
     "CallableBase",
@@ -50,3 +82,5 @@ __all__ = [
     "class_balanced_weights",
     "detect_shard",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)

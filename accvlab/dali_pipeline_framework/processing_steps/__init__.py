@@ -1,26 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to a sample: one public step per module."""
 
-from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_elements_applied_step import (
-    DataGroupArrayInPathElementsAppliedStep,
-)
-from accvlab.dali_pipeline_framework.processing_steps.data_group_array_with_name_elements_applied_step import (
-    DataGroupArrayWithNameElementsAppliedStep,
-)
-from accvlab.dali_pipeline_framework.processing_steps.data_group_in_path_applied_step import (
-    DataGroupInPathAppliedStep,
-)
-from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_applied_step import (
-    DataGroupsWithNameAppliedStep,
-)
-from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
-    GroupToApplyToSelectedStepBase,
-)
-from accvlab.dali_pipeline_framework.processing_steps.image_brightness_contrast_jitter import (
-    ImageBrightnessContrastJitter,
-)
-from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from typing import TYPE_CHECKING
+
+from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_elements_applied_step import (
+        DataGroupArrayInPathElementsAppliedStep,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.data_group_array_with_name_elements_applied_step import (
+        DataGroupArrayWithNameElementsAppliedStep,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.data_group_in_path_applied_step import (
+        DataGroupInPathAppliedStep,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_applied_step import (
+        DataGroupsWithNameAppliedStep,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
+        GroupToApplyToSelectedStepBase,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.image_brightness_contrast_jitter import (
+        ImageBrightnessContrastJitter,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
+    from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+
+_MODULE_OF = {
+    "DataGroupArrayInPathElementsAppliedStep": "data_group_array_in_path_elements_applied_step",
+    "DataGroupArrayWithNameElementsAppliedStep": "data_group_array_with_name_elements_applied_step",
+    "DataGroupInPathAppliedStep": "data_group_in_path_applied_step",
+    "DataGroupsWithNameAppliedStep": "data_groups_with_name_applied_step",
+    "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
+    "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
+    "ImageDecoder": "image_decoder",
+    "PipelineStepBase": "pipeline_step_base",
+}
 
 __all__ = [
     "DataGroupArrayInPathElementsAppliedStep",
@@ -32,3 +48,5 @@ __all__ = [
     "ImageDecoder",
     "PipelineStepBase",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)
