@@ -107,6 +107,7 @@ class EpochPlanSampler(RandomAccessSampler):
     def _copy(self: Any) -> Any:
         changed = super()._copy()
         changed._plans = {}
+        changed._has_reported_cuts = self._has_reported_cuts
         return changed
 
     @property

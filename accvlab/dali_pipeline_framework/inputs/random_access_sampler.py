@@ -168,18 +168,21 @@ class RandomAccessSampler(SamplerBase):
     def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
         """Get a copy for which an epoch has begun with these legs already.
 
-        Its batches count on: the first one that it plans for this epoch is number
-        ``sum(leg.num_batches for leg in legs)``. Other epochs are not affected.
+        Its batches count on: the next one of this epoch is number ``sum(leg.num_batches for leg in legs)``, and
+        the published interface starts there. Other epochs are not affected, and nothing changes where all legs
+        have the settings of this sampler.
 
         Raises:
             SettingError: The sampler cannot go on with another batch size than that of the legs.
         """
-        changed = self._copy()
+        changed = copy.copy(self)
         changed._history = (epoch, tuple(legs))
-        if legs and not self._can_change_batch_size:
+        changed = changed._copy()
+        different = changed._legs(epoch)
+        if different and not self._can_change_batch_size:
             raise SettingError(
                 f"The order of the {type(self).__name__} depends on the batch size, so an epoch that was begun "
-                f"with batches of {legs[-1].total_batch_size} cannot be continued with batches of "
+                f"with batches of {different[-1].total_batch_size} cannot be continued with batches of "
                 f"{self.total_batch_size} (all shards together). Continue with the same total batch size."
             )
         return changed
@@ -190,14 +193,32 @@ class RandomAccessSampler(SamplerBase):
 
     def _copy(self: _Self) -> _Self:
         changed = copy.copy(self)
-        changed._next_position = (0, 0)
+        epoch, legs = self._history
+        changed._next_position = (epoch, sum(leg.num_batches for leg in legs))
         return changed
 
-    def _legs(self, epoch: int) -> tuple[Leg, ...]:
-        return self._history[1] if self._history[0] == epoch else ()
+    def _legs(self, epoch: int) -> list[Leg]:
+        """The legs of an epoch up to the last change of the settings, which are then those of this sampler."""
+        legs: list[Leg] = []
+        if self._history[0] != epoch:
+            return legs
+        for leg in self._history[1]:
+            if legs and self._are_alike(legs[-1], leg):
+                legs[-1] = attrs.evolve(leg, num_batches=legs[-1].num_batches + leg.num_batches)
+            elif leg.num_batches:
+                legs.append(leg)
+        if self._total_batch_size is not None and legs:
+            own = Leg(self._num_shards, self._total_batch_size, 0)
+            return legs[:-1] if self._are_alike(legs[-1], own) else legs
+        return legs
+
+    def _are_alike(self, one: Leg, other: Leg) -> bool:
+        if self.depends_on_shards and one.num_shards != other.num_shards:
+            return False
+        return one.total_batch_size == other.total_batch_size
 
     def num_batches_before(self, epoch: int) -> int:
-        """Number of batches of an epoch that were delivered before it was continued (see `continued`)."""
+        """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
         return sum(leg.num_batches for leg in self._legs(epoch))
 
     # --- the published interface ------------------------------------------------------------------

@@ -318,7 +318,13 @@ class ReplayedSampler(RandomAccessSampler):
         return True
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch."""
+        """Get the samples of a batch.
+
+        Raises:
+            SettingError: There is no such batch.
+        """
+        if batch < 0 or not self.has_batch(epoch, batch):
+            raise SettingError(f"Epoch {epoch} of {self._name} has no such batch: asked for was batch {batch}.")
         complete = self._replay.get(epoch, batch)
         fills = np.arange(len(complete.indices)) >= complete.num_given
         if self._policy == "wrap":

@@ -81,10 +81,12 @@ class SequenceSampler(RandomAccessSampler):
         """Get the samples of a batch.
 
         Raises:
-            SettingError: Another epoch than 0 is asked for.
+            SettingError: Another epoch than 0, or a batch below 0 is asked for.
         """
         if epoch != 0:
             raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
+        if batch < 0:
+            raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., asked for was batch {batch}.")
         if self._cycles is None:
             self._cycles = _Cycles(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
         sequences, frames, cycles = self._cycles.find(batch)

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
 from accvlab.dali_pipeline_framework.inputs.planned_sampler import EpochPlanSampler
 from accvlab.dali_pipeline_framework.inputs.plans.epoch_plan import EpochPlan
@@ -53,8 +54,17 @@ class ShardedPermutationSampler(EpochPlanSampler):
         return self.num_batches_before(epoch) + (plan.num_begun_batches if isinstance(plan, RangePlan) else 0)
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full."""
-        return self._plan(epoch).batch(batch - self.num_batches_before(epoch))
+        """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full.
+
+        Raises:
+            SettingError: There is no such batch.
+        """
+        before, stop = self.num_batches_before(epoch), self.num_begun_batches(epoch)
+        if not before <= batch < stop:
+            raise SettingError(
+                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
+            )
+        return self._plan(epoch).batch(batch - before)
 
     def _permutation(self, epoch: int) -> Int64Array:
         return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)

@@ -84,7 +84,8 @@ class FlatPlan(EpochPlan):
         of their own. For that the units that are left are listed: memory grows with their number.
         """
         group, offset = divmod(num_delivered, self._length)
-        position = self._first_position + group * self._num_slots
+        # The last group may be padded: behind it the order has no positions.
+        position = min(self._first_position + group * self._num_slots, self._order.num_positions)
         if offset == 0:
             return FlatPlan(self._order, self._tracks, self._epoch_key, total_batch_size, last_batch, position)
         positions = np.arange(position, self._order.num_positions)

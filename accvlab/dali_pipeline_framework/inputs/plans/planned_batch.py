@@ -9,12 +9,17 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework.errors import SettingError
+
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
 def _int64(values: Any) -> Int64Array:
-    return np.asarray(values, dtype=np.int64)
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
+    return array.astype(np.int64, copy=False)
 
 
 def _bool(values: Any) -> BoolArray:
@@ -22,7 +27,7 @@ def _bool(values: Any) -> BoolArray:
 
 
 def _filled(value: int | bool, dtype: type) -> Any:
-    return attrs.Factory(lambda batch: np.full(len(batch.indices), value, dtype), takes_self=True)
+    return attrs.Factory(lambda batch: np.full(batch.indices.shape, value, dtype), takes_self=True)
 
 
 @attrs.frozen(eq=False)
@@ -40,6 +45,9 @@ class PlannedBatch:
         visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
         is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
             can leave it out; same as ``is_padding`` unless given.
+
+    Raises:
+        SettingError: A field is not a flat list of its type, or has another number of entries than ``indices``.
     """
 
     indices: Int64Array = attrs.field(converter=_int64)
@@ -52,3 +60,18 @@ class PlannedBatch:
     is_over: BoolArray = attrs.field(
         converter=_bool, default=attrs.Factory(lambda batch: batch.is_padding, takes_self=True)
     )
+
+    def __attrs_post_init__(self) -> None:
+        """Check that all fields have one entry per slot."""
+        shape = self.indices.shape
+        if len(shape) != 1:
+            raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
+        for name in _OTHER_FIELDS:
+            if getattr(self, name).shape != shape:
+                raise SettingError(
+                    f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape "
+                    f"{getattr(self, name).shape}."
+                )
+
+
+_OTHER_FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch) if field.name != "indices")

@@ -94,8 +94,8 @@ class RangePlan(EpochPlan):
     def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
         """The intervals of positions behind the range ``[first, stop)`` of what is left."""
         parts = []
-        begins = [0, *self._ends[:-1].tolist()]
-        for start, begin, end in zip(self._starts.tolist(), begins, self._ends.tolist(), strict=True):
+        ends = self._ends.tolist()
+        for start, begin, end in zip(self._starts.tolist(), [0, *ends][: len(ends)], ends, strict=True):
             low, high = max(first, begin), min(stop, end)
             if low < high:
                 parts.append((start + low - begin, start + high - begin))
