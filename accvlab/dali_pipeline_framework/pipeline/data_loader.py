@@ -135,6 +135,8 @@ class DataLoader:
             raise SettingError(f"`definition` must be a PipelineDefinition, got {type(definition).__name__}.")
         self._definition = definition
         self._seed = whole_number(seed, "seed", at_least=0)
+        if self._seed >= 2**63:
+            raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
         self._steps = steps_per_epoch
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -203,7 +205,7 @@ class DataLoader:
             if self._shard not in (None, own_shard):
                 raise SettingError(
                     f"The input was created for shard {own_shard.shard_id} of {own_shard.num_shards}, the loader "
-                    f"for shard {self.shard.shard_id} of {self.shard.num_shards}. Create the input for that shard, "
+                    f"for shard {self.shard.shard_id} of {self.shard.num_shards}. Create the input for that one, "
                     f"and leave `shard` out here."
                 )
             self._shard = own_shard
@@ -255,7 +257,7 @@ class DataLoader:
             "py_start_method": start_method,
         }
         if num_threads is not None:
-            arguments["num_threads"] = num_threads
+            arguments["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
         for name, value in (others or {}).items():
             if name in arguments:
                 raise SettingError(
@@ -360,6 +362,7 @@ class DataLoader:
         if not self._is_epoch_set:
             self._next_start = _Position(epoch + 1)
         self._position = self._next_start
+        self._forget_legs()
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
