@@ -32,8 +32,8 @@ class StreamingSequenceSampler(PlannedSampler):
       sequences per slot, or a few very long ones, it can be a large part of the epoch.
     - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
       At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
-      part starts with an empty history in the next slot. A sequence that is longer than the epoch has batches
-      is in several slots in the same step.
+      part starts with an empty history in the next slot. A sequence of more than ``N // B``
+      frames can be in several slots in the same step.
 
     With fewer sequences than slots there is no other way than to cut them; that is logged, and
     `RandomAccessSampler.account` tells the number of cuts.

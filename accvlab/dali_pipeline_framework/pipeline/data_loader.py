@@ -176,7 +176,8 @@ class DataLoader:
                 last_batch=last_batch,
                 context_name=context_name,
             )
-            self._shard = Shard(*bound.shard)
+            if self._shard is None:
+                self._shard = Shard(*bound.shard)
             if bound.batch_size is None:
                 raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
             if self._steps is not None and bound.num_batches_in_epoch(0) is not None:
