@@ -28,6 +28,7 @@ docs: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/bench_overhead.py
+	$(BIN)/python benchmarks/bench_samplers.py
 
 # The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp
