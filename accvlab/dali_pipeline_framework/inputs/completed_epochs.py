@@ -200,7 +200,10 @@ class CompletedCallable(CallableBase):
 
 
 class CompletedIterable(IterableBase):
-    """A user's iterable with completed epochs: batches that are not full are filled, or left out."""
+    """A user's iterable with completed epochs: batches that are not full are filled, or left out.
+
+    What was delivered is not kept, except for the first batch: with ``"wrap"``, each batch is filled from that.
+    """
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:
         """Complete the epochs of ``source``."""

@@ -305,6 +305,11 @@ class ReplayedSampler(RandomAccessSampler):
         """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
         return None if self._is_endless else self._replay.num_batches(epoch)
 
+    @property
+    def is_epoch_based(self) -> bool:
+        """Whether the sampler is; it is not played to find out."""
+        return not self._is_endless
+
     def has_batch(self, epoch: int, batch: int) -> bool:
         """Whether there is such a batch; plays the sampler no further than to it.
 
