@@ -48,6 +48,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Leg
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler
+from accvlab.dali_pipeline_framework.inputs.sharded_permutation_sampler import ShardedPermutationSampler
 
 every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
 every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
@@ -580,7 +581,14 @@ class TestContinuing:
             rest = list(batches_of(continued, 1, start=number))
             assert delivered([*begun[:number], *rest]) == contents
             if rest and case.sampler.has_slots and kind not in ("clips, streamed", "sharded permutation"):
-                check_slots(rest, are_the_first=size != case.sampler.total_batch_size)
+                is_new = size != case.sampler.total_batch_size
+                num_inside = check_slots(rest, are_the_first=is_new)
+                if is_new and kind == "frames of clips, streamed":
+                    # Clips that were being played are finished, and no others are cut.
+                    playing = begun[number - 1] if number else None
+                    assert num_inside <= (
+                        0 if playing is None else int((~playing.is_last & ~playing.is_over).sum())
+                    )
 
     @every_kind
     @law
@@ -639,10 +647,23 @@ class TestContinuing:
             number = left if last else data.draw(st.integers(0, left))
             batches += [sampler.plan_batch(0, before + batch) for batch in range(number)]
             legs.append(Leg(num_shards, num_shards * size, number))
-        contents = case.contents(0)
-        assert delivered(batches) <= contents
+        contents, found = case.contents(0), delivered(batches)
+        assert found <= contents
         if case.sampler.last_batch != "drop":
-            assert delivered(batches) == contents
+            assert found == contents
+        account = sampler.account(0)
+        assert account.num_dropped == (contents - found).total()
+        assert (
+            account.num_samples == contents.total() - delivered(batches[: sampler.num_batches_before(0)]).total()
+        )
+
+    def test_what_was_to_be_dropped_is_delivered_where_it_fills_a_batch(self) -> None:
+        sampler = ShardedPermutationSampler(11, None, 0, False, "drop")
+        begun = sampler.with_settings(total_batch_size=4, num_shards=2)  # shards of 5, and one sample left over
+        assert begun.get_batch_indices(0, 0).tolist() == [0, 1, 5, 6]
+        rest = sampler.with_settings(total_batch_size=7).continued(0, [Leg(2, 4, 1)])
+        assert rest.get_batch_indices(0, 1).tolist() == [2, 3, 4, 7, 8, 9, 10]
+        assert rest.num_batches(0) == 2
 
     @pytest.mark.parametrize("kind", OTHERS)
     def test_others_refuse_another_batch_size(self, kind: str) -> None:
