@@ -171,6 +171,12 @@ class TestLoops:
             loader.set_epoch(1)
             assert indices(loader) == from_to(3, 6)
 
+    def test_an_endless_stream_loads_nothing_twice(self) -> None:
+        source = NumberCallable(has_epochs=False)
+        with make_loader(source, 4) as loader:
+            assert [len(indices(loader, number)) for number in (2, 1, 3)] == [2, 1, 3]
+        assert source.asked == [*range(len(source.asked))]
+
     def test_a_limited_stream_ends_and_stays_at_its_end(self) -> None:
         source = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 3)
         with make_loader(source, num_workers=1) as loader:
