@@ -16,7 +16,7 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
 
 _VERSION = 1
 _MOST_PLAN_BYTES = 600
-_MOST_LEGS = 12
+_MOST_LEGS = 8
 
 
 @attrs.frozen
