@@ -594,7 +594,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "another name": ({"context_name": "at"}, "created with context_name='position', the loader with 'at'"),
     "steps for true epochs": ({"steps_per_epoch": 3}, "an epoch of this input has 5 batches. Leave it out"),
-    "a start method": ({"start_method": "thread"}, "`py_start_method` must be 'fork' or 'spawn', got 'thread'"),
+    "a start method": (
+        {"start_method": "thread"},
+        "`start_method` must be 'spawn', 'fork' or 'forkserver', got 'thread'",
+    ),
     "an output": (
         {"output_type": "tensorflow"},
         "`output_type` must be one of ['numpy', 'torch'], got 'tensorflow'",

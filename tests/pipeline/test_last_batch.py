@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     SamplerInputCallable,
+    Shard,
     ShuffledShardedInputCallable,
     StreamingSequenceSampler,
 )
@@ -43,6 +44,21 @@ class Delivery:
         """A field of all batches of all shards."""
         return [value for shard in self.steps for batch in shard for value in batch["position"][name].tolist()]
 
+    def offsets(self) -> list[int]:
+        """Of all batches of all shards: how many samples the slot has delivered since something began in it."""
+        offsets: list[int] = []
+        running: dict[int, int] = {}
+        for shard in self.steps:
+            for batch in shard:
+                at = batch["position"]
+                for slot, is_first, is_last in zip(
+                    *(at[name].tolist() for name in ("slot", "is_first", "is_last")), strict=True
+                ):
+                    offset = 0 if is_first else running[slot]
+                    offsets.append(offset)
+                    running[slot] = offset + (not is_last)  # padding repeats the last one
+        return offsets
+
     @property
     def num_steps(self) -> list[int]:
         return [len(batches) for batches in self.steps]
@@ -63,8 +79,11 @@ def epoch_of(
         account = loaders[0].account()
         assert account is not None
         assert all(loader.account() == account for loader in loaders)
-        assert {len(loader) for loader in loaders} == {account.num_batches}
-        return Delivery([[*loader] for loader in loaders], account)
+        lengths = [len(loader) for loader in loaders]
+        assert max(lengths) == account.num_batches
+        got = Delivery([[*loader] for loader in loaders], account)
+        assert got.num_steps == lengths
+        return got
 
 
 # --- samplers --------------------------------------------------------------------------------------------
@@ -79,10 +98,11 @@ DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of
 def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, total: int, policy: Any) -> None:
     got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
     account = got.account
+    offsets = got.offsets() if "clips" in name else got.column("frame")
     keys = [
         key
         for key, is_over in zip(
-            zip(got.column("sample_index"), got.column("sequence"), got.column("frame"), strict=True),
+            zip(*map(got.column, ("sample_index", "sequence", "clip")), offsets, strict=True),
             got.column("is_padding"),
             strict=True,
         )
@@ -357,7 +377,9 @@ def test_own_inputs_that_do_not_fill_one_batch(kind: str, policy: Any) -> None:
 @pytest.mark.parametrize("kind", SOURCES)
 def test_own_inputs_with_context(kind: str, policy: Any) -> None:
     arguments = {"last_batch": policy, "context_name": "at", "shard": (1, 3)}
-    with make_loader(SOURCES[kind](), 4, **arguments) as loader:
+    source = SOURCES[kind]()
+    source.shard = (1, 3)
+    with make_loader(source, 4, **arguments) as loader:
         for epoch in range(2):
             for number, batch in enumerate(loader):
                 at = batch["at"]
@@ -417,9 +439,10 @@ def test_more_steps_than_there_are_full_batches(kind: str, policy: Any, num_work
 @pytest.mark.parametrize("kind", ["callable", "iterable"])
 def test_unequal_shards_make_the_same_number_of_steps(kind: str, policy: Any) -> None:
     for shard, size in enumerate([10, 3]):
-        with make_loader(
-            SOURCES[kind](size), 4, shard=(shard, 2), last_batch=policy, steps_per_epoch=3, context_name="at"
-        ) as loader:
+        source = SOURCES[kind](size)
+        source.shard = (shard, 2)
+        with make_loader(source, 4, last_batch=policy, steps_per_epoch=3, context_name="at") as loader:
+            assert loader.shard == Shard(shard, 2)
             for epoch in range(2):
                 batches = [*loader]
                 assert len(batches) == len(loader) == 3

@@ -438,7 +438,7 @@ DIFFERENT: dict[str, tuple[Any, list[str]]] = {
         [
             "num_sequences: 6 in the state, 5 here",
             "sequence_lengths: ",
-            "num_sequences_per_epoch: 6 in the state, 5 here",
+            "num_per_epoch: 6 in the state, 5 here",
         ],
     ),
     "data set": (streams(provider=IndexProvider(23)), ["data_set_size: 22 in the state, 23 here"]),
@@ -456,7 +456,7 @@ DIFFERENT: dict[str, tuple[Any, list[str]]] = {
             "sequence_lengths: ",
             "cut_sequences: False in the state, nothing here",
             "weights: None in the state, nothing here",
-            "num_sequences_per_epoch: 6 in the state, nothing here",
+            "num_per_epoch: 6 in the state, nothing here",
         ],
     ),
 }
@@ -478,9 +478,18 @@ def test_another_seed_of_the_draws_is_refused() -> None:
     assert error.differences == ("seed of the random draws: 7 in the state, 8 here",)
 
 
-def test_a_callable_of_another_class_or_length_is_refused() -> None:
+def test_a_callable_of_another_class_or_description_is_refused() -> None:
     state = saved_state(NumberCallable(10))
-    assert refusal(make_loader(NumberCallable(11), 4), state).differences == ("length: 10 in the state, 11 here",)
+
+    class Described(NumberCallable):
+        def describe(self) -> dict[str, Any]:
+            return {"numbers": self.num_samples}
+
+    Described.__name__ = "NumberCallable"
+    differences = refusal(make_loader(Described(11), 4), saved_state(Described(10))).differences
+    assert differences == ("numbers: 10 in the state, 11 here",)
+    differences = refusal(make_loader(NumberCallable(10), 4, last_batch="pad"), state).differences
+    assert differences == ("last_batch: nothing in the state, 'pad' here",)
 
     class OtherCallable(NumberCallable):
         pass
@@ -612,7 +621,7 @@ def test_a_closed_loader_refuses_a_state() -> None:
 
 
 def test_context_tells_the_position_in_the_whole_run() -> None:
-    sampler = WeightedSampler(np.ones(22), num_samples_per_epoch=12)
+    sampler = WeightedSampler(np.ones(22), num_per_epoch=12)
     with make_loader(SamplerInputCallable(IndexProvider(22), sampler, context_name="at"), 4) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": 2, "batch": 1})
         places = [(batch["at"]["epoch"].tolist(), batch["at"]["batch"].tolist()) for batch in loader]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -118,7 +118,7 @@ class CompletedCallable(CallableBase):
         try:
             sample = self._load(sample_info)
         except StopIteration:
-            sample_info, sample = self._filling(sample_info)
+            sample = self._filling(sample_info)
             is_filled = True
         if self._settings.context_name is None:
             return tuple(sample)
@@ -129,8 +129,8 @@ class CompletedCallable(CallableBase):
         self._delivered_up_to = (info.epoch_idx, info.idx_in_epoch + 1)
         return sample
 
-    def _filling(self, info: types.SampleInfo) -> tuple[types.SampleInfo, Sequence[Any]]:
-        position = info.idx_in_epoch
+    def _filling(self, info: types.SampleInfo) -> Sequence[Any]:
+        """The sample that fills a position behind the end."""
         policy = self._settings.last_batch
         is_inside_batch = info.idx_in_batch > 0
         if not is_inside_batch and self._settings.num_batches is None:
@@ -138,11 +138,10 @@ class CompletedCallable(CallableBase):
         if policy in ("drop", "partial"):
             self._settings.require_enough(self._source, info.iteration)
             raise StopIteration
-        count = self._count(info)
-        if count == 0:
+        if self._count(info) == 0:
             raise StopIteration
-        wanted = count - 1 if policy == "pad" else position % count
-        return info, self._source(self._info(wanted, info.epoch_idx))
+        sample: Sequence[Any] = self._source(self._shown(info))
+        return sample
 
     def _count(self, info: types.SampleInfo) -> int:
         """Number of samples of an epoch, of which it is known that position ``info`` is behind the end."""
@@ -167,36 +166,45 @@ class CompletedCallable(CallableBase):
         return types.SampleInfo(position, slot, batch, epoch)
 
     def _place(self, info: types.SampleInfo, is_filled: bool) -> SamplePlace:
-        shown = info
-        if is_filled and self._counted is not None:
-            count = self._counted[1]
-            wanted = count - 1 if self._settings.last_batch == "pad" else info.idx_in_epoch % count
-            shown = self._info(wanted, info.epoch_idx)
-        get_place: Callable[[Any], SamplePlace | None] | None = getattr(self._source, "get_place", None)
-        place = None if get_place is None else get_place(shown)
+        place = self.get_place(info)
         if place is None:
-            get_index: Callable[[Any], int | None] | None = getattr(self._source, "get_sample_index", None)
-            index = None if get_index is None else get_index(shown)
+            index = self.get_sample_index(info)
             place = SamplePlace(0, 0, 0, -1 if index is None else index, is_first=True, is_last=True)
         return place._replace(
             epoch=info.epoch_idx,
             batch=info.iteration,
             slot=self._settings.first_slot + info.idx_in_batch,
             is_padding=place.is_padding or (is_filled and self._settings.last_batch == "pad"),
-            visit=place.visit + int(is_filled),
         )
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Where the sample at a position stands, or None where the source does not tell."""
+        """Where the sample at a position stands, or None where the source does not tell.
+
+        A sample that fills a batch has the visit of the one that it repeats, and with it its random draws; one
+        that is delivered once more has another.
+        """
         get_place = getattr(self._source, "get_place", None)
-        place: SamplePlace | None = None if get_place is None else get_place(sample_info)
-        return place
+        shown = self._shown(sample_info)
+        place: SamplePlace | None = None if get_place is None else get_place(shown)
+        if place is None or shown is sample_info:
+            return place
+        return place._replace(visit=place.visit + int(self._settings.last_batch == "wrap"))
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Index in the data set of the sample at a position, or None where the source does not tell."""
         get_index = getattr(self._source, "get_sample_index", None)
-        index: int | None = None if get_index is None else get_index(sample_info)
+        index: int | None = None if get_index is None else get_index(self._shown(sample_info))
         return index
+
+    def _shown(self, info: types.SampleInfo) -> types.SampleInfo:
+        """The position whose sample is delivered at a position, which is another one behind the end."""
+        if self._counted is None or self._counted[0] != info.epoch_idx or info.idx_in_epoch < self._counted[1]:
+            return info
+        if self._settings.last_batch not in ("pad", "wrap") or not self._counted[1]:
+            return info
+        last = self._counted[1] - 1
+        wanted = last if self._settings.last_batch == "pad" else info.idx_in_epoch % (last + 1)
+        return self._info(wanted, info.epoch_idx)
 
 
 class CompletedIterable(IterableBase):

@@ -13,22 +13,20 @@ from accvlab.dali_pipeline_framework.inputs.keyed_random import random_bits
 
 _NUM_ROUNDS = 8
 _FEW_ITEMS = 512  # for so few the distance between two items is not quite uniform; sorting them costs 25 us once
-_FEW_POSITIONS = 10  # for so few Python's integers are faster than the fixed cost of NumPy's operations
+_FEW_POSITIONS = 6  # for so few Python's integers are faster than the fixed cost of NumPy's operations
 _MASK = 0xFFFFFFFFFFFFFFFF
-_MULTIPLIER = 0xD6E8FEB86659FD93  # odd, with well spread bits
-_MULTIPLIER_64 = np.uint64(_MULTIPLIER)
-_HALF = np.uint64(32)
+_HALF = np.array(32, np.uint64)  # NumPy computes faster with arrays without dimensions than with scalars
 
 
 class KeyedPermutation:
     """A permutation of ``0 .. size-1``, chosen by a key; needs no memory and no preparation.
 
     A Feistel network on pairs: item ``i`` is written as ``(i // b, i % b)`` with ``a * b >= size`` and ``a`` and
-    ``b`` about the square root of it. In each round a keyed hash of one half is added to the other half,
-    modulo its range, which can be undone, so different items stay different. An item that lands in
-    ``[size, a * b)`` is sent through again until it lands below ``size`` (cycle walking); that is rare, since
-    ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary finite domains" (2002), method 3. Up to
-    512 items are sorted by random numbers instead.
+    ``b`` about the square root of it. In each round a keyed hash of one half (a sum, a product, and the middle
+    bits of its square) is added to the other half, modulo its range, which can be undone, so different items
+    stay different. An item that lands in ``[size, a * b)`` is sent through again until it lands below ``size``
+    (cycle walking); that is rare, since ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary finite
+    domains" (2002), method 3. Up to 512 items are sorted by random numbers instead.
     """
 
     def __init__(self, size: int, key: int) -> None:
@@ -42,7 +40,8 @@ class KeyedPermutation:
         self._right_range = -(-size // self._left_range)
         keys = random_bits(key, np.arange(2 * _NUM_ROUNDS))
         keys[1::2] |= np.uint64(1)  # a factor must be odd
-        self._round_keys_64 = list(zip(keys[::2], keys[1::2], strict=True))
+        self._ranges_64 = [np.array(each, np.uint64) for each in (self._left_range, self._right_range)]
+        self._round_keys_64 = [(np.array(addend), np.array(factor)) for addend, factor in keys.reshape(-1, 2)]
         self._round_keys = list(zip(keys[::2].tolist(), keys[1::2].tolist(), strict=True))
 
     @overload
@@ -65,9 +64,8 @@ class KeyedPermutation:
         while True:
             left, right = divmod(item, right_range)
             for number, (addend, factor) in enumerate(self._round_keys):
-                mixed = (((right if number % 2 == 0 else left) ^ addend) * factor) & _MASK
-                mixed = ((mixed ^ (mixed >> 32)) * _MULTIPLIER) & _MASK
-                mixed >>= 32
+                mixed = ((right if number % 2 == 0 else left) + addend) * factor & _MASK
+                mixed = (mixed * mixed & _MASK) >> 32
                 if number % 2 == 0:
                     left = (left + mixed) % left_range
                 else:
@@ -84,15 +82,16 @@ class KeyedPermutation:
         return items
 
     def _once(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        ranges = (np.uint64(self._left_range), np.uint64(self._right_range))
+        ranges = self._ranges_64
         halves = list(np.divmod(items, ranges[1]))
         for number, (addend, factor) in enumerate(self._round_keys_64):
             changed = number % 2
-            mixed = (halves[1 - changed] ^ addend) * factor
-            mixed ^= mixed >> _HALF
-            mixed *= _MULTIPLIER_64
+            mixed = halves[1 - changed] + addend
+            mixed *= factor
+            mixed *= mixed
             mixed >>= _HALF
             mixed += halves[changed]
-            halves[changed] = mixed % ranges[changed]
+            mixed %= ranges[changed]
+            halves[changed] = mixed
         combined: npt.NDArray[np.uint64] = halves[0] * ranges[1] + halves[1]
         return combined

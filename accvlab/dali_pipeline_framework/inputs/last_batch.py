@@ -15,7 +15,7 @@ LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
 def check_last_batch(policy: Any) -> LastBatch:
     """Return a policy, or raise a `SettingError` where there is none of that name."""
     for known in get_args(LastBatch):
-        if policy == known:
+        if isinstance(policy, str) and policy == known:  # an array would be compared item by item
             return known  # type: ignore[no-any-return]
     raise SettingError(
         f"`last_batch` must be 'drop', 'pad' (repeat the last sample, marked), 'partial' (a smaller batch) or "
@@ -48,3 +48,24 @@ class EpochAccount:
     num_repeated: int
     num_padded: int
     num_cuts: int = 0
+
+    def describe(self, total_batch_size: int, is_partial: bool) -> str:
+        """Say it in a sentence.
+
+        Args:
+            total_batch_size: Samples per batch, all shards together.
+            is_partial: Whether the policy is ``"partial"``, which leaves padded slots out.
+        """
+        parts = [
+            f"{self.num_batches} batches of {total_batch_size} (all shards together) deliver "
+            f"{self.num_delivered} of {self.num_samples} samples"
+        ]
+        for number, what in (
+            (self.num_dropped, "dropped"),
+            (self.num_repeated, "delivered once more"),
+            (self.num_padded, "slots left out" if is_partial else "slots padded"),
+            (self.num_cuts, "cuts through sequences"),
+        ):
+            if number:
+                parts.append(f"{number} {what}")
+        return ", ".join(parts)

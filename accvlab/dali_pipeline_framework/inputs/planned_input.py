@@ -7,6 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -36,7 +37,7 @@ class PlannedInput(CallableBase):
 
     Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
     With the policy ``"partial"`` padding is left out: slots that play sequences stay on their shard, otherwise
-    what is left of the batch is dealt evenly, and a shard that gets nothing ends its epoch one batch earlier.
+    what is left of the batch is dealt evenly; a shard that has nothing left ends its epoch earlier than others.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class PlannedInput(CallableBase):
         self._sampler = sampler
         check_sampler_fits(sampler, self._num_samples)
         self._context_name = context_name
-        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
+        self._forget()
         if context_name is not None:
             add_context(input_blueprint(data_provider), context_name)
         if sampler.has_batch_size:
@@ -73,6 +74,10 @@ class PlannedInput(CallableBase):
             )
         if not isinstance(self._sampler, ReplayedSampler):  # it would be played to its end
             self._sampler.num_batches(0)  # complains where an epoch would be empty
+
+    def _forget(self) -> None:
+        """Forget what was computed, in a new object or one with other settings."""
+        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}
@@ -119,7 +124,7 @@ class PlannedInput(CallableBase):
             SettingError: A value is out of its range, or contradicts what the input was created with.
         """
         changed = copy.copy(self)
-        changed._current = None
+        changed._forget()
         if shard is not None:
             if self._num_shards != 1 and shard != self.shard:
                 raise SettingError(
@@ -167,7 +172,7 @@ class PlannedInput(CallableBase):
     def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
         """Get a copy for which an epoch has begun with these legs. See `RandomAccessSampler.continued`."""
         changed = copy.copy(self)
-        changed._current = None
+        changed._forget()
         changed._sampler = self._sampler.continued(epoch, legs)
         return changed
 
@@ -233,6 +238,7 @@ class PlannedInput(CallableBase):
             planned.indices[slots],
             planned.sequence[slots],
             planned.frame[slots],
+            planned.clip[slots],
             planned.is_first[slots],
             planned.is_last[slots],
             planned.is_padding[slots],
@@ -251,7 +257,6 @@ class PlannedInput(CallableBase):
 
     def _own_slots(self, planned: PlannedBatch) -> Int64Array:
         total = self._sampler.total_batch_size
-        size = total // self._num_shards
         if len(planned.indices) != total:
             raise SettingError(
                 f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, "
@@ -263,15 +268,9 @@ class PlannedInput(CallableBase):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        own = np.arange(self._shard_id * size, (self._shard_id + 1) * size)
-        if not self._leaves_out_empty_slots or not planned.is_over.any():
-            return own
-        if self._sampler.has_slots:
-            return own[~planned.is_over[own]]
-        valid = np.flatnonzero(~planned.is_over)
-        shards = np.array([self._shard_id, self._shard_id + 1])
-        first, stop = (len(valid) * shards // self._num_shards).tolist()
-        return valid[first:stop]
+        if not self._leaves_out_empty_slots:
+            planned = attrs.evolve(planned, is_over=np.zeros(total, np.bool_))
+        return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
 
     @property
     def _leaves_out_empty_slots(self) -> bool:
@@ -287,8 +286,23 @@ class PlannedInput(CallableBase):
     def num_batches_in_epoch(self, epoch: int) -> int | None:
         """Number of batches of an epoch, or None where there is no end.
 
-        With the policy ``"partial"`` it is that of the shard that has the most; others may have fewer.
+        With the policy ``"partial"`` it is that of this shard; others may have more or fewer.
         """
+        num_batches = self._sampler.num_batches(epoch)
+        if num_batches is None or not self.delivers_partial_batches:
+            return num_batches
+        # The batches that this shard has a part in are the first ones.
+        low, high = self._sampler.num_batches_before(epoch), num_batches
+        while low < high:
+            middle = (low + high) // 2
+            if len(self._own_slots(self._sampler.plan_batch(epoch, middle))):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def num_batches_of_all_shards(self, epoch: int) -> int | None:
+        """Number of batches of an epoch of the shard that has most, or None where there is no end."""
         return self._sampler.num_batches(epoch)
 
     def account(self, epoch: int) -> EpochAccount | None:
@@ -314,3 +328,17 @@ class PlannedInput(CallableBase):
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
+
+
+def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
+    """Slots of a global batch that a shard delivers, without those that have nothing more to deliver.
+
+    Where slots stay on their shard (``has_slots``), a shard has what is left of its own; otherwise what is left of
+    the batch is dealt evenly.
+    """
+    size = len(planned.indices) // num_shards
+    own = np.arange(shard_id * size, (shard_id + 1) * size)
+    if has_slots or not planned.is_over.any():
+        return own[~planned.is_over[own]]
+    left = np.flatnonzero(~planned.is_over)
+    return left[len(left) * shard_id // num_shards : len(left) * (shard_id + 1) // num_shards]

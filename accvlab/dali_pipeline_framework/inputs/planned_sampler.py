@@ -6,8 +6,9 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -15,12 +16,13 @@ from accvlab.dali_pipeline_framework.inputs.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
 from accvlab.dali_pipeline_framework.inputs.plans.epoch_plan import EpochPlan
 from accvlab.dali_pipeline_framework.inputs.plans.flat_plan import FlatPlan
-from accvlab.dali_pipeline_framework.inputs.plans.orders import Order
+from accvlab.dali_pipeline_framework.inputs.plans.orders import Order, ShuffledOrder
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
 from accvlab.dali_pipeline_framework.inputs.plans.stream_plan import Runs, StreamPlan
 from accvlab.dali_pipeline_framework.inputs.plans.tracks import Tracks
-from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, RandomAccessSampler
 
+_Self = TypeVar("_Self", bound="EpochPlanSampler")
 _logger = logging.getLogger(__name__)
 
 
@@ -33,10 +35,16 @@ class EpochPlanSampler(RandomAccessSampler):
         self._plans: dict[int, EpochPlan] = {}
         self._has_reported_cuts = False
 
+    supports_last_batch = True
+
     @property
     @abstractmethod
     def num_samples(self) -> int:
         """Number of samples that the data set must have."""
+
+    def describe(self) -> Description:
+        """What the order depends on, as short values by name."""
+        return {"sampler": type(self).__name__}
 
     @property
     def is_epoch_based(self) -> bool:
@@ -63,14 +71,56 @@ class EpochPlanSampler(RandomAccessSampler):
         return plan.batch(batch - before)
 
     def account(self, epoch: int) -> EpochAccount:
-        """What becomes of the samples of an epoch."""
-        return self._plan(epoch).account
+        """What becomes of the samples of an epoch, also of those that were delivered with other settings."""
+        own = self._plan(epoch).account
+        legs = self._legs(epoch)
+        if not legs:
+            return own
+        num_samples = self._begin_plan(epoch, legs[0].total_batch_size, legs[0].num_shards).account.num_samples
+        num_delivered = num_samples - own.num_samples  # before the last leg
+        num_padded = sum(leg.num_batches * leg.total_batch_size for leg in legs) - num_delivered
+        is_wrapped = self.last_batch == "wrap"
+        return attrs.evolve(
+            own,
+            num_batches=own.num_batches + self.num_batches_before(epoch),
+            num_samples=num_samples,
+            num_delivered=own.num_delivered + num_delivered,
+            num_repeated=own.num_repeated + (num_padded if is_wrapped else 0),
+            num_padded=own.num_padded + (0 if is_wrapped else num_padded),
+        )
+
+    def with_settings(
+        self: _Self,
+        *,
+        total_batch_size: int | None = None,
+        num_shards: int = 1,
+        last_batch: LastBatch | None = None,
+    ) -> _Self:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        changed = super().with_settings(
+            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
+        )
+        is_same = (changed._total_batch_size, changed._last_batch) == (self._total_batch_size, self._last_batch)
+        if is_same and (not self.depends_on_shards or num_shards == self._num_shards):
+            changed._plans = dict(self._plans)  # plans can take a while to make
+        return changed
+
+    def num_batches_of_first(self, num_epochs: int) -> int:
+        """Number of batches of the first epochs together."""
+        if self.has_equal_epochs and self._history[0] >= num_epochs:
+            return num_epochs * self.num_batches(0) if num_epochs else 0
+        return super().num_batches_of_first(num_epochs)
+
+    @property
+    def has_equal_epochs(self) -> bool:
+        """Whether all epochs have the same number of batches."""
+        return True
 
     def _plan(self, epoch: int) -> EpochPlan:
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._make_plan(epoch)
-            if plan.num_batches == 0 and not self._legs(epoch):
+            if plan.num_batches == 0 and epoch == 0 and not self._legs(epoch):
                 account = plan.account
                 raise SettingError(
                     f"An epoch must have at least one batch: {type(self).__name__} has {account.num_samples} "
@@ -138,6 +188,11 @@ class PlannedSampler(EpochPlanSampler):
     def has_slots(self) -> bool:  # type: ignore[override]
         """Whether a slot plays one thing over several batches."""
         return self.is_streamed or self.tracks.uniform_length != 1
+
+    @property
+    def has_equal_epochs(self) -> bool:
+        """Whether all epochs have the same number of batches: the loads of streams that are drawn differ."""
+        return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 
     def _report(self, plan: EpochPlan) -> None:
         if not self.is_streamed or self.cuts or self._has_reported_cuts:

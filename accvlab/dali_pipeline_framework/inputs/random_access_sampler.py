@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 import attrs
+import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
 from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch, check_last_batch
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import BoolArray, Int64Array, PlannedBatch
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
@@ -59,6 +61,9 @@ class RandomAccessSampler(SamplerBase):
 
     depends_on_shards = False
     """Whether the global batches depend on the number of shards."""
+
+    supports_last_batch = False
+    """Whether `with_settings` may change the policy for the last batch: all methods look at `last_batch`."""
 
     has_slots = False
     """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
@@ -140,8 +145,13 @@ class RandomAccessSampler(SamplerBase):
         return None
 
     def describe(self) -> Description:
-        """What the order depends on, as short values by name; what differs in them is a different order."""
-        return {"sampler": type(self).__name__}
+        """What the order depends on, as short values by name; what differs in them is a different order.
+
+        Unless a subclass tells more: its name, and the first samples of two epochs.
+        """
+        first = [self.get_batch_indices(0, 0)]
+        first.append(self.get_batch_indices(1, 0) if self.is_epoch_based else self.get_batch_indices(0, 1))
+        return {"sampler": type(self).__name__, "first_batches": digest(np.concatenate(first))}
 
     # --- variants ---------------------------------------------------------------------------------
 
@@ -162,6 +172,12 @@ class RandomAccessSampler(SamplerBase):
             changed._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
         if last_batch is not None:
             changed._last_batch = check_last_batch(last_batch)
+            if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:
+                raise SettingError(
+                    f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not tell "
+                    f"that it can have another policy; asked for was {last_batch!r}. Create it with that policy, "
+                    f"or set `supports_last_batch = True` in the class if its methods look at `self.last_batch`."
+                )
         changed._num_shards = num_shards
         return changed
 
@@ -217,14 +233,18 @@ class RandomAccessSampler(SamplerBase):
             return False
         return one.total_batch_size == other.total_batch_size
 
+    def num_batches_of_first(self, num_epochs: int) -> int:
+        """Number of batches of the first epochs together, from their beginnings. 0 for endless samplers."""
+        return sum(self.num_batches(epoch) or 0 for epoch in range(num_epochs))
+
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
         return sum(leg.num_batches for leg in self._legs(epoch))
 
     # --- the published interface ------------------------------------------------------------------
 
-    def get_next_batch_indices(self) -> list[int]:
-        """Get the sample indices of the next batch, one per slot.
+    def plan_next_batch(self) -> PlannedBatch:
+        """Get the samples of the next batch.
 
         Raises:
             StopIteration: The epoch has ended; `reset` starts the next one.
@@ -233,9 +253,24 @@ class RandomAccessSampler(SamplerBase):
         num_batches = self.num_batches(epoch)
         if num_batches is not None and batch >= num_batches:
             raise StopIteration
-        indices: list[int] = self.get_batch_indices(epoch, batch).tolist()
+        planned = self.plan_batch(epoch, batch)
         self._next_position = (epoch, batch + 1)
+        return planned
+
+    def get_next_batch_indices(self) -> list[int]:
+        """Get the sample indices of the next batch, one per slot.
+
+        Raises:
+            StopIteration: The epoch has ended; `reset` starts the next one.
+        """
+        indices: list[int] = self.plan_next_batch().indices.tolist()
         return indices
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no batch was asked for by `get_next_batch_indices` yet."""
+        epoch, legs = self._history
+        return self._next_position == (epoch, sum(leg.num_batches for leg in legs))
 
     @property
     def is_epoch_based(self) -> bool:

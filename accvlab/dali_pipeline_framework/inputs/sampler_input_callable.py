@@ -28,6 +28,8 @@ class SamplerInputCallable(PlannedInput):
         data_input = SamplerInputCallable(provider, sampler, context_name="position")
     """
 
+    _known_left: tuple[int, int] | None  # an epoch, and how many batches of the maximum are left when it begins
+
     def __init__(
         self,
         data_provider: DataProvider,
@@ -64,12 +66,16 @@ class SamplerInputCallable(PlannedInput):
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
             self._max_batches += whole_number(pre_fetch_queue_length, "pre_fetch_queue_length", at_least=0)
+        if isinstance(sampler, RandomAccessSampler) and not sampler.is_at_start:
+            raise SettingError(
+                f"The {type(sampler).__name__} was used already: its next batch is not the first. An input asks "
+                f"for all batches by their position; create a new sampler for it."
+            )
         if not isinstance(sampler, RandomAccessSampler):
             num_samples = check_number_of_samples(data_provider)
             _, shards = check_shard(shard_id, num_shards)
             sampler = ReplayedSampler(sampler, num_samples, shards, self._max_batches)
         super().__init__(data_provider, sampler, shard_id, num_shards, context_name)
-        self._num_batches_before = [0]  # per epoch: batches of all epochs before it
 
     def _has_batch(self, epoch: int, batch: int) -> bool:
         if isinstance(self._sampler, ReplayedSampler):
@@ -84,16 +90,26 @@ class SamplerInputCallable(PlannedInput):
 
     def _batches_left(self, epoch: int) -> int:
         """How many batches of the maximum are left when an epoch begins."""
-        while len(self._num_batches_before) <= epoch:
-            known = len(self._num_batches_before) - 1
-            self._num_batches_before.append(
-                self._num_batches_before[-1] + (self._sampler.num_batches(known) or self._max_batches or 0)
-            )
-        return (self._max_batches or 0) - self._num_batches_before[epoch]
+        limit = self._max_batches or 0
+        if not self._sampler.is_epoch_based:
+            return limit if epoch == 0 else 0
+        if self._known_left is None or self._known_left[0] != epoch:
+            self._known_left = (epoch, limit - self._sampler.num_batches_of_first(epoch))
+        return self._known_left[1]
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._known_left = None
 
     def num_batches_in_epoch(self, epoch: int) -> int | None:
-        """Number of batches of an epoch; the limit of an endless sampler, None without one."""
-        num_batches = super().num_batches_in_epoch(epoch)
+        """Number of batches of an epoch on this shard; the limit of an endless sampler, None without one."""
+        return self._limited(super().num_batches_in_epoch(epoch), epoch)
+
+    def num_batches_of_all_shards(self, epoch: int) -> int | None:
+        """Number of batches of an epoch of the shard that has most."""
+        return self._limited(super().num_batches_of_all_shards(epoch), epoch)
+
+    def _limited(self, num_batches: int | None, epoch: int) -> int | None:
         if num_batches is None:
             return self._max_batches
         if self._max_batches is None or isinstance(self._sampler, ReplayedSampler):

@@ -7,8 +7,11 @@ from typing import Any
 
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
+from accvlab.dali_pipeline_framework.inputs.planned_input import slots_of_shard
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomAccessSampler
 from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+from accvlab.dali_pipeline_framework.inputs.sampler_input_callable import SamplerInputCallable
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import BatchChecker
 from accvlab.dali_pipeline_framework.inputs.settings import (
     check_number_of_samples,
@@ -69,11 +72,37 @@ class SamplerInputIterable(IterableBase):
             SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
         """
         self._is_used = True
-        batch = self._checker.checked(self._sampler.get_next_batch_indices())
-        size = len(batch) // self._num_shards
-        self._current_indices = batch[self._shard_id * size : (self._shard_id + 1) * size]
+        self._current_indices = self._next_indices()
+        if not self._current_indices:
+            raise StopIteration
         samples = [self._loader.load(index) for index in self._current_indices]
         return [list(field) for field in zip(*samples, strict=True)]
+
+    def _next_indices(self) -> list[int]:
+        if isinstance(self._sampler, RandomAccessSampler) and self._sampler.last_batch == "partial":
+            planned = self._sampler.plan_next_batch()
+            slots = slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
+            self._checker.checked(planned.indices.tolist())
+            own: list[int] = planned.indices[slots].tolist()
+            return own
+        batch = self._checker.checked(self._sampler.get_next_batch_indices())
+        size = len(batch) // self._num_shards
+        return batch[self._shard_id * size : (self._shard_id + 1) * size]
+
+    def as_callable(self) -> SamplerInputCallable:
+        """Get a callable that delivers the same: it has random access, and lets several workers load.
+
+        Raises:
+            SettingError: The sampler was used already.
+        """
+        return SamplerInputCallable(
+            self._loader.provider, self._sampler, shard_id=self._shard_id, num_shards=self._num_shards
+        )
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether the sampler can tell any batch without stepping to it."""
+        return isinstance(self._sampler, RandomAccessSampler)
 
     def load_sample(self, sample_index: int) -> tuple[Any, ...]:
         """Load any sample of the data set, as a flat tuple; the order is not affected."""

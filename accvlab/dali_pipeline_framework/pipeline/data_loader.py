@@ -16,22 +16,15 @@ from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedErro
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     LastBatch,
-    SamplerInputIterable,
     Shard,
-    detect_shard,
 )
-from accvlab.dali_pipeline_framework.inputs.completed_epochs import (
-    CompletedCallable,
-    CompletedIterable,
-    EpochSettings,
-)
-from accvlab.dali_pipeline_framework.inputs.last_batch import check_last_batch
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
 )
+from accvlab.dali_pipeline_framework.pipeline.loader_input import ShardArgument, bind_input
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
     damaged,
@@ -51,8 +44,6 @@ from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import Structu
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 _logger = logging.getLogger(__name__)
-
-ShardArgument = Shard | tuple[int, int] | str | None
 
 
 @attrs.frozen
@@ -141,9 +132,8 @@ class DataLoader:
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
-        self._shard = _shard_of(shard)
-        self._input = self._bound_input(batch_size, last_batch, context_name)
-        self._warn_if_not_sharded(shard)
+        self._bound = bind_input(definition.data_input, batch_size, shard, last_batch, context_name, self._steps)
+        self._input = self._bound.data_input
         self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)
         OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
         self._make_iterator = functools.partial(
@@ -167,82 +157,6 @@ class DataLoader:
 
     # --- setting up -------------------------------------------------------------------------------
 
-    def _bound_input(self, batch_size: int | None, last_batch: LastBatch | None, context_name: str | None) -> Any:
-        source = self._definition.data_input
-        if isinstance(source, PlannedInput):
-            bound = source.with_settings(
-                batch_size=batch_size,
-                shard=None if self._shard is None else (self._shard.shard_id, self._shard.num_shards),
-                last_batch=last_batch,
-                context_name=context_name,
-            )
-            if self._shard is None:
-                self._shard = Shard(*bound.shard)
-            if bound.batch_size is None:
-                raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
-            if self._steps is not None and bound.num_batches_in_epoch(0) is not None:
-                raise SettingError(
-                    f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this "
-                    f"input has {bound.num_batches_in_epoch(0)} batches. Leave it out."
-                )
-            return bound
-        return self._completed_input(source, batch_size, last_batch, context_name)
-
-    def _completed_input(
-        self, source: Any, batch_size: int | None, last_batch: LastBatch | None, context_name: str | None
-    ) -> Any:
-        own = getattr(source, "batch_size", None)
-        if own is not None and batch_size not in (None, own):
-            raise SettingError(
-                f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
-                f"the batch size in one place only."
-            )
-        size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
-        if size is None:
-            raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
-        self._batch_size_of_source = size
-        if isinstance(source, SamplerInputIterable):
-            own_shard = Shard(*source.shard)
-            if self._shard not in (None, own_shard):
-                raise SettingError(
-                    f"The input was created for shard {own_shard.shard_id} of {own_shard.num_shards}, the loader "
-                    f"for shard {self.shard.shard_id} of {self.shard.num_shards}. Create the input for that one, "
-                    f"and leave `shard` out here."
-                )
-            self._shard = own_shard
-        shard = self.shard
-        has_epochs = getattr(source, "has_epochs", True)
-        if last_batch is None and context_name is None and (self._steps is None or not has_epochs):
-            return source
-        settings = EpochSettings(
-            size,
-            "drop" if last_batch is None else check_last_batch(last_batch),
-            self._steps if has_epochs else None,
-            context_name,
-            shard.shard_id * size,
-        )
-        return (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
-
-    def _warn_if_not_sharded(self, shard: ShardArgument) -> None:
-        source = self._definition.data_input
-        if shard is not None or not isinstance(source, PlannedInput | SamplerInputIterable):
-            return
-        if source.shard[1] > 1:
-            return
-        try:
-            found = detect_shard()
-        except SettingError:  # half set variables are of interest only to who asks for them
-            return
-        if found.num_shards > 1:
-            _logger.warning(
-                "This process is rank %d of %d (%s), but its loader delivers all the data: every rank trains on "
-                "the same batches. Pass shard='auto' to DataLoader (to an iterable itself its shard), or "
-                "shard=(0, 1) if that is meant.",
-                found.shard_id,
-                found.num_shards,
-                found.source,
-            )
-
     def _pipeline_arguments(
         self,
         num_threads: int | None,
@@ -259,6 +173,10 @@ class DataLoader:
         }
         if num_threads is not None:
             arguments["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
+        if others is not None and not isinstance(others, Mapping):
+            raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
+        if start_method not in ("spawn", "fork", "forkserver"):
+            raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {start_method!r}.")
         for name, value in (others or {}).items():
             if name in arguments:
                 raise SettingError(
@@ -372,6 +290,8 @@ class DataLoader:
             TypeError: It is not known: the input is endless, or does not tell.
         """
         num_batches = self._num_batches_in(self.epoch)
+        if isinstance(self._running_input, PlannedInput) and self._steps is None:
+            num_batches = self._running_input.num_batches_in_epoch(self.epoch)  # of this shard
         if num_batches is None and not self._has_callable:  # the length of an iterable counts batches
             num_batches = self._input.length
         if num_batches is None:
@@ -383,7 +303,11 @@ class DataLoader:
 
     @property
     def epoch(self) -> int:
-        """Epoch of the batch that is delivered next, from 0."""
+        """Epoch in which the loop stands, from 0: a loader that is continued from here begins in this epoch.
+
+        Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
+        otherwise that of the next loop.
+        """
         return self._normalised_position().epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -431,7 +355,7 @@ class DataLoader:
             return self._steps
         if isinstance(self._running_input, PlannedInput):
             if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
-                self._num_batches[epoch] = self._running_input.num_batches_in_epoch(epoch)
+                self._num_batches[epoch] = self._running_input.num_batches_of_all_shards(epoch)
             return self._num_batches[epoch]
         num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
         return num_batches
@@ -441,9 +365,9 @@ class DataLoader:
             return
         self._has_logged_account = True
         account = self.account()
-        if account is not None and (self._shard is None or self._shard.shard_id == 0):
+        if account is not None and self.shard.shard_id == 0:
             is_partial = getattr(self._input, "delivers_partial_batches", False)
-            _logger.info("%s", describe_account(account, self.epoch, self._total_batch_size, is_partial))
+            _logger.info("epoch %d: %s", self.epoch, account.describe(self._total_batch_size, is_partial))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -452,7 +376,8 @@ class DataLoader:
 
         The value can be written as JSON, takes at most 1 kB, and is the same on all ranks (for the policy
         ``"partial"``, at the end of an epoch only as long as all have the same number of batches). A batch counts
-        when the loop has received it.
+        when the loop has received it. After a ``break`` it is still the position in the abandoned epoch: a loader
+        that loads it finishes that epoch, while this one begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access.
@@ -481,7 +406,7 @@ class DataLoader:
             position.epoch,
             position.batch,
             legs,
-            1 if self._shard is None else self._shard.num_shards,
+            self.shard.num_shards,
             self._total_batch_size,
             self._seed,
             dict(self._plan),
@@ -490,21 +415,11 @@ class DataLoader:
 
     @functools.cached_property
     def _plan(self) -> Description:
-        return shortened(self._description())
+        return shortened(self._bound.description)
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:
         return fingerprint(self._input.used_sample_data_structure.format)
-
-    def _description(self) -> Description:
-        if isinstance(self._input, PlannedInput):
-            description = self._input.describe()
-        else:
-            source = self._definition.data_input
-            description = {"input": type(source).__name__, "length": getattr(source, "length", None)}
-        if self._steps is not None:
-            description["steps_per_epoch"] = self._steps
-        return description
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
@@ -533,7 +448,16 @@ class DataLoader:
         self._require_within_epoch(saved)
         if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
             self._replace_pipeline(legs)
-        self._position = self._next_start = _Position(saved.epoch, saved.batch)
+        self._position = _Position(saved.epoch, saved.batch)
+        self._position = self._next_start = self._normalised_position()
+        if self._position.epoch != saved.epoch:
+            _logger.warning(
+                "What was left of epoch %d does not fill a batch of %d (all shards together) and is dropped; the "
+                "next loop runs in epoch %d.",
+                saved.epoch,
+                self._total_batch_size,
+                self._position.epoch,
+            )
         self._is_epoch_set = False
         self._end_running_loop()
 
@@ -588,12 +512,11 @@ class DataLoader:
     @property
     def batch_size(self) -> int:
         """Samples per batch on this shard."""
-        size = getattr(self._input, "batch_size", None)
-        return int(self._batch_size_of_source if size is None else size)
+        return self._bound.batch_size
 
     @property
     def _total_batch_size(self) -> int:
-        return self.batch_size * (1 if self._shard is None else self._shard.num_shards)
+        return self.batch_size * self.shard.num_shards
 
     @property
     def num_workers(self) -> int:
@@ -603,7 +526,7 @@ class DataLoader:
     @property
     def shard(self) -> Shard:
         """Which part of each batch this loader delivers."""
-        return self._shard or Shard(0, 1)
+        return self._bound.shard
 
     @property
     def dataset(self) -> Any:
@@ -672,33 +595,3 @@ class _Loop(Iterator[Any]):
 
 def _no_loop() -> None:
     return None
-
-
-def _shard_of(shard: ShardArgument) -> Shard | None:
-    if shard is None or isinstance(shard, Shard):
-        return shard
-    if isinstance(shard, str):
-        return detect_shard(shard)  # type: ignore[arg-type]
-    if isinstance(shard, tuple | list) and len(shard) == 2:
-        return Shard(*shard)
-    raise SettingError(
-        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"got {shard!r}."
-    )
-
-
-def describe_account(account: EpochAccount, epoch: int, total_batch_size: int, is_partial: bool) -> str:
-    """One sentence about what becomes of the samples of an epoch."""
-    parts = [
-        f"epoch {epoch}: {account.num_batches} batches of {total_batch_size} (all shards together) deliver "
-        f"{account.num_delivered} of {account.num_samples} samples"
-    ]
-    for number, what in (
-        (account.num_dropped, "dropped"),
-        (account.num_repeated, "delivered once more"),
-        (account.num_padded, "slots left out" if is_partial else "slots padded"),
-        (account.num_cuts, "cuts through sequences"),
-    ):
-        if number:
-            parts.append(f"{number} {what}")
-    return ", ".join(parts)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of a loader: the user's, with the batch size, shard, policy and context that the loader was given."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, TypeAlias
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import LastBatch, Shard, detect_shard
+from accvlab.dali_pipeline_framework.inputs.completed_epochs import (
+    CompletedCallable,
+    CompletedIterable,
+    EpochSettings,
+)
+from accvlab.dali_pipeline_framework.inputs.last_batch import check_last_batch
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
+from accvlab.dali_pipeline_framework.inputs.sampler_input_iterable import SamplerInputIterable
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+
+_logger = logging.getLogger(__name__)
+
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
+
+
+@attrs.frozen
+class LoaderInput:
+    """What a loader delivers.
+
+    Attributes:
+        data_input: The input.
+        batch_size: Samples per batch on this shard.
+        shard: Which part of each batch it delivers.
+        description: What the order depends on.
+    """
+
+    data_input: Any
+    batch_size: int
+    shard: Shard
+    description: Description
+
+
+def bind_input(
+    source: Any,
+    batch_size: int | None,
+    shard: ShardArgument,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
+    """Give an input the settings of a loader; None leaves one as the input has it.
+
+    An iterable over a sampler that has random access, or whose batches are to be completed, becomes the callable
+    that delivers the same.
+
+    Raises:
+        SettingError: A setting is out of its range, or contradicts what the input was created with.
+    """
+    asked = _shard_of(shard)
+    if isinstance(source, SamplerInputIterable) and (
+        source.has_random_access or last_batch is not None or context_name is not None
+    ):
+        source = source.as_callable()
+    if asked is None:
+        _warn_if_not_sharded(source)
+    if isinstance(source, PlannedInput):
+        return _bind_planned(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
+    return _bind_own(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
+
+
+def _bind_planned(
+    source: PlannedInput,
+    batch_size: int | None,
+    shard: Shard | None,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
+    bound = source.with_settings(
+        batch_size=batch_size,
+        shard=None if shard is None else (shard.shard_id, shard.num_shards),
+        last_batch=last_batch,
+        context_name=context_name,
+    )
+    if bound.batch_size is None:
+        raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
+    if steps_per_epoch is not None and bound.num_batches_in_epoch(0) is not None:
+        raise SettingError(
+            f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this input has "
+            f"{bound.num_batches_in_epoch(0)} batches. Leave it out."
+        )
+    if bound.delivers_partial_batches and bound.shard[1] > 1:
+        _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
+    description = bound.describe()
+    if steps_per_epoch is not None:
+        description["steps_per_epoch"] = steps_per_epoch
+    return LoaderInput(bound, bound.batch_size, shard or Shard(*bound.shard), description)
+
+
+def _bind_own(
+    source: Any,
+    batch_size: int | None,
+    shard: Shard | None,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
+    own = getattr(source, "batch_size", None)
+    if own is not None and batch_size not in (None, own):
+        raise SettingError(
+            f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
+            f"the batch size in one place only."
+        )
+    size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
+    if size is None:
+        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+    shard = _shard_of_own(source, shard)
+    describe = getattr(source, "describe", None)
+    description: Description = {"input": type(source).__name__, **({} if describe is None else describe())}
+    has_epochs = getattr(source, "has_epochs", True)
+    if steps_per_epoch is not None:
+        description["steps_per_epoch"] = steps_per_epoch
+    if last_batch is None and context_name is None and (steps_per_epoch is None or not has_epochs):
+        return LoaderInput(source, size, shard, description)
+    policy = "drop" if last_batch is None else check_last_batch(last_batch)
+    if last_batch is not None:
+        description["last_batch"] = policy
+    settings = EpochSettings(
+        size, policy, steps_per_epoch if has_epochs else None, context_name, shard.shard_id * size
+    )
+    completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
+    return LoaderInput(completed, size, shard, description)
+
+
+def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
+    """The shard of an input of one's own, which nobody but the input can deal to shards."""
+    known = getattr(source, "shard", None)
+    own = None if known is None else known if isinstance(known, Shard) else Shard(*known)
+    if own is not None:
+        if asked not in (None, own):
+            raise SettingError(
+                f"The input was created for shard {own.shard_id} of {own.num_shards}, the loader for shard "
+                f"{asked.shard_id} of {asked.num_shards}. Create the input for that one, and leave `shard` out "
+                f"here."
+            )
+        return own
+    if asked is not None and asked.num_shards > 1:
+        raise SettingError(
+            f"A loader cannot deal the samples of {type(source).__name__} to shards: an input of one's own "
+            f"does so itself. Give it the property `shard`, with the pair ({asked.shard_id}, {asked.num_shards}) "
+            f"here, or use SamplerInputCallable."
+        )
+    return asked or Shard(0, 1)
+
+
+def _warn_if_not_sharded(source: Any) -> None:
+    known = getattr(source, "shard", None)
+    if known is None or (known.num_shards if isinstance(known, Shard) else known[1]) > 1:
+        return
+    try:
+        found = detect_shard()
+    except SettingError:  # half set variables are of interest only to who asks for them
+        return
+    if found.num_shards > 1:
+        _logger.warning(
+            "This process is rank %d of %d (%s), but its loader delivers all the data: every rank trains on the "
+            "same batches. Pass shard='auto' to DataLoader (to an iterable itself its shard), or shard=(0, 1) if "
+            "that is meant.",
+            found.shard_id,
+            found.num_shards,
+            found.source,
+        )
+
+
+def _shard_of(shard: ShardArgument) -> Shard | None:
+    if shard is None or isinstance(shard, Shard):
+        return shard
+    if isinstance(shard, str):
+        return detect_shard(shard)  # type: ignore[arg-type]
+    if isinstance(shard, tuple | list) and len(shard) == 2:
+        return Shard(*shard)
+    raise SettingError(
+        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
+        f"got {shard!r}."
+    )
