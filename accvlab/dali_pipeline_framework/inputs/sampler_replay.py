@@ -14,7 +14,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
-from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
+from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBatch
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, RandomAccessSampler
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
@@ -151,6 +151,7 @@ class SamplerReplay:
         self._num_played = 0
         self._recent: dict[tuple[int, int], CompleteBatch] = {}
         self._epoch_lengths: dict[int, int] = {}
+        self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
         self._used_up = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,6 +202,10 @@ class SamplerReplay:
             self._advance()
         return self._recent[epoch, batch]
 
+    def num_dropped(self, epoch: int) -> int:
+        """Samples of an epoch that were dropped, where the epoch was played to its end."""
+        return self._num_dropped.get(epoch, 0)
+
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch; plays the sampler to its end."""
         if self._table is not None:
@@ -217,7 +222,8 @@ class SamplerReplay:
             self._used_up = True
             return
         try:
-            batch = self._checker.complete(self._player.get_next_batch_indices())  # type: ignore[union-attr]
+            given = self._player.get_next_batch_indices()  # type: ignore[union-attr]
+            batch = self._checker.complete(given)
         except StopIteration:
             _require_progress(self._player, self._epoch, self._batch)
             self._epoch_lengths[self._epoch] = self._batch
@@ -227,6 +233,7 @@ class SamplerReplay:
             self._batch = 0
             return
         if batch is None:
+            self._num_dropped[self._epoch] = len(given)
             return
         self._recent[self._epoch, self._batch] = batch
         if len(self._recent) > self._WINDOW:
@@ -359,6 +366,30 @@ class ReplayedSampler(RandomAccessSampler):
             )
         num_samples, max_batches = self._settings
         return ReplayedSampler(sampler, num_samples, num_shards, max_batches, last_batch)
+
+    def account(self, epoch: int) -> EpochAccount | None:
+        """What becomes of the samples of an epoch; plays the sampler to its end. None for an endless sampler.
+
+        None also where the sampler had to be played into a table.
+        """
+        if self._is_endless or self._replay.untouched is None:
+            return None
+        num_batches = self._replay.num_batches(epoch)
+        num_surplus = 0
+        if num_batches:
+            last = self._replay.get(epoch, num_batches - 1)
+            num_surplus = len(last.indices) - last.num_given
+        num_delivered = num_batches * self.total_batch_size - num_surplus
+        num_dropped = self._replay.num_dropped(epoch)
+        is_wrapped = self._policy == "wrap"
+        return EpochAccount(
+            num_batches=num_batches,
+            num_samples=num_delivered + num_dropped,
+            num_delivered=num_delivered,
+            num_dropped=num_dropped,
+            num_repeated=num_surplus if is_wrapped else 0,
+            num_padded=0 if is_wrapped else num_surplus,
+        )
 
     def describe(self) -> Description:
         """What is known of the order: the class of the sampler and its first batch."""

@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
+from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
@@ -344,7 +345,8 @@ class DataLoader:
             epoch: The epoch; None for the current one.
 
         Returns:
-            The numbers, or None for endless samplers and inputs that do not tell.
+            The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
+            tell. A sampler without random access is played to the end of the epoch.
         """
         if not isinstance(self._running_input, PlannedInput):
             return None
@@ -364,6 +366,8 @@ class DataLoader:
         if self._has_logged_account:
             return
         self._has_logged_account = True
+        if not isinstance(self._input, PlannedInput) or isinstance(self._input.sampler, ReplayedSampler):
+            return  # it would have to be played to its end
         account = self.account()
         if account is not None and self.shard.shard_id == 0:
             is_partial = getattr(self._input, "delivers_partial_batches", False)
