@@ -21,18 +21,20 @@ class ControlBlock:
                      1  generation        iterables: grows when the running epoch is abandoned
                      2..25                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
-                     26..                 ring of rows, one per batch in flight: a key that names the batch,
-                                          then for iterables the sample indices of the batch, for callables
-                                          the process and the slot that it loads (0: none)
+                     26..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
+                                          since they count over all), its number plus 1 (0: no batch), then
+                                          for iterables the sample indices of the batch, for callables the
+                                          process and the slot that it loads (0: none)
     """
 
     _RING = 64
     _EPOCH_RING = 8
     _HEADER = 2 + 3 * _EPOCH_RING
+    _ROW_HEADER = 2
 
     def __init__(self, batch_size: int) -> None:
         """Create a block for batches of at most ``batch_size`` samples."""
-        self._row_words = 1 + batch_size
+        self._row_words = self._ROW_HEADER + batch_size
         self.parent_pid = os.getpid()
         self._fd = os.memfd_create("dali_pipeline_framework", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, self._size)
@@ -114,42 +116,47 @@ class ControlBlock:
 
     def note_loading(self, epoch: int, batch: int, slot: int) -> None:
         """Note that this process now loads the sample in a slot of a batch."""
-        row = self._row_of(batch)
-        self._words[row] = (epoch << 32) + batch
-        self._words[row + 1] = (os.getpid() << 24) + slot + 1
+        row = self._name_batch(epoch, batch)
+        self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
     def note_loaded(self, batch: int) -> None:
         """Note that a batch is loaded."""
-        self._words[self._row_of(batch) + 1] = 0
+        self._words[self._row_of(batch) + self._ROW_HEADER] = 0
 
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
         """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
         for batch in range(self._RING):
             row = self._row_of(batch)
-            loading = self._words[row + 1]
+            loading = self._words[row + self._ROW_HEADER]
             if loading and loading >> 24 == pid:
-                key = self._words[row]
-                return key >> 32, key & 0xFFFFFFFF, (loading & 0xFFFFFF) - 1
+                return self._words[row], self._words[row + 1] - 1, (loading & 0xFFFFFF) - 1
         return None
 
     def _row_of(self, batch: int) -> int:
         return self._HEADER + (batch % self._RING) * self._row_words
 
+    def _name_batch(self, epoch: int, batch: int) -> int:
+        row = self._row_of(batch)
+        self._words[row] = epoch
+        self._words[row + 1] = batch + 1
+        return row
+
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Note which samples form a batch, for error messages about it."""
+        num_words = self._row_words - self._ROW_HEADER
+        indices = [*sample_indices[:num_words]]
+        indices += [-1] * (num_words - len(indices))
         row = self._row_of(batch)
-        indices = [*sample_indices[: self._row_words - 1]]
-        indices += [-1] * (self._row_words - 1 - len(indices))
-        for slot, index in enumerate(indices):
-            self._words[row + 1 + slot] = index
-        self._words[row] = batch + 1
+        for slot, index in enumerate(indices, row + self._ROW_HEADER):
+            self._words[slot] = index
+        self._name_batch(0, batch)
 
     def recorded_batch(self, batch: int) -> list[int] | None:
         """Sample indices noted for a batch, or None where there are none (any more)."""
         row = self._row_of(batch)
-        if self._words[row] != batch + 1:
+        if self._words[row + 1] != batch + 1:
             return None
-        return [index for index in self._words[row + 1 : row + self._row_words] if index >= 0]
+        return [index for index in self._words[row + self._ROW_HEADER : row + self._row_words] if index >= 0]
 
 
 def _close_files(pid: int, *files: int) -> None:
