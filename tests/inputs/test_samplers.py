@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, Gen
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
+    EpochAccount,
+    LastBatch,
     SamplerBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -34,6 +39,19 @@ def slot_by_slot(num_slots: int, lengths: list[int], seed: int | None) -> Iterat
                 yield from range(starts[sequence], starts[sequence + 1])
 
     return (list(batch) for batch in zip(*(play(slot) for slot in range(num_slots)), strict=True))
+
+
+class CountingGenerator(np.random.Generator):
+    """The generator of ``numpy.random.default_rng``; counts, over all of them, the permutations drawn."""
+
+    num_permutations = 0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(np.random.PCG64(seed))
+
+    def permutation(self, *arguments: Any, **settings: Any) -> Any:
+        CountingGenerator.num_permutations += 1
+        return super().permutation(*arguments, **settings)
 
 
 class TestSequenceSampler:
@@ -58,6 +76,72 @@ class TestSequenceSampler:
         expected = slot_by_slot(num_slots, lengths, seed)
         for _ in range(3 * sum(lengths)):
             assert sampler.get_next_batch_indices() == next(expected)
+
+    @given(
+        num_slots=st.integers(1, 4),
+        lengths=st.lists(st.sampled_from([1, 2, 3, 30]), min_size=4, max_size=7),
+        seed=st.none() | st.integers(0, 1000),
+        batches=st.lists(st.integers(0, 150), min_size=1, max_size=15),
+    )
+    @settings(deadline=None)
+    def test_any_batch_can_be_asked_for_in_any_order(
+        self, num_slots: int, lengths: list[int], seed: int | None, batches: list[int]
+    ) -> None:
+        sampler = SequenceSampler(num_slots, lengths, seed or 0, randomize=seed is not None)
+        expected = list(itertools.islice(slot_by_slot(num_slots, lengths, seed), 151))
+        starts = np.cumsum([0, *lengths])
+        for batch in batches:
+            planned = sampler.plan_batch(0, batch)
+            assert planned.indices.tolist() == expected[batch]
+            assert (starts[planned.sequence] + planned.frame).tolist() == expected[batch]
+
+    def test_results_are_not_changed_by_later_batches_or_by_the_caller(self) -> None:
+        sampler, other = SequenceSampler(2, [3, 4, 2, 3], 5), SequenceSampler(2, [3, 4, 2, 3], 5)
+        for batch in range(50):
+            planned, same = sampler.plan_batch(0, batch), other.plan_batch(0, batch)
+            later = sampler.plan_batch(0, batch + 3)
+            assert (planned.sequence.tolist(), planned.visit.tolist()) == (
+                same.sequence.tolist(),
+                same.visit.tolist(),
+            )
+            for array in (later.indices, later.sequence, later.frame, later.visit):
+                array[:] = -7
+
+    def test_not_randomised_all_batches_are_equally_near(self) -> None:
+        sampler = SequenceSampler(2, [1, 1000], 0, randomize=False)
+        batch = 10**15 + 77
+        assert sampler.get_batch_indices(0, batch).tolist() == [0, 1 + batch % 1000]
+        assert sampler.plan_batch(0, batch).visit.tolist() == [batch, batch // 1000]
+        assert sampler.get_batch_indices(0, 5).tolist() == [0, 6]
+
+    @pytest.mark.parametrize("lengths", [[5] * 8, [1] * 7 + [1000], [1, 2, 3, 300] * 8])
+    def test_a_cycle_on_the_way_is_drawn_once(self, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+        monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
+        CountingGenerator.num_permutations = 0
+        planned = SequenceSampler(8, lengths, 3).plan_batch(0, 20_000)
+        assert CountingGenerator.num_permutations == planned.visit.max() + 1
+
+    def test_going_on_draws_no_more_than_a_generator_per_slot(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
+        CountingGenerator.num_permutations = 0
+        sampler = SequenceSampler(8, [1] * 7 + [300], 3)
+        cycles = [sampler.plan_batch(0, batch).visit for batch in range(2000)][-1]
+        assert CountingGenerator.num_permutations <= cycles.sum() + 1
+        sampler = SequenceSampler(8, [20] * 100, 3)  # where slots stay together they share what is drawn
+        CountingGenerator.num_permutations = 0
+        cycles = [sampler.plan_batch(0, batch).visit for batch in range(2000)][-1]
+        assert CountingGenerator.num_permutations == cycles.max() + 1
+
+    def test_memory_does_not_grow_where_slots_drift_apart(self) -> None:
+        sampler = SequenceSampler(4, [1] * 1999 + [10**6], 0)
+        tracemalloc.start()
+        try:
+            cycles = [sampler.plan_batch(0, batch).visit for batch in range(0, 3 * 10**8, 10**7)]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert max(np.ptp(each) for each in cycles) > 50
+        assert peak < 20 * 16_000  # an order has 16 kB: one per slot, and a few for what is computed
 
     def test_is_endless(self) -> None:
         sampler = SequenceSampler(2, [1, 2], 0)
@@ -208,3 +292,26 @@ class TestSamplerInputIterable:
     def test_an_uneven_split_is_refused(self) -> None:
         with pytest.raises(AssertionError, match="multiple of the number of shards"):
             next(SamplerInputIterable(IndexProvider(10), EpochSampler(), 0, 3))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("drop", EpochAccount(2, 10, 8, 2, 0, 0)),
+        ("pad", EpochAccount(3, 10, 10, 0, 0, 2)),
+        ("partial", EpochAccount(3, 10, 10, 0, 0, 2)),
+        ("wrap", EpochAccount(3, 10, 10, 0, 2, 0)),
+    ],
+)
+def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expected: EpochAccount) -> None:
+    class WithRest(EpochSampler):
+        def get_next_batch_indices(self) -> list[int]:
+            if self.position >= self.num_samples:
+                raise StopIteration
+            batch = [*range(self.position, min(self.position + 4, self.num_samples))]
+            self.position += 4
+            return batch
+
+    source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
+    assert [source.account(epoch) for epoch in (0, 2, 1)] == [expected] * 3
+    assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).account(0) is None

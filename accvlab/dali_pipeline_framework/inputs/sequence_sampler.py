@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -32,7 +32,8 @@ class SequenceSampler(RandomAccessSampler):
     epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
     delivered more often than others. `StreamingSequenceSampler` has true epochs.
 
-    Any batch can be asked for; far ahead that costs one permutation of the sequences per cycle passed.
+    Any batch can be asked for. Far ahead that costs one permutation of the sequences per cycle passed, and
+    going back may start from the beginning; with ``randomize=False`` all batches are equally near.
 
     Example::
 
@@ -68,10 +69,10 @@ class SequenceSampler(RandomAccessSampler):
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._seed = whole_number(seed, "seed", at_least=0)
         self._randomize = bool(randomize)
-        self._cycles: _Cycles | None = None
+        self._slots: _Slots | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cycles": None}
+        return {**self.__dict__, "_slots": None}
 
     def num_batches(self, epoch: int) -> None:
         """None: the sampler is endless."""
@@ -87,9 +88,9 @@ class SequenceSampler(RandomAccessSampler):
             raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
         if batch < 0:
             raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., asked for was batch {batch}.")
-        if self._cycles is None:
-            self._cycles = _Cycles(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
-        sequences, frames, cycles = self._cycles.find(batch)
+        if self._slots is None:
+            self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
+        sequences, frames, cycles = self._slots.find(batch)
         return PlannedBatch(
             self._starts[sequences] + frames,
             sequence=sequences,
@@ -129,7 +130,7 @@ class SequenceSampler(RandomAccessSampler):
     def describe(self) -> Description:
         """What the order depends on."""
         return {
-            **super().describe(),
+            "sampler": type(self).__name__,
             "num_sequences": len(self._lengths),
             "num_samples": self.num_samples,
             "sequence_lengths": digest(self._lengths),
@@ -139,75 +140,118 @@ class SequenceSampler(RandomAccessSampler):
 
 
 @attrs.frozen(eq=False)
-class _Cycle:
-    """One order of the sequences, dealt to the slots.
+class _Order:
+    """The order of the sequences in a cycle.
 
     Attributes:
-        sequences: Per slot the ``(n_i,)`` sequences that it plays.
-        ends: Per slot ``(n_i,)`` the batch after the last one of each, counted from the slot's start of the cycle.
-        starts: ``(B,)`` batch at which each slot begins the cycle.
+        sequences: ``(num_sequences,)``.
+        loads: ``(B,)`` number of samples of the share of each slot.
+        behind: State of the generator from which the next order is drawn.
     """
 
-    sequences: list[Int64Array]
-    ends: list[Int64Array]
-    starts: Int64Array
+    sequences: Int64Array
+    loads: Int64Array
+    behind: Mapping[str, Any]
 
 
-class _Cycles:
-    """Finds what each slot plays in a batch. Keeps the cycles that some slot is in, and goes on from there."""
+@attrs.frozen(eq=False)
+class _Share:
+    """What a slot plays in a cycle.
+
+    Attributes:
+        cycle: Number of the cycle.
+        sequences: ``(n,)`` its sequences.
+        ends: ``(n,)`` the batch behind each of them, counted from the slot's start of the cycle.
+    """
+
+    cycle: int
+    sequences: Int64Array
+    ends: Int64Array
+
+
+class _Slots:
+    """Finds what each slot plays in a batch, going on from the batch that was asked for before.
+
+    Kept are per slot its cycle, when it began that, and its share of it; and the orders of the cycles in which
+    some slot is now. Each order has the state of the generator behind it, from which the next one is drawn, anew
+    where another slot was there long before::
+
+        slot 0 |   0   |  1  |   2   |  3 ...     kept: orders 1 and 3
+        slot 1 |       0        |       1 ...     will draw order 2 again, from what stands behind order 1
+    """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
         self._num_slots = num_slots
-        self._seed = seed
-        self._restart()
+        self._rng: np.random.Generator | None = None
+        if seed is not None:
+            self._rng = np.random.default_rng(seed=seed)
+        self._num_drawn = 0  # orders up to where the generator stands
+        self._first_order = self._draw(0, {})
+        self._begin()
 
-    def _restart(self) -> None:
-        self._rng = None if self._seed is None else np.random.default_rng(seed=self._seed)
-        self._cycles: dict[int, _Cycle] = {}
-        self._num_drawn = 0
-        self._next_starts = np.zeros(self._num_slots, np.int64)
-        self._cycle_of_slot = [0] * self._num_slots
-
-    def _draw(self) -> None:
-        order = np.arange(len(self._lengths))
-        if self._rng is not None:
-            order = self._rng.permutation(len(self._lengths))
-        sequences = [order[slot :: self._num_slots] for slot in range(self._num_slots)]
-        ends = [np.cumsum(self._lengths[played]) for played in sequences]
-        self._cycles[self._num_drawn] = _Cycle(sequences, ends, self._next_starts)
-        self._next_starts = self._next_starts + np.array([end[-1] for end in ends])
-        self._num_drawn += 1
+    def _begin(self) -> None:
+        """Put all slots before their first sample."""
+        self._orders = {0: self._first_order}
+        self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
+        self._stops = self._first_order.loads
+        self._shares: list[_Share | None] = [None] * self._num_slots
+        # What the slots play now: from the batch `first` to the one before `behind`.
+        self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
+        self._all_first = self._any_behind = 0
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
-        if any(batch < int(self._cycles[number].starts[slot]) for slot, number in self._played()):
-            self._restart()
-        sequences, frames = np.empty(self._num_slots, np.int64), np.empty(self._num_slots, np.int64)
-        for slot, number in enumerate(self._cycle_of_slot):
-            cycle, time = self._advance(slot, number, batch)
-            position = int(np.searchsorted(cycle.ends[slot], time, side="right"))
-            sequences[slot] = cycle.sequences[slot][position]
-            frames[slot] = time - (cycle.ends[slot][position - 1] if position else 0)
-        return sequences, frames, np.array(self._cycle_of_slot)
+        if not self._all_first <= batch < self._any_behind:
+            if self._rng is None:
+                self._cycles = batch // self._first_order.loads
+                self._starts = self._cycles * self._first_order.loads
+            else:
+                self._pass_cycles(batch)
+            self._look_up(batch)
+        return self._sequences.copy(), batch - self._first, self._cycles.copy()
 
-    def _played(self) -> Iterator[tuple[int, int]]:
-        return ((slot, number) for slot, number in enumerate(self._cycle_of_slot) if number in self._cycles)
+    def _pass_cycles(self, batch: int) -> None:
+        if (batch < self._starts).any():
+            self._begin()
+        # The slots that are behind go first, and together: so each order is drawn once on the way.
+        while (is_late := self._stops <= batch).any():
+            cycle = int(self._cycles[is_late].min())
+            goes_on = is_late & (self._cycles == cycle)
+            if cycle + 1 not in self._orders:
+                self._orders[cycle + 1] = self._draw(cycle + 1, self._orders[cycle].behind)
+            self._starts = np.where(goes_on, self._stops, self._starts)
+            self._stops = np.where(goes_on, self._stops + self._orders[cycle + 1].loads, self._stops)
+            self._cycles = self._cycles + goes_on
+            if not (self._cycles == cycle).any():
+                del self._orders[cycle]
 
-    def _advance(self, slot: int, number: int, batch: int) -> tuple[_Cycle, int]:
-        """The cycle in which a slot is in a batch, and the time since the slot began it."""
-        while True:
-            if number == self._num_drawn:
-                self._draw()
-                self._forget()
-            cycle = self._cycles[number]
-            time = batch - int(cycle.starts[slot])
-            if time < cycle.ends[slot][-1]:
-                return cycle, time
-            number += 1
-            self._cycle_of_slot[slot] = number
+    def _draw(self, cycle: int, state: Mapping[str, Any]) -> _Order:
+        sequences, behind = np.arange(len(self._lengths)), state
+        if self._rng is not None:
+            if self._num_drawn != cycle:
+                self._rng.bit_generator.state = state
+            sequences = self._rng.permutation(len(self._lengths))
+            self._num_drawn = cycle + 1
+            behind = self._rng.bit_generator.state
+        rounds = np.zeros((-(-len(self._lengths) // self._num_slots), self._num_slots), np.int64)
+        rounds.ravel()[: len(self._lengths)] = self._lengths[sequences]
+        return _Order(sequences, rounds.sum(axis=0), behind)
 
-    def _forget(self) -> None:
-        needed = min(self._cycle_of_slot)
-        for number in [known for known in self._cycles if known < needed]:
-            del self._cycles[number]
+    def _look_up(self, batch: int) -> None:
+        """Find the sequences of the slots that do not play in this batch what they played before."""
+        for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
+            share, start = self._share(slot), int(self._starts[slot])
+            position = int(share.ends.searchsorted(batch - start, side="right"))
+            self._sequences[slot] = share.sequences[position]
+            self._behind[slot] = start + share.ends[position]
+            self._first[slot] = self._behind[slot] - self._lengths[share.sequences[position]]
+        self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
+
+    def _share(self, slot: int) -> _Share:
+        cycle = 0 if self._rng is None else int(self._cycles[slot])
+        share = self._shares[slot]
+        if share is None or share.cycle != cycle:
+            sequences = self._orders[cycle].sequences[slot :: self._num_slots]
+            share = self._shares[slot] = _Share(cycle, sequences, np.cumsum(self._lengths[sequences]))
+        return share
