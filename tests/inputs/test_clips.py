@@ -114,6 +114,8 @@ def check(clips: Clips, expected: Expected) -> None:
     # Any frame can be the first of a clip.
     all_frames = np.arange(len(owner))
     assert clips.sequence_of_frames(all_frames).tolist() == owner
+    in_sequence = [frame - sequence[0] for sequence in expected.sequences for frame in sequence]
+    assert [each.tolist() for each in clips.locate_frames(all_frames)] == [owner, in_sequence]
     frames, is_padding = clips.frames(all_frames)
     assert frames.shape == is_padding.shape == (len(owner), expected.length)
     assert (frames.dtype, is_padding.dtype) == (np.int64, np.bool_)
@@ -374,6 +376,14 @@ class TestJitter:
         clips = Clips([100, 100], 10, step=18, jitter=9)
         assert clips.first_frames(np.arange(10), 21).tolist() == [3, 27, 41, 61, 73, 90, 100, 125, 140, 158]
 
+    def test_each_clip_can_have_a_key_of_its_own(self) -> None:
+        clips = Clips([100, 100], 10, step=18, jitter=9)
+        one, other = (clips.first_frames(np.arange(10), key) for key in (21, 2**64 - 1))
+        keys = np.array([21, 2**64 - 1] * 5, np.uint64)
+        mixed = clips.first_frames(np.arange(10), keys)
+        assert mixed[::2].tolist() == one[::2].tolist()
+        assert mixed[1::2].tolist() == other[1::2].tolist()
+
     def test_without_a_key_nothing_moves(self) -> None:
         clips = Clips([100], 10, step=10, jitter=9)
         assert clips.first_frames(np.arange(10)).tolist() == [*range(0, 100, 10)]
@@ -499,7 +509,7 @@ class TestRefusals:
             with pytest.raises(SettingError, match=f"There is no clip {number}: clips are numbered 0 to 7"):
                 method(np.array([0, number]))
         number = 10 if number > 0 else -1
-        for method in (clips.frames, clips.sequence_of_frames):
+        for method in (clips.frames, clips.sequence_of_frames, clips.locate_frames):
             with pytest.raises(SettingError, match=f"There is no frame {number}: frames are numbered 0 to 9"):
                 method(np.array([0, number]))
 

@@ -109,6 +109,16 @@ class TestCoverage:
         again = np.concatenate([batch.indices for batch in batches_of(wrapped, 0)]).tolist()
         assert again == (flat[:size] * len(flat))[: len(flat)]
 
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_wrapping_repeats_deliveries_of_the_epoch(self, kind: str, data: Any) -> None:
+        batches = list(batches_of(draw_case(data, kind, policies=("wrap",)).sampler, 0))
+        fields = [(batch.visit, batch.indices, batch.sequence, batch.frame, batch.clip) for batch in batches]
+        rows = [row for each in fields for row in zip(*(field.tolist() for field in each), strict=True)]
+        repeated = {(-1 - visit, *what) for visit, *what in rows if visit < 0}
+        assert repeated <= {row for row in rows if row[0] >= 0}
+
     @law
     @drawn
     def test_an_endless_sampler_plays_each_sequence_once_per_cycle(self, data: Any) -> None:
@@ -171,7 +181,7 @@ class TestPurity:
         sampler = case.sampler
         for position in positions_of(sampler, 1):
             batch = sampler.plan_batch(*position)
-            for name in ("indices", "sequence", "frame", "visit"):
+            for name in ("indices", "sequence", "frame", "clip", "visit"):
                 assert getattr(batch, name).dtype == np.int64
                 assert getattr(batch, name).shape == (sampler.total_batch_size,)
             for name in ("is_padding", "is_first", "is_last", "is_over"):
@@ -249,6 +259,20 @@ class TestRandomness:
         assert all(((moved >= 0) & (moved <= 7)).all() for moved in moves)
         assert len({tuple(moved.ravel().tolist()) for moved in moves}) == 3
 
+    @pytest.mark.parametrize("arrange", ["shuffled", "streamed"])
+    def test_jitter_moves_a_clip_anew_each_time_that_it_is_drawn(self, arrange: Any) -> None:
+        clips = Clips([1003], 4, step=1003, jitter=999)
+        sampler = ClipSampler(clips, 2, arrange=arrange, weights=[1], num_per_epoch=12, last_batch="drop")
+        played = np.array(epoch_of(sampler, 0)).reshape(6, 4, 2)  # (times, frames, slots)
+        assert (played - played[:, :1] == np.arange(4)[:, None]).all()
+        assert len(np.unique(played[:, 0])) >= 11
+
+    def test_jitter_moves_a_clip_anew_in_each_lap_of_a_mixture(self) -> None:
+        part = ClipSampler(Clips([1000], 1, step=1000, jitter=999), deliver="clips")
+        for sampler in (part, MixedSampler([part], [1.0])):  # also nested
+            mixed = MixedSampler([sampler, part], [0.5, 0.5], 2, num_per_epoch=12, last_batch="drop")
+            assert len(np.unique(epoch_of(mixed, 0))) >= 11
+
 
 class TestTenPinnedNumbers:
     """They must not change: the orders are part of the contract, a change of them changes everybody's runs."""
@@ -273,7 +297,7 @@ class TestTenPinnedNumbers:
                 ],
             ),
             (
-                WeightedSampler([5, 0, 1, 2, 8, 4, 3, 9], 2, num_samples_per_epoch=20, seed=1),
+                WeightedSampler([5, 0, 1, 2, 8, 4, 3, 9], 2, num_per_epoch=20, seed=1),
                 [4, 3, 7, 7, 4, 0, 4, 7, 7, 5],
             ),
             (StreamingSequenceSampler([5, 3, 8, 2, 6, 4], 2, seed=1), [24, 16, 25, 17, 26, 0, 27, 1, 5, 2]),
@@ -315,23 +339,96 @@ class TestTenPinnedNumbers:
         assert np.concatenate(list(batches))[:10].tolist() == expected
 
 
+# --- what is told about clips ----------------------------------------------------------------------------
+
+CLIPS_OF_THREE_SEQUENCES = Clips([5, 2, 4], 2, stride=2, backward=True)
+
+
+def told(sampler: RandomAccessSampler) -> list[tuple[Any, ...]]:
+    """Of an epoch in slot 0: sample index, sequence, frame, clip, and which end of the clip is told."""
+    return [
+        (
+            *(int(field[0]) for field in (batch.indices, batch.sequence, batch.frame, batch.clip)),
+            "<" * int(batch.is_first[0]) + ">" * int(batch.is_last[0]),
+        )
+        for batch in batches_of(sampler, 0)
+    ]
+
+
+class TestContextOfClips:
+    def test_frame_by_frame(self) -> None:
+        sampler = ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, shuffle=False)
+        expected = [
+            *[(2, 0, 2, 0, "<"), (0, 0, 0, 0, ">"), (3, 0, 3, 1, "<"), (1, 0, 1, 1, ">")],
+            *[(4, 0, 4, 2, "<"), (2, 0, 2, 2, ">")],
+            *[(9, 2, 2, 3, "<"), (7, 2, 0, 3, ">"), (10, 2, 3, 4, "<"), (8, 2, 1, 4, ">")],
+        ]
+        assert told(sampler) == expected
+        assert told(ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, shuffle=False, arrange="streamed")) == expected
+
+    def test_as_samples_the_frame_is_the_one_at_which_the_clip_starts(self) -> None:
+        sampler = ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, deliver="clips", shuffle=False)
+        numbers = [(0, 0, 0, 0), (1, 0, 1, 1), (2, 0, 2, 2), (7, 2, 0, 3), (8, 2, 1, 4)]
+        assert told(sampler) == [(*row, "<>") for row in numbers]
+
+    @pytest.mark.parametrize("kind", [kind for kind in WITH_EPOCHS if "clips" in kind and "mixed" not in kind])
+    @law
+    @drawn
+    def test_sequence_and_frame_are_those_of_the_sample(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        for batch in batches_of(sampler, 0):
+            sequences, frames = sampler.clips.locate_frames(batch.indices)
+            assert (batch.sequence.tolist(), batch.frame.tolist()) == (sequences.tolist(), frames.tolist())
+            assert sampler.clips.sequence_of(batch.clip).tolist() == sequences.tolist()
+
+    @pytest.mark.parametrize("kind", ["samples", "streams", "mixed streams"])
+    def test_other_samplers_have_no_clips(self, kind: str) -> None:
+        sampler = SHUFFLED["streams" if "streams" in kind else "samples"](0, True)
+        if kind == "mixed streams":
+            sampler = MixedSampler([sampler, sampler], [0.5, 0.5], 4, offsets=[0, 100])
+        assert {clip for batch in batches_of(sampler, 0) for clip in batch.clip.tolist()} == {-1}
+
+    def test_several_data_sets_have_numbers_of_their_own(self) -> None:
+        parts = [
+            ClipSampler(CLIPS_OF_THREE_SEQUENCES, deliver="clips", shuffle=False),
+            ClipSampler(Clips([3, 3], 2), deliver="clips", shuffle=False),
+        ]
+        mixed = MixedSampler(parts, [0.5, 0.5], 1, offsets=[0, 20], num_per_epoch=8)
+        numbers = [(0, 0, 0, 0), (20, 3, 0, 5), (1, 0, 1, 1), (21, 3, 1, 6), (2, 0, 2, 2), (23, 4, 0, 7)]
+        assert told(mixed)[:6] == [(*row, "<>") for row in numbers]
+
+    def test_samplers_of_one_data_set_share_its_sequences(self) -> None:
+        part = ClipSampler(CLIPS_OF_THREE_SEQUENCES, deliver="clips", shuffle=False)
+        mixed = MixedSampler([part, part], [0.5, 0.5], 1, num_per_epoch=10)
+        assert told(mixed)[::2] == told(mixed)[1::2] == told(part.with_settings(total_batch_size=1))
+
+
 # --- time ------------------------------------------------------------------------------------------------
 
 
-def check_slots(batches: list[PlannedBatch], are_the_first: bool = True) -> int:
-    """Each slot plays one thing after the other; returns the number of beginnings that are not at frame 0."""
+def check_slots(batches: list[PlannedBatch], are_the_first: bool = True, clip_length: int | None = None) -> int:
+    """Each slot plays one thing after the other.
+
+    Returns the number of sequences that do not begin at frame 0, or of clips that end without having been played
+    in one piece.
+    """
     num_cut = 0
     for slot in range(len(batches[0].indices)):
         assert batches[0].is_first[slot] or batches[0].is_over[slot] or not are_the_first
+        num_played = 0
         for now, after in itertools.pairwise([*batches, None]):
-            if now.is_first[slot] and not now.is_over[slot] and now.visit[slot] >= 0:
-                num_cut += int(now.frame[slot] != 0)
+            num_played = 1 if now.is_first[slot] else num_played + 1
+            if not now.is_over[slot] and now.visit[slot] >= 0:
+                if clip_length is None:
+                    num_cut += int(now.is_first[slot] and now.frame[slot] != 0)
+                else:
+                    num_cut += int(now.is_last[slot] and num_played != clip_length)
             if after is None or after.is_over[slot] or (now.visit[slot] >= 0) != (after.visit[slot] >= 0):
                 continue
             assert after.is_first[slot] == now.is_last[slot]
             if not now.is_last[slot]:
-                assert after.sequence[slot] == now.sequence[slot]
-                assert after.frame[slot] == now.frame[slot] + 1
+                assert (after.sequence[slot], after.clip[slot]) == (now.sequence[slot], now.clip[slot])
+                assert now.clip[slot] >= 0 or after.frame[slot] == now.frame[slot] + 1
     return num_cut
 
 
@@ -372,7 +469,8 @@ class TestTime:
         if kind == "clips, streamed":
             for batch, after in itertools.pairwise(batches_of(sampler, 0)):
                 goes_on = ~batch.is_last & ~after.is_over & ((batch.visit < 0) == (after.visit < 0))
-                assert (after.sequence[goes_on] == batch.sequence[goes_on] + 1).all()
+                assert (after.sequence[goes_on] == batch.sequence[goes_on]).all()
+                assert (after.clip[goes_on] == batch.clip[goes_on] + 1).all()
                 assert not after.is_first[goes_on].any()
             return
         check_slots(list(batches_of(sampler, 0)))
@@ -383,11 +481,7 @@ class TestTime:
     def test_clips_are_played_from_their_first_to_their_last_frame(self, kind: str, data: Any) -> None:
         sampler = draw_case(data, kind).sampler
         length = sampler.tracks.grain if sampler.is_streamed else sampler.tracks.uniform_length
-        batches = list(batches_of(sampler, 0))
-        assert check_slots(batches) == 0
-        for batch in batches:
-            assert (batch.is_first == (batch.frame == 0))[~batch.is_over].all()
-            assert (batch.is_last == (batch.frame == length - 1))[~batch.is_over].all()
+        assert check_slots(list(batches_of(sampler, 0)), clip_length=length) == 0
 
     @settings(deadline=None, max_examples=40)
     @drawn
@@ -397,11 +491,13 @@ class TestTime:
         ).sampler
         clips = sampler.clips
         played: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+        begins: dict[tuple[int, int], list[bool]] = {}
         for batch in batches_of(sampler, 0):
             for slot in np.flatnonzero(~batch.is_over & (batch.visit >= 0)).tolist():
-                played.setdefault((int(batch.visit[slot]), int(batch.sequence[slot])), []).append(
-                    (int(batch.indices[slot]), bool(batch.is_padding[slot]))
-                )
+                what = int(batch.visit[slot]), int(batch.clip[slot])
+                shown_now = int(batch.indices[slot]), bool(batch.is_padding[slot])
+                played.setdefault(what, []).append(shown_now)
+                begins.setdefault(what, []).append(bool(batch.is_first[slot]))
         first_frames = clips.first_frames(np.arange(clips.num_clips))
         for (_, clip), shown in played.items():
             possible = [
@@ -412,6 +508,7 @@ class TestTime:
             ]
             assert shown in [each[: len(shown)] for each in possible]
             assert len(shown) == clips.sequence_length or sampler.last_batch == "drop"
+        assert all(flags == [True] + [False] * (len(flags) - 1) for flags in begins.values())
 
     @pytest.mark.parametrize("kind", ["published sequences"])
     @law
@@ -489,7 +586,7 @@ class TestShards:
             places = [place for shard in shards for place in shard[number]]
             assert {len(shard[number]) for shard in shards} == {len(batch.indices) // num_shards}
             assert [place.slot for place in places] == list(range(len(batch.indices)))
-            for name in ("sequence", "frame", "is_first", "is_last", "is_padding", "visit"):
+            for name in ("sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"):
                 assert [getattr(place, name) for place in places] == getattr(batch, name).tolist()
             assert [place.sample_index for place in places] == batch.indices.tolist()
             assert {(place.epoch, place.batch) for place in places} == {(0, number)}
@@ -506,7 +603,7 @@ class TestShards:
             case = Case(sampler, case.data_set_size, case.contents)
         shards = [shard_of(case, shard, num_shards) for shard in range(num_shards)]
         places = [place for shard in shards for batch in shard for place in batch]
-        found = Counter((place.sample_index, place.sequence, place.frame) for place in places)
+        found = Counter((place.sample_index, place.sequence, place.frame, place.clip) for place in places)
         assert found == case.contents(0)
         size = case.sampler.total_batch_size // num_shards
         num_steps = [len(shard) for shard in shards]
@@ -582,7 +679,8 @@ class TestContinuing:
             assert delivered([*begun[:number], *rest]) == contents
             if rest and case.sampler.has_slots and kind not in ("clips, streamed", "sharded permutation"):
                 is_new = size != case.sampler.total_batch_size
-                num_inside = check_slots(rest, are_the_first=is_new)
+                clip_length = case.sampler.tracks.grain if kind == "frames of clips, streamed" else None
+                num_inside = check_slots(rest, are_the_first=is_new, clip_length=clip_length)
                 if is_new and kind == "frames of clips, streamed":
                     # Clips that were being played are finished, and no others are cut.
                     playing = begun[number - 1] if number else None
@@ -734,14 +832,13 @@ MANY_LENGTHS = [5, 9] * 500
         (ShuffledSampler(10**9, 16), 1500),
         (MixedSampler([ShuffledSampler(10**9), ShuffledSampler(10**8)], [0.75, 0.25], 16), 3000),
         (BackwardSampler(10**9, 16), 1000),
-        # 8 bytes per sequence for each: its length, and its first frame.
-        (StreamingSequenceSampler(MANY_LENGTHS, 16), 2500 + 2 * 8000),
-        (StreamingSequenceSampler(MANY_LENGTHS, 16, weights=MANY_LENGTHS), 2500 + 3 * 8000),
+        # 8 bytes per sequence: its length (and where its weight ends in the sum of all).
+        (StreamingSequenceSampler(MANY_LENGTHS, 16), 2500 + 8000),
+        (StreamingSequenceSampler(MANY_LENGTHS, 16, weights=MANY_LENGTHS), 2500 + 2 * 8000),
         (SequenceSampler(16, MANY_LENGTHS, 0), 1500 + 2 * 8000),
         (WeightedSampler(MANY_LENGTHS, 16), 1500 + 8000),
         (ClipSampler(Clips(MANY_LENGTHS, 3), 16), 2500 + 2 * 8000),
-        # For streams also how many clips a sequence has, which is the first, and which sequences have any.
-        (ClipSampler(Clips(MANY_LENGTHS, 3), 16, arrange="streamed"), 2500 + 5 * 8000),
+        (ClipSampler(Clips(MANY_LENGTHS, 3), 16, arrange="streamed"), 2500 + 2 * 8000),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, RandomAccessSampler) else None,
 )
@@ -776,6 +873,9 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: SequenceSampler(1, [3, 0], 0), "`sequence_lenghts` must be at least 1, but length 1 is 0"),
         (lambda: ShuffledSampler(0), "`num_samples` must be a whole number of at least 1, got 0"),
         (lambda: ShuffledSampler(2.0), "`num_samples` must be a whole number of at least 1, got 2.0"),
+        (lambda: ShuffledSampler(2**70), r"`num_samples` must be at most 2\*\*62, got 1180591620717411303424"),
+        (lambda: StreamingSequenceSampler(None), "at least one length, got an object of type NoneType"),
+        (lambda: Clips("345", 2), "at least one length, got an object of type str"),
         # weights
         (lambda: WeightedSampler([1, -1]), r"finite and at least 0, but weights\[1\] is -1"),
         (lambda: WeightedSampler([1, float("nan")]), r"finite and at least 0, but weights\[1\] is nan"),
@@ -784,17 +884,56 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: WeightedSampler([]), r"of shape \(N,\) with N > 0"),
         (lambda: WeightedSampler([[1, 2]]), r"of shape \(N,\) with N > 0, got shape \(1, 2\)"),
         (lambda: WeightedSampler("12"), "must be a sequence of numbers"),
-        (lambda: WeightedSampler([1], num_samples_per_epoch=0), "`num_samples_per_epoch` must be .* at least 1"),
+        (lambda: WeightedSampler([1], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
+        (lambda: WeightedSampler([1], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
+        (
+            lambda: StreamingSequenceSampler([3, 4], weights=[1, 2], shuffle=False),
+            "`weights` do not go with `shuffle=False`: draws by weight are random",
+        ),
+        (lambda: ClipSampler(SOME_CLIPS, weights=[1] * 9, shuffle=False), "do not go with `shuffle=False`"),
         (lambda: StreamingSequenceSampler([3, 4], weights=[1]), "must have 2 weights, one per item, got 1"),
         (lambda: StreamingSequenceSampler([3, 4], weights=[1, -2]), r"weights\[1\] is -2"),
         (
-            lambda: StreamingSequenceSampler([3, 4], num_sequences_per_epoch=5),
-            "`num_sequences_per_epoch` goes with `weights`.*Got 5 without weights",
+            lambda: StreamingSequenceSampler([3, 4], num_per_epoch=5),
+            "`num_per_epoch` goes with `weights`.*Got 5 without weights",
         ),
         (lambda: ClipSampler(SOME_CLIPS, weights=[1, 2]), "must have 9 weights"),
         (lambda: ClipSampler(SOME_CLIPS, arrange="streamed", weights=[1]), "must have 2 weights"),
         # mixtures
         (lambda: MixedSampler([], []), "at least one sampler, got none"),
+        (lambda: MixedSampler(None, [1]), "must be a sequence of samplers, e.g. a list, got .* type NoneType"),
+        (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got .* type ShuffledSampler"),
+        (lambda: MixedSampler("ab", [0.5, 0.5]), "Sampler 0 of a mixture must be one of .* got str"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=3), "`offsets` must be a sequence of .* got 3"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[2**63]), r"`offsets` must be at most 2\*\*62"),
+        (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
+        (
+            lambda: MixedSampler([ShuffledSampler(2**62)] * 2, [0.5, 0.5]),
+            r"`num_per_epoch` must be at most 2\*\*62",
+        ),
+        (
+            lambda: MixedSampler([ClipSampler(SOME_CLIPS, deliver="clips"), SAMPLES], [0.5, 0.5]),
+            "all as samples.* got 0: clips of 2 frames as samples, 1: samples",
+        ),
+        (
+            lambda: MixedSampler(
+                [ClipSampler(Clips([9], length), deliver="clips") for length in (3, 7)], [0.5, 0.5]
+            ),
+            "got 0: clips of 3 frames as samples, 1: clips of 7 frames as samples",
+        ),
+        (
+            lambda: MixedSampler(
+                [MixedSampler([ClipSampler(SOME_CLIPS, deliver="clips")], [1.0]), ClipSampler(SOME_CLIPS)],
+                [0.5, 0.5],
+            ),
+            "got 0: clips of 2 frames as samples, 1: clips of 2 frames",
+        ),
+        (
+            lambda: MixedSampler(
+                [ClipSampler(SOME_CLIPS, arrange="streamed", deliver="clips"), STREAM], [0.5, 0.5]
+            ),
+            "got 0: streams of clips of 2 frames as samples, 1: streams",
+        ),
         (lambda: MixedSampler([SAMPLES, SAMPLES], [0.5, 0.4]), "0.9"),
         (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0, 0.0]), "must be numbers above 0, but rate 1 is 0.0"),
         (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0]), r"one rate per sampler: got 1 rate\(s\) for 2"),
@@ -818,6 +957,10 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: SAMPLES.with_settings(total_batch_size=0), "`total_batch_size` must be .* at least 1, got 0"),
         (lambda: ShuffledSampler(9, seed=-1), "`seed` must be a whole number of at least 0, got -1"),
         (lambda: ShuffledSampler(9, last_batch="fill"), "`last_batch` must be 'drop', .* got 'fill'"),
+        (lambda: ShuffledSampler(9, last_batch=np.array(["pad", "drop"])), r"`last_batch` must be .* got array\("),
+        (lambda: ShuffledSampler(9, last_batch=None), "`last_batch` must be 'drop', .* got None"),
+        (lambda: ClipSampler(SOME_CLIPS, last_batch=""), "`last_batch` must be 'drop', .* got ''"),
+        (lambda: MixedSampler([SAMPLES], [1.0], last_batch=""), "`last_batch` must be 'drop', .* got ''"),
         (lambda: SAMPLES.with_settings(last_batch="keep"), "`last_batch` must be 'drop', .* got 'keep'"),
         (lambda: ClipSampler(SOME_CLIPS, deliver="frame"), "`deliver` must be 'frames' or 'clips', got 'frame'"),
         (lambda: ClipSampler(SOME_CLIPS, arrange="any"), "`arrange` must be 'shuffled' or 'streamed', got 'any'"),

@@ -140,7 +140,7 @@ CLIPS = Clips(LENGTHS, 3, step=1, tail="mark")
 PLANNED: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
     "shuffled, padded": lambda: by_sampler(ShuffledSampler(22, seed=3, last_batch="pad")),
-    "weighted": lambda: by_sampler(WeightedSampler([1, 0, 5] * 7 + [2], num_samples_per_epoch=18, seed=4)),
+    "weighted": lambda: by_sampler(WeightedSampler([1, 0, 5] * 7 + [2], num_per_epoch=18, seed=4)),
     "streams": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=5)),
     "streams, cut": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=6, cut_sequences=True)),
     "frames of clips": lambda: by_sampler(ClipSampler(CLIPS, seed=7, last_batch="pad")),

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ from accvlab.dali_pipeline_framework.inputs.sharded_permutation_sampler import S
 from support.samplers import EpochSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
-Delivery = tuple[int, int, int]  # sample index, sequence, frame
+Delivery = tuple[int, int, int, int]  # sample index, sequence, frame, clip
 
 
 class BackwardSampler(RandomAccessSampler):
@@ -67,14 +68,18 @@ class Case:
 # --- what is to be expected ------------------------------------------------------------------------------
 
 
+def _counted(*fields: npt.NDArray[np.int64]) -> Counter[Delivery]:
+    return Counter(zip(*(field.tolist() for field in fields), strict=True))
+
+
 def each_once(num_samples: int) -> Callable[[int], Counter[Delivery]]:
-    return lambda epoch: Counter((index, -1, -1) for index in range(num_samples))
+    return lambda epoch: Counter((index, -1, -1, -1) for index in range(num_samples))
 
 
 def each_frame_once(lengths: list[int]) -> Callable[[int], Counter[Delivery]]:
     starts = np.cumsum([0, *lengths]).tolist()
     return lambda epoch: Counter(
-        (starts[sequence] + frame, sequence, frame)
+        (starts[sequence] + frame, sequence, frame, -1)
         for sequence, length in enumerate(lengths)
         for frame in range(length)
     )
@@ -85,8 +90,12 @@ def each_clip_once(clips: Clips, as_one: bool) -> Callable[[int], Counter[Delive
     numbers = np.arange(clips.num_clips)
     first_frames = clips.first_frames(numbers)
     frames = first_frames[:, None] if as_one else clips.frames(first_frames)[0]
+    sequences = clips.sequence_of(numbers).tolist()
+    starts = clips.sequence_of_frames(np.arange(clips.num_frames)).searchsorted(sequences).tolist()
     return lambda epoch: Counter(
-        (index, clip, offset) for clip in numbers.tolist() for offset, index in enumerate(frames[clip].tolist())
+        (index, sequence, index - start, clip)
+        for clip, sequence, start in zip(numbers.tolist(), sequences, starts, strict=True)
+        for index in frames[clip].tolist()
     )
 
 
@@ -95,12 +104,12 @@ def as_ordered(sampler: PlannedSampler) -> Callable[[int], Counter[Delivery]]:
 
     def contents(epoch: int) -> Counter[Delivery]:
         order = sampler.order.of_epoch(epoch)
-        units, _ = order.units(np.arange(order.num_positions))
+        units, visits = order.units(np.arange(order.num_positions))
         lengths = sampler.tracks.lengths(units)
         offsets = np.concatenate([np.arange(length) for length in lengths])
         key = derive_key("within the epoch", sampler.seed, epoch)
-        played = sampler.tracks.play(np.repeat(units, lengths), offsets, key)
-        return Counter(zip(played.indices.tolist(), played.sequence.tolist(), played.frame.tolist(), strict=True))
+        played = sampler.tracks.play(np.repeat(units, lengths), offsets, np.repeat(visits, lengths), key)
+        return _counted(played.indices, played.sequence, played.frame, played.clip)
 
     return contents
 
@@ -132,7 +141,7 @@ def _weighted(draw: Any, batch_size: int, last_batch: str) -> Case:
     sampler = WeightedSampler(
         draw(_weights(size)),
         batch_size,
-        num_samples_per_epoch=draw(st.none() | st.integers(1, 25)),
+        num_per_epoch=draw(st.none() | st.integers(1, 25)),
         seed=draw(SEEDS),
         last_batch=last_batch,
     )
@@ -144,7 +153,7 @@ def _streamed(draw: Any, batch_size: int, last_batch: str, weighted: bool = Fals
     lengths = draw(LENGTHS)
     if weighted:
         settings["weights"] = draw(_weights(len(lengths)))
-        settings["num_sequences_per_epoch"] = draw(st.none() | st.integers(1, 10))
+        settings["num_per_epoch"] = draw(st.none() | st.integers(1, 10))
     sampler = StreamingSequenceSampler(lengths, batch_size, seed=draw(SEEDS), last_batch=last_batch, **settings)
     contents = as_ordered(sampler) if weighted else each_frame_once(lengths)
     return Case(sampler, sum(lengths), contents, None if weighted else lengths)
@@ -172,14 +181,16 @@ def _any_clips(draw: Any, num_frames: int | None = None) -> Clips:
 @st.composite
 def _clips(draw: Any, batch_size: int, last_batch: str, deliver: str, arrange: str) -> Case:
     clips = draw(_any_clips())
-    settings: dict[str, Any] = {"shuffle": draw(st.booleans())}
+    settings: dict[str, Any] = {}
     if arrange == "streamed":
         settings["cut_sequences"] = draw(st.booleans())
     is_weighted = draw(st.integers(0, 3)) == 0
     if is_weighted:
         num_units = np.count_nonzero(clips.clips_per_sequence) if arrange == "streamed" else clips.num_clips
         settings["weights"] = draw(_weights(int(num_units)))
-        settings["num_drawn_per_epoch"] = draw(st.none() | st.integers(1, 12))
+        settings["num_per_epoch"] = draw(st.none() | st.integers(1, 12))
+    else:
+        settings["shuffle"] = draw(st.booleans())
     sampler = ClipSampler(
         clips,
         batch_size,
@@ -202,7 +213,12 @@ def _component(draw: Any, kind: str) -> PlannedSampler:
             return WeightedSampler(draw(_weights(draw(st.integers(1, 8)))), seed=seed)
         return ShuffledSampler(draw(st.integers(1, 12)), seed=seed, shuffle=shuffle)
     if kind == "clips":
+        if draw(st.booleans()):
+            clips = draw(_any_clips(2))
+            return ClipSampler(clips, seed=seed, weights=draw(_weights(clips.num_clips)))
         return ClipSampler(draw(_any_clips(2)), seed=seed, shuffle=shuffle)
+    if kind == "clips as samples":
+        return ClipSampler(draw(_any_clips(2)), deliver="clips", seed=seed, shuffle=shuffle)
     if kind == "streams of clips":
         return ClipSampler(draw(_any_clips(2)), arrange="streamed", seed=seed, shuffle=shuffle)
     return StreamingSequenceSampler(draw(LENGTHS), seed=seed, shuffle=shuffle, cut_sequences=draw(st.booleans()))
@@ -272,6 +288,7 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "mixed samples": lambda size, policy: _mixed(size, policy, "samples"),
     "mixed samples, nested": lambda size, policy: _mixed(size, policy, "samples", nested=True),
     "mixed clips": lambda size, policy: _mixed(size, policy, "clips"),
+    "mixed clips as samples": lambda size, policy: _mixed(size, policy, "clips as samples"),
     "mixed streams": lambda size, policy: _mixed(size, policy, "streams"),
     "mixed streams, nested": lambda size, policy: _mixed(size, policy, "streams", nested=True),
     "mixed streams of clips": lambda size, policy: _mixed(size, policy, "streams of clips"),
@@ -332,6 +349,6 @@ def delivered(batches: Iterator[PlannedBatch] | list[PlannedBatch]) -> Counter[D
     found: Counter[Delivery] = Counter()
     for batch in batches:
         counts = ~batch.is_over & (batch.visit >= 0)
-        fields = (batch.indices[counts], batch.sequence[counts], batch.frame[counts])
-        found.update(zip(*(field.tolist() for field in fields), strict=True))
+        fields = (batch.indices, batch.sequence, batch.frame, batch.clip)
+        found.update(_counted(*(field[counts] for field in fields)))
     return found

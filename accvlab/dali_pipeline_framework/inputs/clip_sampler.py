@@ -52,7 +52,7 @@ class ClipSampler(PlannedSampler):
         shuffle: bool = True,
         cut_sequences: bool = False,
         weights: Weights | None = None,
-        num_drawn_per_epoch: int | None = None,
+        num_per_epoch: int | None = None,
         last_batch: LastBatch | None = None,
     ) -> None:
         """Create the sampler.
@@ -63,12 +63,12 @@ class ClipSampler(PlannedSampler):
             deliver: ``"frames"`` or ``"clips"``.
             arrange: ``"shuffled"`` or ``"streamed"``.
             seed: Seed of the orders and of the clips' jitter, at least 0.
-            shuffle: Whether the order differs between epochs.
+            shuffle: Whether the order differs between epochs; with weights it always does.
             cut_sequences: With ``"streamed"``, whether a sequence may go on in another slot, between two of its
                 clips, to make the slots equally long.
             weights: One per clip, or with ``"streamed"`` one per sequence that has a clip, to draw them by weight.
-            num_drawn_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as
-                there are.
+            num_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as there
+                are.
             last_batch: What becomes of clips that do not fill the last batches; None for ``"drop"``, with
                 ``"streamed"`` for ``"pad"``.
 
@@ -86,17 +86,17 @@ class ClipSampler(PlannedSampler):
         self.is_streamed = arrange == "streamed"
         if cut_sequences and not self.is_streamed:
             raise SettingError("`cut_sequences` goes with arrange='streamed', got arrange='shuffled'.")
-        super().__init__(total_batch_size, last_batch or ("pad" if self.is_streamed else "drop"))
+        if last_batch is None:
+            last_batch = "pad" if self.is_streamed else "drop"
+        super().__init__(total_batch_size, last_batch)
         self.clips = clips
         self.seed = whole_number(seed, "seed", at_least=0)
-        self.shuffles = bool(shuffle) or weights is not None
+        self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
         self._deliver = deliver
         tracks = ClipSequenceTracks if self.is_streamed else ClipTracks
         self.tracks = tracks(clips, as_one=deliver == "clips")
-        self.order = units_order(
-            self.tracks.num_units, weights, num_drawn_per_epoch, "num_drawn_per_epoch", self.seed, self.shuffles
-        )
+        self.order = units_order(self.tracks.num_units, weights, num_per_epoch, self.seed, self.shuffles)
         self._weights_digest = None if weights is None else digest(np.asarray(weights, dtype=np.float64))
 
     @property
@@ -106,7 +106,7 @@ class ClipSampler(PlannedSampler):
 
     @property
     def knows_sequences(self) -> bool:
-        """True: the "sequence" of a sample is its clip."""
+        """True."""
         return True
 
     def describe(self) -> Description:
@@ -117,7 +117,7 @@ class ClipSampler(PlannedSampler):
             "deliver": self._deliver,
             "arrange": "streamed" if self.is_streamed else "shuffled",
             "weights": self._weights_digest,
-            "num_drawn_per_epoch": self.order.num_positions,
+            "num_per_epoch": self.order.num_positions,
             "seed": self.seed,
             "shuffle": self.shuffles,
             "cut_sequences": self.cuts,

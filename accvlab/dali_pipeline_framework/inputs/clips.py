@@ -31,7 +31,7 @@ from accvlab.dali_pipeline_framework.inputs.clip_windows import (
     TimedWindows,
     times_in_sequence,
 )
-from accvlab.dali_pipeline_framework.inputs.keyed_random import random_bits
+from accvlab.dali_pipeline_framework.inputs.keyed_random import UInt64Array, random_bits
 from accvlab.dali_pipeline_framework.inputs.sequence_lengths import checked_lengths
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 
@@ -250,10 +250,25 @@ class Clips:
         Raises:
             SettingError: There is no such frame.
         """
-        sample_indices = _checked_numbers(sample_indices, self.num_frames, "frame")
-        return self._edges.searchsorted(sample_indices, side="right") - 1
+        return self.locate_frames(sample_indices)[0]
 
-    def first_frames(self, clips: npt.ArrayLike, jitter_key: int | None = None) -> Int64Array:
+    def locate_frames(self, sample_indices: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
+        """Get the sequences of frames of the data set, and their numbers in these sequences.
+
+        Args:
+            sample_indices: The frames, shape ``(n,)``.
+
+        Returns:
+            ``(n,)`` int64 sequences, and ``(n,)`` int64 numbers of the frames in them, from 0.
+
+        Raises:
+            SettingError: There is no such frame.
+        """
+        sample_indices = _checked_numbers(sample_indices, self.num_frames, "frame")
+        sequences = self._edges.searchsorted(sample_indices, side="right") - 1
+        return sequences, sample_indices - self._edges[sequences]
+
+    def first_frames(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> Int64Array:
         """Get where clips start.
 
         With a key and ``jitter > 0``, each clip starts 0 to ``jitter`` frames later, all equally likely; the
@@ -261,7 +276,8 @@ class Clips:
 
         Args:
             clips: Numbers of the clips, shape ``(n,)`` int64.
-            jitter_key: Key of 64 bits that chooses by how much, e.g. one for each epoch; None for not at all.
+            jitter_key: Key of 64 bits that chooses by how much, e.g. one for each epoch, or an array of them,
+                shape ``(n,)`` uint64, one for each clip; None for not at all.
 
         Returns:
             ``(n,)`` int64 sample indices.

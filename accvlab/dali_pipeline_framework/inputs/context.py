@@ -12,7 +12,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
-_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame")
+_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
 _FLAGS = ("is_first", "is_last", "is_padding")
 _FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
 

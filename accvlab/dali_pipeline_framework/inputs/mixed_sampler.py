@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
@@ -13,15 +13,17 @@ from accvlab.dali_pipeline_framework.inputs.plans.mixed_order import MixedOrder
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array
 from accvlab.dali_pipeline_framework.inputs.plans.tracks import JoinedTracks
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
-from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
+from accvlab.dali_pipeline_framework.inputs.settings import MOST_SAMPLES, whole_number
 
 
 class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
-    The components must be of the same kind: samples, clips of the same length, or streams. What is counted is
-    what they deal to the slots: samples, clips, or for streams whole sequences (not their frames). After any
-    number of them, each component's count is within one of that number times its rate (`MixtureSchedule`).
+    The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
+    delivered in the same way, frame by frame or each as one sample. What is counted is what they deal to the
+    slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
+    component's count is within one of that number times its rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
     of the mixture a small component can be delivered several times, and of a large one only a part.
@@ -65,7 +67,9 @@ class MixedSampler(PlannedSampler):
         first = self._samplers[0]
         self.is_streamed = first.is_streamed
         self.cuts = any(sampler.cuts for sampler in self._samplers)
-        super().__init__(total_batch_size, last_batch or ("pad" if self.is_streamed else "drop"))
+        if last_batch is None:
+            last_batch = "pad" if self.is_streamed else "drop"
+        super().__init__(total_batch_size, last_batch)
         self._schedule = MixtureSchedule(rates)
         if self._schedule.num_components != len(self._samplers):
             raise SettingError(
@@ -74,7 +78,9 @@ class MixedSampler(PlannedSampler):
             )
         self._offsets = [0] * len(self._samplers)
         if offsets is not None:
-            self._offsets = [whole_number(offset, "offsets", at_least=0) for offset in offsets]
+            if isinstance(offsets, str) or not isinstance(offsets, Iterable):
+                raise SettingError(f"`offsets` must be a sequence of whole numbers, or None, got {offsets!r}.")
+            self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in offsets]
             if len(self._offsets) != len(self._samplers):
                 raise SettingError(
                     f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "
@@ -86,8 +92,7 @@ class MixedSampler(PlannedSampler):
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
             num_per_epoch = sum(order.num_positions for order in orders)
-        else:
-            num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1)
+        num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
         self.order = MixedOrder(orders, tracks.first_units[:-1].tolist(), self._schedule, num_per_epoch)
 
     @property
@@ -127,6 +132,11 @@ class MixedSampler(PlannedSampler):
 
 
 def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler]:
+    if isinstance(samplers, SamplerBase) or not isinstance(samplers, Iterable):
+        raise SettingError(
+            f"`samplers` must be a sequence of samplers, e.g. a list, got an object of type "
+            f"{type(samplers).__name__}."
+        )
     kept = list(samplers)
     if not kept:
         raise SettingError("A mixture needs at least one sampler, got none.")
@@ -140,14 +150,17 @@ def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler
     if len(set(kinds)) > 1:
         listed = ", ".join(f"{number}: {kind}" for number, kind in enumerate(kinds))
         raise SettingError(
-            f"The samplers of a mixture must be of one kind (samples, clips of one length, or streams), "
-            f"got {listed}."
+            f"The samplers of a mixture must be of one kind (samples, clips of one length, or streams; clips all "
+            f"frame by frame or all as samples), got {listed}."
         )
     return kept
 
 
 def _kind(sampler: PlannedSampler) -> str:
     grain, length = sampler.tracks.grain, sampler.tracks.uniform_length
+    num_frames = sampler.tracks.num_frames_per_sample
+    if num_frames is not None:  # they need a `ClipDataProvider` for clips of that length
+        return f"{'streams of ' if sampler.is_streamed else ''}clips of {num_frames} frames as samples"
     if sampler.is_streamed:
         return "streams" if grain == 1 else f"streams of clips of {grain} frames"
     return "samples" if length == 1 else f"clips of {length} frames"

@@ -14,10 +14,12 @@ class SamplePlace(NamedTuple):
         batch: Batch in the epoch, from 0.
         slot: Slot of the global batch (all shards together), from 0.
         sample_index: Index of the sample in the data set.
-        sequence: Sequence (or clip) that the slot plays, or -1 for samplers without sequences.
-        frame: Position of the sample in what the slot plays, from 0, or -1 for samplers without sequences.
-        is_first: Whether the slot begins a sequence with this sample.
-        is_last: Whether the slot ends a sequence with this sample.
+        sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
+        frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences. For a clip that
+            is one sample, that of the frame at which the clip starts.
+        clip: Number of the clip that the slot plays, or -1 for samplers without clips.
+        is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
+        is_last: Whether the slot ends it with this sample.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
         visit: Tells apart several deliveries of a sample (or sequence) in the same epoch.
     """
@@ -28,6 +30,7 @@ class SamplePlace(NamedTuple):
     sample_index: int
     sequence: int = -1
     frame: int = -1
+    clip: int = -1
     is_first: bool = False
     is_last: bool = False
     is_padding: bool = False

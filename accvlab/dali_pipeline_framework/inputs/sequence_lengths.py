@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-
-_MOST_FRAMES = 2**62  # so that sums of sample indices stay within int64
+from accvlab.dali_pipeline_framework.inputs.settings import MOST_SAMPLES
 
 
 def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> npt.NDArray[np.int64]:
@@ -28,6 +27,11 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
         array = np.asarray(lengths)
     except ValueError as error:  # nested lists of different lengths
         raise SettingError(f"`{name}` must be a flat list with at least one length, got nested lists.") from error
+    if array.ndim == 0:  # NumPy takes None, texts and generators for single objects
+        raise SettingError(
+            f"`{name}` must be a flat list with at least one length, got an object of type "
+            f"{type(lengths).__name__}."
+        )
     if array.ndim != 1 or array.size == 0:
         raise SettingError(f"`{name}` must be a flat list with at least one length, got shape {array.shape}.")
     if array.dtype.kind == "f":
@@ -35,7 +39,7 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
     elif array.dtype.kind not in "iu":
         raise SettingError(f"`{name}` must hold whole numbers, got {array.dtype} values.")
     _refuse(array, array < 1, f"Each of `{name}` must be at least 1", " Leave empty sequences out.")
-    if array.sum(dtype=np.float64) > _MOST_FRAMES:
+    if array.sum(dtype=np.float64) > MOST_SAMPLES:
         raise SettingError(f"`{name}` must add up to at most 2**62 samples, got {array.sum(dtype=np.float64):g}.")
     return array.astype(np.int64)
 

@@ -10,15 +10,32 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 
+MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
 
-def whole_number(value: SupportsIndex, name: str, *, at_least: int) -> int:
-    """Return ``value`` as an int, or raise a `SettingError` that names the argument and the rule."""
+
+def whole_number(value: SupportsIndex, name: str, *, at_least: int, at_most: int | None = None) -> int:
+    """Return ``value`` as an int, or raise a `SettingError` that names the argument and the rule.
+
+    Args:
+        value: What was given.
+        name: Name of the argument.
+        at_least: Least allowed value.
+        at_most: Largest allowed value, a power of two; None where there is none.
+
+    Returns:
+        The number.
+
+    Raises:
+        SettingError: It is not a whole number, or out of range.
+    """
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < at_least:
         raise SettingError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
+    if at_most is not None and number > at_most:
+        raise SettingError(f"`{name}` must be at most 2**{at_most.bit_length() - 1}, got {value!r}.")
     return number
 
 

@@ -8,7 +8,7 @@ from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSample
 from accvlab.dali_pipeline_framework.inputs.plans.orders import ShuffledOrder
 from accvlab.dali_pipeline_framework.inputs.plans.tracks import SampleTracks
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
-from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.settings import MOST_SAMPLES, whole_number
 
 
 class ShuffledSampler(PlannedSampler):
@@ -38,7 +38,7 @@ class ShuffledSampler(PlannedSampler):
         """Create the sampler.
 
         Args:
-            num_samples: Number of samples of the data set, at least 1.
+            num_samples: Number of samples of the data set, from 1 to 2**62.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             seed: Seed of the orders, at least 0.
             shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``.
@@ -48,7 +48,7 @@ class ShuffledSampler(PlannedSampler):
             SettingError: An argument is out of its range.
         """
         super().__init__(total_batch_size, last_batch)
-        self._num_samples = whole_number(num_samples, "num_samples", at_least=1)
+        self._num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = bool(shuffle)
         self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)

@@ -59,7 +59,7 @@ class StreamingSequenceSampler(PlannedSampler):
         shuffle: bool = True,
         cut_sequences: bool = False,
         weights: Weights | None = None,
-        num_sequences_per_epoch: int | None = None,
+        num_per_epoch: int | None = None,
         last_batch: LastBatch = "pad",
     ) -> None:
         """Create the sampler.
@@ -69,10 +69,10 @@ class StreamingSequenceSampler(PlannedSampler):
                 sample indices ``[sum(lengths[:s]), sum(lengths[:s + 1]))``.
             total_batch_size: Number of slots, all shards together. None: set later, by the loader.
             seed: Seed of the orders, at least 0.
-            shuffle: Whether the order of the sequences differs between epochs.
+            shuffle: Whether the order of the sequences differs between epochs; with weights it always does.
             cut_sequences: Whether sequences may be cut to make the slots equally long.
             weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
-            num_sequences_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
+            num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
             last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
                 on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
                 epoch and drops what the other slots have left; ``"wrap"`` has slots start over with what they
@@ -85,17 +85,10 @@ class StreamingSequenceSampler(PlannedSampler):
         self._lengths = checked_lengths(sequence_lengths)
         self._num_frames = int(self._lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
-        self.shuffles = bool(shuffle) or weights is not None
+        self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
         self.tracks = SequenceTracks(self._lengths)
-        self.order = units_order(
-            len(self._lengths),
-            weights,
-            num_sequences_per_epoch,
-            "num_sequences_per_epoch",
-            self.seed,
-            self.shuffles,
-        )
+        self.order = units_order(len(self._lengths), weights, num_per_epoch, self.seed, self.shuffles)
         self._digests = {
             "sequence_lengths": digest(self._lengths),
             "weights": None if weights is None else digest(np.asarray(weights, dtype=np.float64)),
@@ -118,7 +111,7 @@ class StreamingSequenceSampler(PlannedSampler):
             "num_sequences": len(self._lengths),
             "num_samples": self._num_frames,
             **self._digests,
-            "num_sequences_per_epoch": self.order.num_positions,
+            "num_per_epoch": self.order.num_positions,
             "seed": self.seed if self.shuffles else None,
             "shuffle": self.shuffles,
             "cut_sequences": self.cuts,

@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.inputs.plans.orders import Order, ShuffledO
 from accvlab.dali_pipeline_framework.inputs.plans.tracks import SampleTracks
 from accvlab.dali_pipeline_framework.inputs.plans.weighted_order import WeightedOrder
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
-from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.settings import MOST_SAMPLES, whole_number
 from accvlab.dali_pipeline_framework.inputs.weighted_choice import WeightedChoice
 
 Weights = Sequence[float] | npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ class WeightedSampler(PlannedSampler):
 
     Example::
 
-        >>> sampler = WeightedSampler([1, 0, 3], 4, num_samples_per_epoch=8)
+        >>> sampler = WeightedSampler([1, 0, 3], 4, num_per_epoch=8)
         >>> 1 in sampler.get_next_batch_indices()
         False
     """
@@ -44,7 +44,7 @@ class WeightedSampler(PlannedSampler):
         weights: Weights,
         total_batch_size: int | None = None,
         *,
-        num_samples_per_epoch: int | None = None,
+        num_per_epoch: int | None = None,
         seed: int = 0,
         last_batch: LastBatch = "drop",
     ) -> None:
@@ -53,7 +53,7 @@ class WeightedSampler(PlannedSampler):
         Args:
             weights: ``(N,)``, one per sample of the data set, at least 0 and not all 0; they need not add up to 1.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            num_samples_per_epoch: Draws per epoch; None for ``N``.
+            num_per_epoch: Draws per epoch; None for ``N``.
             seed: Seed of the draws, at least 0.
             last_batch: What becomes of a last batch that is not full.
 
@@ -65,9 +65,7 @@ class WeightedSampler(PlannedSampler):
         array = checked_weights(weights, None, "weights")
         self._num_samples = len(array)
         self._digest = digest(array)
-        self.order = units_order(
-            len(array), array, num_samples_per_epoch, "num_samples_per_epoch", self.seed, True
-        )
+        self.order = units_order(self._num_samples, array, num_per_epoch, self.seed, shuffle=True)
         self.tracks = SampleTracks(self._num_samples)
 
     @property
@@ -81,34 +79,33 @@ class WeightedSampler(PlannedSampler):
             **super().describe(),
             "num_samples": self._num_samples,
             "weights": self._digest,
-            "num_samples_per_epoch": self.order.num_positions,
+            "num_per_epoch": self.order.num_positions,
             "seed": self.seed,
         }
 
 
 def units_order(
-    num_units: int,
-    weights: Weights | None,
-    num_positions: int | None,
-    name_of_num_positions: str,
-    seed: int,
-    shuffle: bool,
+    num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
 ) -> Order:
     """The order of units: by weight where there are weights, else each once.
 
     Raises:
-        SettingError: The weights do not fit, or a number of draws is given without weights.
+        SettingError: The weights do not fit, or do not go with the other arguments.
     """
     if weights is None:
-        if num_positions is not None:
+        if num_per_epoch is not None:
             raise SettingError(
-                f"`{name_of_num_positions}` goes with `weights`: without weights each is delivered once per "
-                f"epoch. Got {num_positions!r} without weights."
+                f"`num_per_epoch` goes with `weights`: without weights each is delivered once per epoch. Got "
+                f"{num_per_epoch!r} without weights."
             )
         return ShuffledOrder(num_units, seed, shuffle)
+    if not shuffle:
+        raise SettingError(
+            "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
+        )
     array = checked_weights(weights, num_units, "weights")
-    if num_positions is None:
-        num_positions = num_units
+    if num_per_epoch is None:
+        num_per_epoch = num_units
     else:
-        num_positions = whole_number(num_positions, name_of_num_positions, at_least=1)
-    return WeightedOrder(WeightedChoice(array), num_positions, seed)
+        num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
+    return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)

@@ -59,7 +59,7 @@ class FlatPlan(EpochPlan):
             else:
                 positions[beyond] = self._order.num_positions - 1
         units, visits = self._order.units(positions)
-        played = self._tracks.play(units, np.full(self._num_slots, offset, np.int64), self._epoch_key)
+        played = self._tracks.play(units, np.full(self._num_slots, offset, np.int64), visits, self._epoch_key)
         is_padding, is_over = played.is_padding, np.zeros(self._num_slots, np.bool_)
         if not is_full:
             if self._last_batch == "wrap":
@@ -71,6 +71,7 @@ class FlatPlan(EpochPlan):
             is_padding,
             played.sequence,
             played.frame,
+            played.clip,
             np.full(self._num_slots, offset == 0),
             np.full(self._num_slots, offset == self._length - 1),
             visits,

@@ -37,8 +37,10 @@ class PlannedBatch:
     Attributes:
         indices: ``(B,)`` int64, the sample indices in the data set.
         is_padding: ``(B,)`` bool, whether the sample only fills the slot: it repeats one and is not to be counted.
-        sequence: ``(B,)`` int64, the sequence or clip that the slot plays, -1 where there are none.
-        frame: ``(B,)`` int64, position of the sample in its sequence or clip, -1 where there are none.
+        sequence: ``(B,)`` int64, sequence of the data set that the sample belongs to, -1 where there are none.
+        frame: ``(B,)`` int64, number of the sample in its sequence, -1 where there are none. For a clip that is
+            one sample, that of the frame at which the clip starts.
+        clip: ``(B,)`` int64, number of the clip that the slot plays, -1 where there are none.
         is_first: ``(B,)`` bool, whether the slot begins a sequence, clip, or segment of a sequence here, so that
             nothing may be carried over from the slot's previous sample.
         is_last: ``(B,)`` bool, whether the slot ends it here.
@@ -54,6 +56,7 @@ class PlannedBatch:
     is_padding: BoolArray = attrs.field(converter=_bool, default=_filled(False, np.bool_))
     sequence: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
     frame: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
+    clip: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
     is_first: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
     is_last: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
     visit: Int64Array = attrs.field(converter=_int64, default=_filled(0, np.int64))

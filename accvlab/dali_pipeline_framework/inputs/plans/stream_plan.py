@@ -111,8 +111,8 @@ class StreamPlan(EpochPlan):
         found = np.searchsorted(self._keys, keys, side="right") - 1
         offsets = keys - self._keys[found]
         segments = self._segments.select(found)
-        played = self._tracks.play(segments.units, segments.first_offsets + offsets, self._epoch_key)
         visits = segments.visits
+        played = self._tracks.play(segments.units, segments.first_offsets + offsets, visits, self._epoch_key)
         if self._last_batch == "wrap":
             visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
         return PlannedBatch(
@@ -120,6 +120,7 @@ class StreamPlan(EpochPlan):
             played.is_padding | beyond,
             played.sequence,
             played.frame,
+            played.clip,
             (offsets == 0) | played.is_first,
             (offsets == segments.lengths - 1) | played.is_last,
             visits,
