@@ -29,8 +29,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Leg
-from accvlab.dali_pipeline_framework.pipeline.loader_state import LoaderState, shortened
+from accvlab.dali_pipeline_framework.pipeline.loader_state import MOST_LEGS
 
 # --- the same run ----------------------------------------------------------------------------------------
 
@@ -258,13 +257,17 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
 
 def test_too_many_changes_within_an_epoch_are_refused_with_what_to_do() -> None:
     order = Order(lambda: by_sampler(ShuffledSampler(22)))
-    sizes = [1, 2] * 4 + [1]
+    sizes = [1, 2] * (MOST_LEGS // 2) + [1]
     _, state = stages(order, *(Stage(1, size, 1) for size in sizes))
-    assert len(state["legs"]) == 8
+    assert len(state["legs"]) == MOST_LEGS
     with order.loader(None, 2) as loader:
-        loader.load_state_dict(state)
-        with pytest.raises(StateError, match="changed 9 times within epoch 0"):
+
+        def go_on() -> None:
+            loader.load_state_dict(state)
             loader.state_dict()
+
+        with pytest.raises(StateError, match=f"changed {MOST_LEGS + 1} times within epoch 0"):
+            go_on()
 
 
 # --- what a state is -------------------------------------------------------------------------------------
@@ -303,17 +306,6 @@ def test_a_state_is_small_also_for_a_mixture_with_long_settings() -> None:
         assert len(json.dumps(state)) <= 1000
 
 
-def test_the_longest_state_is_small() -> None:
-    def plan(num_bytes: int) -> dict[str, Any]:
-        return {"a": "x" * (num_bytes - len(json.dumps({"a": ""})))}
-
-    longest = max((shortened(plan(size)) for size in range(400, 800)), key=lambda each: len(json.dumps(each)))
-    legs = tuple(Leg(100, 10**4, 10**6) for _ in range(8))
-    state = LoaderState(10**9, 10**9, legs, 100, 10**4, 2**63 - 1, longest, "0" * 12)
-    assert len(json.dumps(longest)) == 600
-    assert len(json.dumps(state.to_dict())) <= 1000
-
-
 def test_settings_that_do_not_fit_into_a_state_are_still_compared() -> None:
     def mixture(seed: int) -> Any:
         samplers = [ShuffledSampler(10**6, seed=seed if number == 7 else number) for number in range(8)]
@@ -324,7 +316,7 @@ def test_settings_that_do_not_fit_into_a_state_are_still_compared() -> None:
         with pytest.raises(StateError) as caught:
             other.load_state_dict(saved.state_dict())
     assert len(caught.value.differences) == 1
-    assert "other settings" in caught.value.differences[0]
+    assert caught.value.differences[0].startswith("samplers[7]")
 
 
 def test_json_text_and_bytes_are_read_too() -> None:
@@ -455,7 +447,6 @@ DIFFERENT: dict[str, tuple[Any, list[str]]] = {
             "num_sequences: 6 in the state, nothing here",
             "sequence_lengths: ",
             "cut_sequences: False in the state, nothing here",
-            "weights: None in the state, nothing here",
             "num_per_epoch: 6 in the state, nothing here",
         ],
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,8 +16,16 @@ from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Descrip
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
 
 _VERSION = 1
-_MOST_PLAN_BYTES = 600
-_MOST_LEGS = 8
+_MOST_PLAN_BYTES = 450  # leaves room for as many legs as can be, with numbers as large as occur
+_MARK = "#"  # begins the hash that stands for settings
+MOST_LEGS = 12
+"""How often the batch size can be changed within an epoch."""
+
+_short = reprlib.Repr()  # what is damaged can be long, or deeply nested
+_short.maxstring = _short.maxother = 200
+_short_repr = _short.repr
+
+_LIMITS = {"epoch": 2**31, "batch": 2**62, "num_shards": 2**31, "total_batch_size": 2**31, "seed": 2**63}
 
 
 @attrs.frozen
@@ -44,12 +53,8 @@ class LoaderState:
     blueprint: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a value that JSON can hold, of at most 1 kB."""
-        if len(self.legs) > _MOST_LEGS:
-            raise StateError(
-                f"The batch size was changed {len(self.legs)} times within epoch {self.epoch}; a state can tell "
-                f"of {_MOST_LEGS} changes per epoch. Finish the epoch before changing it again."
-            )
+        """The state as a value that JSON can hold, of at most 1024 bytes."""
+        require_few_legs(self.epoch, self.legs)
         return {
             "version": _VERSION,
             "epoch": self.epoch,
@@ -63,19 +68,73 @@ class LoaderState:
         }
 
 
+def require_few_legs(epoch: int, legs: Sequence[Leg]) -> None:
+    """Raise a `StateError` where the batch size was changed so often within an epoch that no state can tell it."""
+    if len(legs) > MOST_LEGS:
+        raise StateError(
+            f"The batch size was changed {len(legs)} times within epoch {epoch}; a state can tell of {MOST_LEGS} "
+            f"changes per epoch. Finish the epoch before changing it again."
+        )
+
+
 def shortened(plan: Description) -> Description:
-    """A description that fits into a state: long ones are cut, and what is cut is replaced by a hash of it."""
-    if len(json.dumps(plan)) <= _MOST_PLAN_BYTES:
+    """A description that fits into a state.
+
+    In a long one the settings of a component (those of one sampler of a mixture, those of the clips) are replaced
+    by a hash of them, the longest first; only where that is not enough it is cut.
+    """
+    if _size(plan) <= _MOST_PLAN_BYTES:
         return plan
-    kept: Description = {}
-    size = 0
+    plan = {name: value for name, value in plan.items() if value is not None}
+    # Per component how much shorter a hash makes the description.
+    gains: dict[str, int] = {}
     for name, value in plan.items():
-        size += len(json.dumps({name: value}))
-        if size > _MOST_PLAN_BYTES - 100:
+        component = _component(name)
+        gains.setdefault(component, -_size({component: _MARK + _hash("")}))
+        gains[component] += _size({name: value})
+    for component in sorted(gains, key=lambda each: -gains[each]):
+        if _size(plan) <= _MOST_PLAN_BYTES or gains[component] <= 0:
+            break
+        plan = _hashed(plan, {component})
+    return plan if _size(plan) <= _MOST_PLAN_BYTES else _cut(plan)
+
+
+def _size(plan: Description) -> int:
+    return len(json.dumps(plan))
+
+
+def _component(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _hashed(plan: Description, components: Collection[str]) -> Description:
+    """The plan with one hash in place of all settings of a component."""
+    hashed: Description = {}
+    for name, value in plan.items():
+        component = _component(name)
+        if component not in components:
+            hashed[name] = value
+        elif component not in hashed:
+            settings = {
+                each: plan[each] for each in plan if _component(each) == component and plan[each] is not None
+            }
+            is_hash = list(settings) == [component] and _is_hash(settings[component])
+            hashed[component] = settings[component] if is_hash else _MARK + _hash(json.dumps(settings))
+    return hashed
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == len(_MARK) + len(_hash("")) and value.startswith(_MARK)
+
+
+def _cut(plan: Description) -> Description:
+    kept: Description = {}
+    for name, value in plan.items():
+        if _size({**kept, name: value}) > _MOST_PLAN_BYTES - 50:  # the rest takes up to 50
             break
         kept[name] = value
     rest = {name: value for name, value in plan.items() if name not in kept}
-    kept[f"{len(rest)} other settings"] = _hash(json.dumps(rest))
+    kept[f"{len(rest)} other settings"] = _MARK + _hash(json.dumps(rest))
     return kept
 
 
@@ -98,55 +157,76 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     if isinstance(state, str | bytes | bytearray):
         try:
             state = json.loads(state)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, too many brackets
             raise StateError(f"The state is not valid JSON ({error}). Was the file written to its end?") from error
     if not isinstance(state, Mapping):
         raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
     version = state.get("version")
-    if version != _VERSION:
+    if type(version) is not int or version != _VERSION:
         raise StateError(
-            f"The state has version {version!r}, this release of the package reads version {_VERSION}."
+            f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."
             + (" Is it the state of a loader?" if version is None else "")
         )
-    known = {field.name for field in attrs.fields(LoaderState)}
-    problems = [f"  - `{name}` is missing" for name in sorted(known - state.keys())]
-    for name in ("epoch", "batch", "num_shards", "total_batch_size", "seed"):
-        least = 1 if name in ("num_shards", "total_batch_size") else 0
-        if name in state and not _is_count(state[name], least):
-            problems.append(f"  - `{name}` must be a whole number of at least {least}, got {state[name]!r}")
-    legs = state.get("legs", [])
-    if not isinstance(legs, list) or not all(
-        isinstance(leg, list | tuple) and len(leg) == 3 and all(_is_count(number, 1) for number in leg)
-        for leg in legs
-    ):
-        problems.append(f"  - `legs` must be a list of lists of three whole numbers, got {legs!r}")
-    if not isinstance(state.get("plan", {}), Mapping):
-        problems.append(f"  - `plan` must be a dict, got {state['plan']!r}")
-    if not isinstance(state.get("blueprint", ""), str):
-        problems.append(f"  - `blueprint` must be a text, got {state['blueprint']!r}")
-    if not problems:
-        problems = [
-            f"  - batches of {total_batch_size} cannot be dealt evenly to {num_shards} shards"
-            for num_shards, total_batch_size in (
-                *((leg[0], leg[1]) for leg in legs),
-                (state["num_shards"], state["total_batch_size"]),
-            )
-            if total_batch_size % num_shards
-        ]
-        if sum(leg[2] for leg in legs) > state["batch"]:
-            problems.append("  - `legs` have more batches than `batch` tells")
+    problems = _problems_of_entries(state) or _problems_of_batches(state)
     if problems:
         raise damaged(problems)
     return LoaderState(
         state["epoch"],
         state["batch"],
-        tuple(Leg(*leg) for leg in legs),
+        tuple(Leg(*leg) for leg in state["legs"]),
         state["num_shards"],
         state["total_batch_size"],
         state["seed"],
         dict(state["plan"]),
         state["blueprint"],
     )
+
+
+def _problems_of_entries(state: Mapping[str, Any]) -> list[str]:
+    known = {field.name for field in attrs.fields(LoaderState)}
+    problems = [f"  - `{name}` is missing" for name in sorted(known - state.keys())]
+    for name, limit in _LIMITS.items():
+        least = 1 if name in ("num_shards", "total_batch_size") else 0
+        if name not in state:
+            continue
+        if not _is_count(state[name], least):
+            got = _short_repr(state[name])
+            problems.append(f"  - `{name}` must be a whole number of at least {least}, got {got}")
+        elif state[name] >= limit:
+            power = limit.bit_length() - 1
+            problems.append(
+                f"  - `{name}` must be less than 2**{power}, got a number of {state[name].bit_length()} bits"
+            )
+    legs = state.get("legs", [])
+    if not isinstance(legs, list) or not all(
+        isinstance(leg, list | tuple) and len(leg) == 3 and all(_is_count(number, 1) for number in leg)
+        for leg in legs
+    ):
+        problems.append(f"  - `legs` must be a list of lists of three whole numbers, got {_short_repr(legs)}")
+    elif len(legs) > MOST_LEGS:
+        problems.append(f"  - `legs` must be at most {MOST_LEGS}, got {len(legs)}")
+    elif any(max(leg[:2]) >= _LIMITS["total_batch_size"] for leg in legs):
+        problems.append("  - numbers of shards and batch sizes in `legs` must be less than 2**31")
+    plan = state.get("plan", {})
+    if not isinstance(plan, Mapping):
+        problems.append(f"  - `plan` must be a dict, got {_short_repr(plan)}")
+    elif not _fits_json(plan):
+        problems.append(f"  - `plan` must be a dict that JSON can hold, got {_short_repr(plan)}")
+    if not isinstance(state.get("blueprint", ""), str):
+        problems.append(f"  - `blueprint` must be a text, got {_short_repr(state['blueprint'])}")
+    return problems
+
+
+def _problems_of_batches(state: Mapping[str, Any]) -> list[str]:
+    legs = [*state["legs"], (state["num_shards"], state["total_batch_size"], 0)]
+    problems = [
+        f"  - batches of {total_batch_size} cannot be dealt evenly to {num_shards} shards"
+        for num_shards, total_batch_size, _ in legs
+        if total_batch_size % num_shards
+    ]
+    if sum(leg[2] for leg in legs) > state["batch"]:
+        problems.append("  - `legs` have more batches than `batch` tells")
+    return problems
 
 
 def damaged(problems: list[str]) -> StateError:
@@ -178,16 +258,27 @@ def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> No
             )
 
 
+def _fits_json(plan: Mapping[Any, Any]) -> bool:
+    try:
+        json.dumps(dict(plan))
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return all(isinstance(name, str) for name in plan)
+
+
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def require_same_run(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` with all that differs where a state belongs to other data or another order."""
+    # What is a hash on one side becomes one on the other.
+    hashed = {name for plan in (saved.plan, own.plan) for name, value in plan.items() if _is_hash(value)}
+    there, here = _hashed(saved.plan, hashed), _hashed(own.plan, hashed)
     differences = [
-        f"{name}: {_shown(saved.plan, name)} in the state, {_shown(own.plan, name)} here"
-        for name in dict.fromkeys([*saved.plan, *own.plan])
-        if saved.plan.get(name, own) != own.plan.get(name, own)
+        f"{name}: {_shown(there, name)} in the state, {_shown(here, name)} here"
+        for name in dict.fromkeys([*there, *here])
+        if there.get(name) != here.get(name)
     ]
     if saved.seed != own.seed:
         differences.append(f"seed of the random draws: {saved.seed} in the state, {own.seed} here")
@@ -207,4 +298,4 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
 
 
 def _shown(plan: Description, name: str) -> str:
-    return repr(plan[name]) if name in plan else "nothing"
+    return "nothing" if plan.get(name) is None else _short_repr(plan[name])
