@@ -118,8 +118,11 @@ class TestSequenceSampler:
     def test_a_cycle_on_the_way_is_drawn_once(self, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
         monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
         CountingGenerator.num_permutations = 0
-        planned = SequenceSampler(8, lengths, 3).plan_batch(0, 20_000)
-        assert CountingGenerator.num_permutations == planned.visit.max() + 1
+        sampler = SequenceSampler(8, lengths, 3)
+        here = sampler.plan_batch(0, 20_000).visit
+        assert CountingGenerator.num_permutations == here.max() + 1
+        there = sampler.plan_batch(0, 200_000).visit
+        assert CountingGenerator.num_permutations - here.max() - 1 <= there.max() - here.min()
 
     def test_going_on_draws_no_more_than_a_generator_per_slot(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
