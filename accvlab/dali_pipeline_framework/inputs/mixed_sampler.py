@@ -88,6 +88,12 @@ class MixedSampler(PlannedSampler):
                 )
         self.seed = first.seed
         all_tracks = [sampler.tracks for sampler in self._samplers]
+        num_units = sum(each.num_units for each in all_tracks)
+        if num_units > MOST_SAMPLES:
+            raise SettingError(
+                f"The samplers of a mixture must have at most 2**62 samples, clips or sequences together, got "
+                f"{num_units}."
+            )
         self.tracks = tracks = JoinedTracks(all_tracks, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
