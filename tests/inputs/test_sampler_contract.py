@@ -740,7 +740,7 @@ class TestContinuing:
             num_shards, size = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
             sampler = case.sampler.with_settings(total_batch_size=num_shards * size, num_shards=num_shards)
             sampler = sampler.continued(0, legs)
-            assume(legs or has_batches(sampler, 0))
+            assume(any(leg.num_batches for leg in legs) or has_batches(sampler, 0))
             before = sum(leg.num_batches for leg in legs)
             left = sampler.num_batches(0) - before
             number = left if last else data.draw(st.integers(0, left))
