@@ -25,8 +25,8 @@ class KeyedPermutation:
     ``b`` about the square root of it. In each round a keyed hash of one half (a sum, a product, and the middle
     bits of its square) is added to the other half, modulo its range, which can be undone, so different items
     stay different. An item that lands in ``[size, a * b)`` is sent through again until it lands below ``size``
-    (cycle walking); that is rare, since ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary finite
-    domains" (2002), method 3. Up to 512 items are sorted by random numbers instead.
+    (cycle walking); that is rare, since ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary
+    finite domains" (2002), method 3. Up to 512 items are sorted by random numbers instead.
     """
 
     def __init__(self, size: int, key: int) -> None:

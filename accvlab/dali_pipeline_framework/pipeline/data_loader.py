@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     LastBatch,
@@ -28,6 +28,7 @@ from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator im
 from accvlab.dali_pipeline_framework.pipeline.loader_input import ShardArgument, bind_input
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
+    continued_legs,
     damaged,
     fingerprint,
     parse_state,
@@ -322,6 +323,8 @@ class DataLoader:
             NotSupportedError: The input is an iterable, which cannot be told where to start.
         """
         epoch = whole_number(epoch, "epoch", at_least=0)
+        if epoch >= 2**31:
+            raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
         if not self._has_callable:
             raise NotSupportedError(
                 f"{type(self._input).__name__} is an iterable, which delivers its epochs one after the other. Use "
@@ -448,7 +451,7 @@ class DataLoader:
         saved = parse_state(state)
         own = self._state(_Position())
         require_same_run(saved, own)
-        legs = self._continued_legs(saved, own)
+        legs = continued_legs(saved, own, self._input)
         self._require_within_epoch(saved)
         if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
             self._replace_pipeline(legs)
@@ -465,41 +468,11 @@ class DataLoader:
         self._is_epoch_set = False
         self._end_running_loop()
 
-    def _continued_legs(self, saved: LoaderState, own: LoaderState) -> tuple[int, tuple[Leg, ...]]:
-        legs = saved.legs
-        num_batches = saved.batch - sum(leg.num_batches for leg in legs)
-        is_same = saved.total_batch_size == own.total_batch_size and (
-            saved.num_shards == own.num_shards or not self._depends_on_shards
-        )
-        if not is_same and num_batches > 0:
-            legs = (*legs, Leg(saved.num_shards, saved.total_batch_size, num_batches))
-        if not legs:
-            if not is_same and self._is_endless and saved.epoch > 0:
-                legs = (Leg(saved.num_shards, saved.total_batch_size, saved.epoch),)
-            else:
-                return saved.epoch, ()
-        if not isinstance(self._input, PlannedInput):
-            raise StateError(
-                f"{type(self._input).__name__} knows only its own order: a begun epoch can be continued only with "
-                f"the same batch size and number of shards. The state was saved with batches of "
-                f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
-                f"{own.total_batch_size} on {own.num_shards}."
-            )
-        try:
-            self._input.continued(saved.epoch, legs)
-        except SettingError as error:
-            raise StateError(str(error)) from error
-        return saved.epoch, legs
-
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:
             raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
         if saved.batch > 0 and isinstance(self._input, PlannedInput):
             require_within_epoch(saved, self._input.sampler)
-
-    @property
-    def _depends_on_shards(self) -> bool:
-        return not isinstance(self._input, PlannedInput) or self._input.sampler.depends_on_shards
 
     def _replace_pipeline(self, legs: tuple[int, tuple[Leg, ...]]) -> None:
         """Make a new pipeline: only at its start can workers be told that an epoch was begun differently."""

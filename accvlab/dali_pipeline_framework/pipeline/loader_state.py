@@ -299,3 +299,42 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
 
 def _shown(plan: Description, name: str) -> str:
     return "nothing" if plan.get(name) is None else _short_repr(plan[name])
+
+
+def continued_legs(saved: LoaderState, own: LoaderState, data_input: Any) -> tuple[int, tuple[Leg, ...]]:
+    """The epoch of a state, and how it was begun as seen from a loader with other settings.
+
+    Args:
+        saved: The state.
+        own: State of the loader that goes on.
+        data_input: Its input.
+
+    Raises:
+        StateError: The order of the input depends on what has changed.
+    """
+    planned = data_input if isinstance(data_input, PlannedInput) else None
+    depends_on_shards = planned is None or planned.sampler.depends_on_shards
+    legs = saved.legs
+    num_batches = saved.batch - sum(leg.num_batches for leg in legs)
+    is_same = saved.total_batch_size == own.total_batch_size and (
+        saved.num_shards == own.num_shards or not depends_on_shards
+    )
+    if not getattr(data_input, "has_epochs", True):
+        num_batches += saved.epoch  # whose epochs are parts of one stream
+    if not is_same and num_batches > 0:
+        legs = (*legs, Leg(saved.num_shards, saved.total_batch_size, num_batches))
+    if not legs:
+        return saved.epoch, ()
+    if planned is None:
+        raise StateError(
+            f"{type(data_input).__name__} knows only its own order: a begun epoch can be continued only with "
+            f"the same batch size and number of shards. The state was saved with batches of "
+            f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
+            f"{own.total_batch_size} on {own.num_shards}."
+        )
+    require_few_legs(saved.epoch, legs)
+    try:
+        planned.continued(saved.epoch, legs)
+    except SettingError as error:
+        raise StateError(str(error)) from error
+    return saved.epoch, legs
