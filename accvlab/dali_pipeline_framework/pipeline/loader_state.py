@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from accvlab.dali_pipeline_framework.errors import SettingError, StateError
+from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg, RandomAccessSampler
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, format_path
 
