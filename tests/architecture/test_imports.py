@@ -259,13 +259,15 @@ class TestImporting:
 
     @pytest.mark.slow
     def test_takes_hardly_longer_than_importing_dali(self) -> None:
-        script = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
+        script = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+        # The package itself imports its rooms on demand; this is what every pipeline needs.
+        import_ours = f"from {NAME}.pipeline import DALIStructuredOutputIterator, PipelineDefinition"
         # Wall time: DALI loads with several threads, so its CPU time would make the ratio look better.
-        seconds: dict[str, list[float]] = {"nvidia.dali": [], f"{NAME}.pipeline": []}
+        seconds: dict[str, list[float]] = {"import nvidia.dali": [], import_ours: []}
         for _ in range(3):  # other work on the machine disturbs; more measurements are added, none is dropped
             for _ in range(7):
-                for module, times in seconds.items():
-                    times.append(float(run_python(script.format(module))))
+                for statement, times in seconds.items():
+                    times.append(float(run_python(script.format(statement))))
             dali, ours = (statistics.median(times) for times in seconds.values())
             print(f"import of DALI {dali:.3f} s, of the package {ours:.3f} s, ratio {ours / dali:.3f}")
             if ours / dali <= 1.25:
@@ -273,7 +275,7 @@ class TestImporting:
         pytest.fail(f"importing the package takes {ours:.3f} s, DALI alone takes {dali:.3f} s")
 
 
-@pytest.mark.parametrize("room", ["inputs", "processing_steps"])
+@pytest.mark.parametrize("room", ["inputs", "pipeline", "processing_steps"])
 def test_names_that_are_imported_on_demand_are_the_same_everywhere(room: str) -> None:
     # To a type checker, to `import *`, and at run time.
     package = importlib.import_module(f"{NAME}.{room}")

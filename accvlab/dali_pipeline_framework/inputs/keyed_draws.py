@@ -12,7 +12,6 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from accvlab.dali_pipeline_framework.inputs.callable_base import CallableBase
 from accvlab.dali_pipeline_framework.inputs.keyed_random import (
     UInt64Array,
     derive_key,
+    hash_bytes,
     random_bits,
     random_uniform,
 )
@@ -229,6 +229,4 @@ def _samples(source: Any, infos: Sequence[types.SampleInfo], places: Sequence[Sa
 
 
 def _hash(value: npt.NDArray[Any]) -> int:
-    content = hashlib.blake2b(f"{value.dtype.str}{value.shape}".encode(), digest_size=8)
-    content.update(value.tobytes())
-    return int.from_bytes(content.digest(), "little")
+    return hash_bytes(f"{value.dtype.str}{value.shape}".encode(), value.tobytes())

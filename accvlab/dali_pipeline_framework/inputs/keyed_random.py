@@ -9,7 +9,6 @@ what they stand for, so that different things get unrelated numbers.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 
 import numpy as np
@@ -29,7 +28,17 @@ def derive_key(*parts: int | str) -> int:
     """Make the 64-bit key of a list of integers (of any size) and texts: a hash of it."""
     named = (f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}" for part in parts)
     text = "\x1f".join(part.replace("\x1f", "\\x1f") for part in named)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return hash_bytes(text.encode())
+
+
+def hash_bytes(*parts: bytes) -> int:
+    """Make a 64-bit hash of bytes, the same in every process."""
+    import hashlib  # it loads a large library, which a pipeline that draws nothing does not need
+
+    content = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        content.update(part)
+    return int.from_bytes(content.digest(), "little")
 
 
 def mix(values: UInt64Array) -> UInt64Array:
@@ -66,4 +75,4 @@ def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArr
 
 def digest(array: npt.NDArray[np.generic]) -> str:
     """Make a short text that tells arrays of different values apart: 12 hexadecimal digits."""
-    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=6).hexdigest()
+    return f"{hash_bytes(np.ascontiguousarray(array).tobytes()) & 0xFFFFFFFFFFFF:012x}"

@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Arra
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg, RandomAccessSampler
 from accvlab.dali_pipeline_framework.inputs.sample_loading import SampleLoader, input_blueprint
 from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
-from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.inputs.settings import (
     check_number_of_samples,
     check_sampler_fits,
@@ -72,7 +71,7 @@ class PlannedInput(CallableBase):
                 f"The total batch size must be a positive multiple of the number of shards: "
                 f"{type(self._sampler).__name__} delivers batches of {total} for {self._num_shards} shard(s)."
             )
-        if not isinstance(self._sampler, ReplayedSampler):  # it would be played to its end
+        if not self._sampler.must_be_played:
             self._sampler.num_batches(0)  # complains where an epoch would be empty
 
     def _forget(self) -> None:

@@ -65,6 +65,9 @@ class RandomAccessSampler(SamplerBase):
     supports_last_batch = False
     """Whether `with_settings` may change the policy for the last batch: all methods look at `last_batch`."""
 
+    must_be_played = False
+    """Whether batches can be told only by playing the sampler up to them, so that epochs are long to look at."""
+
     has_slots = False
     """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
 

@@ -288,6 +288,8 @@ def used_up_message(epoch: int, max_batches: int | None) -> str:
 class ReplayedSampler(RandomAccessSampler):
     """A sampler with the published stateful interface, by random access; far ahead it costs a replay."""
 
+    must_be_played = True
+
     def __init__(
         self,
         sampler: SamplerBase,

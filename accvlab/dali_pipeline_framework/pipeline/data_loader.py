@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
-from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
@@ -369,8 +368,8 @@ class DataLoader:
         if self._has_logged_account:
             return
         self._has_logged_account = True
-        if not isinstance(self._input, PlannedInput) or isinstance(self._input.sampler, ReplayedSampler):
-            return  # it would have to be played to its end
+        if not isinstance(self._input, PlannedInput) or self._input.sampler.must_be_played:
+            return
         account = self.account()
         if account is not None and self.shard.shard_id == 0:
             is_partial = getattr(self._input, "delivers_partial_batches", False)

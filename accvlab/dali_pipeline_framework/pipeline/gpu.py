@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -36,6 +35,8 @@ def num_usable_gpus() -> int:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
+    import subprocess  # seldom needed, and long to import
+
     counted = subprocess.run([sys.executable, "-c", _COUNT_DEVICES], capture_output=True, text=True, check=False)
     return int(counted.stdout) if counted.returncode == 0 else 0
 

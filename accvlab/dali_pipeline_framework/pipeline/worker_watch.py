@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing.connection
 import threading
 from typing import Any
 
@@ -33,7 +32,9 @@ def queues_of(pool: Any) -> list[Any]:
 def _watch(pool: Any) -> None:
     processes, queues = list(pool._processes), queues_of(pool)
     del pool
-    multiprocessing.connection.wait([process.sentinel for process in processes])
+    from multiprocessing import connection
+
+    connection.wait([process.sentinel for process in processes])
     for queue in queues:
         for _ in range(_MOST_TRIES):
             if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
