@@ -257,22 +257,29 @@ class TestImporting:
         """)
         assert output == "done\n"
 
+    # The package itself imports its rooms on demand. The second is what every pipeline needs; its limit leaves
+    # room for a busy machine.
     @pytest.mark.slow
-    def test_takes_hardly_longer_than_importing_dali(self) -> None:
+    @pytest.mark.parametrize(
+        ("statement", "limit"),
+        [
+            (f"import {NAME}", 1.25),
+            (f"from {NAME}.pipeline import DALIStructuredOutputIterator, PipelineDefinition", 1.35),
+        ],
+    )
+    def test_takes_hardly_longer_than_importing_dali(self, statement: str, limit: float) -> None:
         script = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
-        # The package itself imports its rooms on demand; this is what every pipeline needs.
-        import_ours = f"from {NAME}.pipeline import DALIStructuredOutputIterator, PipelineDefinition"
         # Wall time: DALI loads with several threads, so its CPU time would make the ratio look better.
-        seconds: dict[str, list[float]] = {"import nvidia.dali": [], import_ours: []}
+        seconds: dict[str, list[float]] = {"import nvidia.dali": [], statement: []}
         for _ in range(3):  # other work on the machine disturbs; more measurements are added, none is dropped
             for _ in range(7):
-                for statement, times in seconds.items():
-                    times.append(float(run_python(script.format(statement))))
+                for measured, times in seconds.items():
+                    times.append(float(run_python(script.format(measured))))
             dali, ours = (statistics.median(times) for times in seconds.values())
             print(f"import of DALI {dali:.3f} s, of the package {ours:.3f} s, ratio {ours / dali:.3f}")
-            if ours / dali <= 1.25:
+            if ours / dali <= limit:
                 return
-        pytest.fail(f"importing the package takes {ours:.3f} s, DALI alone takes {dali:.3f} s")
+        pytest.fail(f"{statement} takes {ours:.3f} s, DALI alone takes {dali:.3f} s")
 
 
 @pytest.mark.parametrize("room", ["inputs", "pipeline", "processing_steps"])

@@ -19,6 +19,13 @@ from accvlab.dali_pipeline_framework.errors import (
     SettingError,
     SourceError,
 )
+from accvlab.dali_pipeline_framework.inputs import (
+    ClipSampler,
+    ConcatDataProvider,
+    MixedSampler,
+    SamplerInputCallable,
+    ShuffledSampler,
+)
 from accvlab.dali_pipeline_framework.inputs.clip_data_provider import ClipDataProvider
 from accvlab.dali_pipeline_framework.inputs.clips import Clips
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -187,3 +194,30 @@ class TestInAPipeline:
         ):
             collections.deque(iterator, maxlen=0)
         assert caught.value.sample_index == 6
+
+
+class TestWithSamplers:
+    CLIPS = Clips([4, 6], 3)
+
+    def test_the_clips_of_provider_and_sampler_must_be_the_same(self) -> None:
+        provider = ClipDataProvider(IndexProvider(10), self.CLIPS)
+        SamplerInputCallable(provider, ClipSampler(Clips([4, 6], 3, step=2, jitter=1), 2, deliver="clips"))
+        with pytest.raises(SettingError, match=r"must have the same clips.*sequence_length: 3 and 2\. Give"):
+            SamplerInputCallable(provider, ClipSampler(Clips([4, 6], 2), 2, deliver="clips"))
+        with pytest.raises(SettingError, match=r"plays clips frame by frame.*Pass deliver='clips'"):
+            SamplerInputCallable(provider, ClipSampler(self.CLIPS, 2))
+
+    def test_mixtures_lie_on_the_joined_data_sets(self) -> None:
+        joined = ConcatDataProvider([IndexProvider(10), IndexProvider(5)])
+        parts = [ShuffledSampler(10), ShuffledSampler(5)]
+        SamplerInputCallable(joined, MixedSampler(parts, [0.5, 0.5], 2, offsets=joined.offsets))
+        with pytest.raises(SettingError, match=r"data set 1 of .*, which begins at 10, is never reached"):
+            SamplerInputCallable(joined, MixedSampler(parts, [0.5, 0.5], 2))
+        with pytest.raises(SettingError, match=r"which are \[0, 10\]; that of sampler 1 is 7"):
+            SamplerInputCallable(joined, MixedSampler(parts, [0.5, 0.5], 2, offsets=[0, 7]))
+
+    def test_what_is_never_chosen_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        SamplerInputCallable(IndexProvider(10), ShuffledSampler(7, 2))
+        assert [record.getMessage() for record in caplog.records] == [
+            "ShuffledSampler is set up for 7 samples: the other 3 of the data set are never delivered."
+        ]

@@ -99,7 +99,7 @@ class TestLoops:
             old = iter(loader)
             next(old)
             new = iter(loader)
-            with pytest.raises(ClosedError, match="Another loop over the loader has begun"):
+            with pytest.raises(ClosedError, match="This loop over the loader has ended: another loop has begun"):
                 next(old)
             assert indices(new) == expected(1)
             with pytest.raises(ClosedError):

@@ -9,6 +9,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.clips import Clips
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
 from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
 from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
@@ -104,6 +105,28 @@ class ClipSampler(PlannedSampler):
         """Number of frames of the data set."""
         return self.clips.num_frames
 
+    def check_provider(self, provider: DataProvider) -> None:
+        """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
+        clips = getattr(provider, "clips", None)
+        if not isinstance(clips, Clips):
+            return
+        if self._deliver == "frames":
+            raise SettingError(
+                f"{type(provider).__name__} delivers a clip as one sample, but the ClipSampler plays clips frame "
+                f"by frame (deliver='frames'). Pass deliver='clips', or use the provider of the frames."
+            )
+        own, other = _window(self.clips), _window(clips)
+        if own != other:
+            differing = ", ".join(
+                f"{name}: {other.get(name)!r} and {value!r}"
+                for name, value in own.items()
+                if other.get(name) != value
+            )
+            raise SettingError(
+                f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
+                f"differ {differing}. Give both the same Clips object."
+            )
+
     @property
     def knows_sequences(self) -> bool:
         """True."""
@@ -122,3 +145,9 @@ class ClipSampler(PlannedSampler):
             "shuffle": self.shuffles,
             "cut_sequences": self.cuts,
         }
+
+
+def _window(clips: Clips) -> Description:
+    """What decides which frames the clip has that starts at a given frame."""
+    of_starts = ("step", "step_interval", "jitter", "num_clips")
+    return {name: value for name, value in clips.describe().items() if name not in of_starts}

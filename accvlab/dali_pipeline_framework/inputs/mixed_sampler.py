@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
 from accvlab.dali_pipeline_framework.inputs.mixture_schedule import MixtureSchedule
 from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
@@ -76,6 +77,7 @@ class MixedSampler(PlannedSampler):
                 f"`rates` must have one rate per sampler: got {self._schedule.num_components} rate(s) for "
                 f"{len(self._samplers)} sampler(s)."
             )
+        self._has_offsets = offsets is not None
         self._offsets = [0] * len(self._samplers)
         if offsets is not None:
             if isinstance(offsets, str) or not isinstance(offsets, Iterable):
@@ -118,6 +120,30 @@ class MixedSampler(PlannedSampler):
         return max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
+
+    def check_provider(self, provider: DataProvider) -> None:
+        """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""
+        starts = getattr(provider, "offsets", None)
+        joined = getattr(provider, "providers", None)
+        if starts is None or joined is None:
+            for sampler in self._samplers:
+                sampler.check_provider(provider)
+            return
+        starts = [int(start) for start in starts]
+        if self._has_offsets:
+            for number, (sampler, offset) in enumerate(zip(self._samplers, self._offsets, strict=True)):
+                if offset not in starts:
+                    raise SettingError(
+                        f"`offsets` must be the first sample indices of joined data sets, which are {starts}; "
+                        f"that of sampler {number} is {offset}. Pass offsets=provider.offsets."
+                    )
+                sampler.check_provider(joined[starts.index(offset)])
+        elif self.num_samples <= starts[-1]:
+            raise SettingError(
+                f"The samplers choose from the first {self.num_samples} samples, so data set {len(starts) - 1} of "
+                f"{type(provider).__name__}, which begins at {starts[-1]}, is never reached. Where each sampler "
+                f"is for one of the data sets, pass offsets=provider.offsets."
+            )
 
     @property
     def knows_sequences(self) -> bool:

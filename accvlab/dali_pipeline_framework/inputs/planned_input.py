@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ from accvlab.dali_pipeline_framework.inputs.settings import (
     whole_number,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+_logger = logging.getLogger(__name__)
 
 _Self = TypeVar("_Self", bound="PlannedInput")
 
@@ -57,6 +60,14 @@ class PlannedInput(CallableBase):
         self._num_samples = check_number_of_samples(data_provider)
         self._sampler = sampler
         check_sampler_fits(sampler, self._num_samples)
+        sampler.check_provider(data_provider)
+        if sampler.num_samples is not None and sampler.num_samples < self._num_samples:
+            _logger.warning(
+                "%s is set up for %d samples: the other %d of the data set are never delivered.",
+                type(sampler).__name__,
+                sampler.num_samples,
+                self._num_samples - sampler.num_samples,
+            )
         self._context_name = context_name
         self._forget()
         if context_name is not None:

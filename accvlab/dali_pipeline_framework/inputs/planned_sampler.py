@@ -21,6 +21,7 @@ from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import PlannedBa
 from accvlab.dali_pipeline_framework.inputs.plans.stream_plan import Runs, StreamPlan
 from accvlab.dali_pipeline_framework.inputs.plans.tracks import Tracks
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, RandomAccessSampler
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 
 _Self = TypeVar("_Self", bound="EpochPlanSampler")
 _logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class EpochPlanSampler(RandomAccessSampler):
     def _plan(self, epoch: int) -> EpochPlan:
         plan = self._plans.get(epoch)
         if plan is None:
-            plan = self._make_plan(epoch)
+            plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
             if plan.num_batches == 0 and epoch == 0 and not self._legs(epoch):
                 account = plan.account
                 raise SettingError(

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.keyed_random import digest
 from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch, check_last_batch
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import BoolArray, Int64Array, PlannedBatch
@@ -155,6 +156,9 @@ class RandomAccessSampler(SamplerBase):
         first = [self.get_batch_indices(0, 0)]
         first.append(self.get_batch_indices(1, 0) if self.is_epoch_based else self.get_batch_indices(0, 1))
         return {"sampler": type(self).__name__, "first_batches": digest(np.concatenate(first))}
+
+    def check_provider(self, provider: DataProvider) -> None:
+        """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
 
     # --- variants ---------------------------------------------------------------------------------
 

@@ -248,7 +248,10 @@ class DataLoader:
     def _next(self, loop: _Loop) -> Any:
         self._require_open()
         if loop is not self._loop():
-            raise ClosedError("Another loop over the loader has begun, which has ended this one.")
+            raise ClosedError(
+                "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
+                "loop."
+            )
         if loop.has_ended or self._iterator is None:
             raise StopIteration
         if self._steps is not None and self._stands_at.batch >= self._steps:
@@ -466,6 +469,7 @@ class DataLoader:
             )
         self._is_epoch_set = False
         self._end_running_loop()
+        self._loop = _no_loop
 
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:
