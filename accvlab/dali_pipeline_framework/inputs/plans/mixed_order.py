@@ -9,7 +9,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.inputs.mixture_schedule import MixtureSchedule
 from accvlab.dali_pipeline_framework.inputs.plans.orders import EpochOrder, Order
-from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array, distinct
 
 
 class MixedOrder(Order):
@@ -61,11 +61,11 @@ class _Mixed(EpochOrder):
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         components, in_component = self._schedule.locate(positions + self._first_position)
         units = np.empty(len(positions), np.int64)
-        for component in np.unique(components).tolist():
+        for component in distinct(components):
             slots = np.flatnonzero(components == component)
             size = self._orders[component].num_positions
             epochs, in_epoch = np.divmod(in_component[slots], size)
-            for epoch in np.unique(epochs).tolist():
+            for epoch in distinct(epochs):
                 now = epochs == epoch
                 found, _ = self._epoch_of(component, epoch).units(in_epoch[now])
                 units[slots[now]] = found + self._first_units[component]

@@ -15,6 +15,14 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+_FEW = 64  # of so few numbers Python's set is faster than the fixed cost of NumPy's `unique`
+
+
+def distinct(numbers: Int64Array) -> list[int]:
+    """The different numbers of an array ``(n,)``, in ascending order."""
+    return sorted(set(numbers.tolist())) if len(numbers) <= _FEW else np.unique(numbers).tolist()
+
+
 def _int64(values: Any) -> Int64Array:
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:

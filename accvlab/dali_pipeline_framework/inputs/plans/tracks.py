@@ -12,7 +12,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.inputs.clips import Clips
 from accvlab.dali_pipeline_framework.inputs.keyed_random import random_bits
-from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import BoolArray, Int64Array
+from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import BoolArray, Int64Array, distinct
 
 
 @attrs.frozen(eq=False)
@@ -236,7 +236,7 @@ class JoinedTracks(Tracks):
     def _split(self, units: Int64Array) -> list[tuple[int, Int64Array, Int64Array]]:
         owners = np.searchsorted(self.first_units, units, side="right") - 1
         parts = []
-        for owner in np.unique(owners).tolist():
+        for owner in distinct(owners):
             slots = np.flatnonzero(owners == owner)
             parts.append((owner, slots, units[slots] - self.first_units[owner]))
         return parts
