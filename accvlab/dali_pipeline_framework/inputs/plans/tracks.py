@@ -94,9 +94,13 @@ class SampleTracks(Tracks):
 
     def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
         """The samples themselves."""
-        unknown = np.full(len(units), -1, np.int64)
-        none = _none(len(units))
-        return Played(units, unknown, unknown, unknown, none, none, none)
+        return _play_samples(units)
+
+
+def _play_samples(indices: Int64Array) -> Played:
+    unknown = np.full(len(indices), -1, np.int64)
+    none = _none(len(indices))
+    return Played(indices, unknown, unknown, unknown, none, none, none)
 
 
 class SequenceTracks(Tracks):
@@ -232,6 +236,10 @@ class JoinedTracks(Tracks):
         self.uniform_length = lengths.pop() if len(lengths) == 1 else None
         self.grain = tracks[0].grain
         self.num_frames_per_sample = tracks[0].num_frames_per_sample
+        # Where all units are samples, all that is to be done is to shift their numbers.
+        self._shifts: Int64Array | None = None
+        if all(isinstance(each, SampleTracks) for each in tracks):
+            self._shifts = np.array(self._sample_offsets, np.int64) - self.first_units[:-1]
 
     def _split(self, units: Int64Array) -> list[tuple[int, Int64Array, Int64Array]]:
         owners = np.searchsorted(self.first_units, units, side="right") - 1
@@ -250,6 +258,9 @@ class JoinedTracks(Tracks):
 
     def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
         """What each unit plays in its own tracks."""
+        if self._shifts is not None:
+            owners = np.searchsorted(self.first_units, units, side="right") - 1
+            return _play_samples(units + self._shifts[owners])
         indices, sequence, frame, clip = (np.empty(len(units), np.int64) for _ in range(4))
         is_padding, is_first, is_last = (np.empty(len(units), np.bool_) for _ in range(3))
         for owner, slots, own in self._split(units):
