@@ -199,7 +199,9 @@ def _play_clips(
     clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
 ) -> Played:
     # Each visit of a clip is moved anew. Visit 0, in orders in which no clip stands twice, has the epoch's key.
-    jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
+    jitter_keys = None
+    if clips.jitter:
+        jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
     first_frames = clips.first_frames(numbers, jitter_keys)
     if as_one:
         none = _none(len(numbers))
