@@ -20,6 +20,8 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     LastBatch,
+    PlannedBatch,
+    RandomAccessSampler,
     SamplerBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -318,3 +320,19 @@ def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expec
     source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
     assert [source.account(epoch) for epoch in (0, 2, 1)] == [expected] * 3
     assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).account(0) is None
+
+
+def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
+    class EndsEarly(RandomAccessSampler):
+        def num_batches(self, epoch: int) -> int:
+            return 3
+
+        def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+            if batch == 1:
+                raise StopIteration
+            return PlannedBatch([0, 1])
+
+    data_input = SamplerInputCallable(IndexProvider(10), EndsEarly(2))
+    assert data_input(SampleInfo(0, 0, 0, 0))[0] == 0
+    with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*told by num_batches"):
+        data_input(SampleInfo(2, 0, 1, 0))

@@ -241,7 +241,13 @@ class PlannedInput(CallableBase):
 
     def _places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Places of the samples of a batch that this shard delivers."""
-        planned = self._sampler.plan_batch(epoch, batch)
+        try:
+            planned = self._sampler.plan_batch(epoch, batch)
+        except StopIteration as error:  # passed on, it would end the epoch without a word
+            raise SettingError(
+                f"{type(self._sampler).__name__}.plan_batch raised StopIteration for batch {batch} of epoch "
+                f"{epoch}, which num_batches({epoch}) says is there. How many batches an epoch has is told by num_batches."
+            ) from error
         slots = self._own_slots(planned)
         columns = (
             slots,
