@@ -246,7 +246,8 @@ class PlannedInput(CallableBase):
         except StopIteration as error:  # passed on, it would end the epoch without a word
             raise SettingError(
                 f"{type(self._sampler).__name__}.plan_batch raised StopIteration for batch {batch} of epoch "
-                f"{epoch}, which num_batches({epoch}) says is there. How many batches an epoch has is told by num_batches."
+                f"{epoch}, which num_batches({epoch}) says is there. How many batches an epoch has is "
+                f"told by num_batches."
             ) from error
         slots = self._own_slots(planned)
         columns = (
