@@ -29,11 +29,11 @@ class ClipStarts(ABC):
         return self.first_clips.searchsorted(clips, side="right") - 1
 
     @abstractmethod
-    def first_frames(self, clips: Int64Array) -> Int64Array:
-        """Get the ``(n,)`` sample indices where ``(n,)`` clips start."""
+    def first_frames(self, clips: Int64Array, sequences: Int64Array) -> Int64Array:
+        """Get the ``(n,)`` sample indices where ``(n,)`` clips of ``(n,)`` sequences start."""
 
     @abstractmethod
-    def room(self, clips: Int64Array, first_frames: Int64Array) -> Int64Array:
+    def room(self, clips: Int64Array, sequences: Int64Array, first_frames: Int64Array) -> Int64Array:
         """Get by how many frames each clip can start later and still be complete; 0 for incomplete ones."""
 
 
@@ -72,15 +72,14 @@ class RegularStarts(ClipStarts):
             counts = np.maximum((last - self._span) // step + 1, 0)
         self.first_clips = np.concatenate(([0], np.cumsum(counts)))
 
-    def first_frames(self, clips: Int64Array) -> Int64Array:
+    def first_frames(self, clips: Int64Array, sequences: Int64Array) -> Int64Array:
         """Get where clips start, see `ClipStarts.first_frames`."""
-        sequences = self.sequence_of(clips)
         first_frames: Int64Array = self._edges[sequences] + (clips - self.first_clips[sequences]) * self._step
         return first_frames
 
-    def room(self, clips: Int64Array, first_frames: Int64Array) -> Int64Array:
+    def room(self, clips: Int64Array, sequences: Int64Array, first_frames: Int64Array) -> Int64Array:
         """Get by how much clips can start later, see `ClipStarts.room`."""
-        ends = self._edges[self.sequence_of(clips) + 1]
+        ends = self._edges[sequences + 1]
         room: Int64Array = np.maximum(ends - 1 - self._span - first_frames, 0)
         return room
 
@@ -115,11 +114,11 @@ class ListedStarts(ClipStarts):
         self.first_clips = self._first_frames.searchsorted(edges)
         self._room = _room(self._first_frames, edges, windows, sequence_length) if needs_room else None
 
-    def first_frames(self, clips: Int64Array) -> Int64Array:
+    def first_frames(self, clips: Int64Array, sequences: Int64Array) -> Int64Array:
         """Get where clips start, see `ClipStarts.first_frames`."""
         return self._first_frames[clips]
 
-    def room(self, clips: Int64Array, first_frames: Int64Array) -> Int64Array:
+    def room(self, clips: Int64Array, sequences: Int64Array, first_frames: Int64Array) -> Int64Array:
         """Get by how much clips can start later, see `ClipStarts.room`; 0 where ``needs_room`` was False."""
         return np.zeros(len(clips), np.int64) if self._room is None else self._room[clips]
 
@@ -162,7 +161,7 @@ def _chunks(array: Int64Array) -> Iterator[slice]:
 def _is_complete(first_frames: Int64Array, windows: ClipWindows, sequence_length: int) -> npt.NDArray[np.bool_]:
     is_complete = np.empty(len(first_frames), np.bool_)
     for chunk in _chunks(first_frames):
-        is_complete[chunk] = windows.frames(first_frames[chunk])[1] == sequence_length
+        is_complete[chunk] = windows.frames(first_frames[chunk], None)[1] == sequence_length
     return is_complete
 
 
@@ -172,7 +171,7 @@ def _has_own_frames_or_all(
     is_clip = np.empty(len(first_frames), np.bool_)
     first_owner = np.full(num_frames, len(first_frames))  # of the clips that have a frame, the first
     for chunk in _chunks(first_frames):
-        frames, num_existing = windows.frames(first_frames[chunk])
+        frames, num_existing = windows.frames(first_frames[chunk], None)
         exists = np.arange(sequence_length) < num_existing[:, None]
         frames = np.where(exists, frames, frames[:, :1])  # those that do not exist may lie outside the data set
         clips = np.broadcast_to(np.arange(chunk.start, chunk.start + len(frames))[:, None], frames.shape)

@@ -19,11 +19,13 @@ class ClipWindows(ABC):
     """The frames of a clip as a function of its first frame."""
 
     @abstractmethod
-    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, Int64Array]:
         """Get the frames of clips of ``L`` frames in the order of time.
 
         Args:
             first_frames: Sample index of the first frame of each clip, shape ``(n,)``.
+            sequences: The sequences of these frames, shape ``(n,)``, so that they need not be looked up again;
+                None where they are not known.
 
         Returns:
             ``(n, L)`` int64 sample indices, and ``(n,)`` int64 how many of them exist, 1 to ``L``: what
@@ -47,9 +49,10 @@ class StrideWindows(ClipWindows):
         self._stride = stride
         self._offsets = np.arange(sequence_length) * stride
 
-    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, Int64Array]:
         """Get the frames of clips, see `ClipWindows.frames`."""
-        ends = self._edges[self._edges.searchsorted(first_frames, side="right")]
+        following = self._edges.searchsorted(first_frames, side="right") if sequences is None else sequences + 1
+        ends = self._edges[following]
         num_existing = np.minimum((ends - 1 - first_frames) // self._stride + 1, self._length)
         return first_frames[:, None] + self._offsets, num_existing
 
@@ -89,7 +92,7 @@ class TimedWindows(ClipWindows):
         self._keys.real = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
         self._keys.imag = times
 
-    def frames(self, first_frames: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, Int64Array]:
         """Get the frames of clips, see `ClipWindows.frames`."""
         times = self._keys.imag
         first_keys = self._keys[first_frames]

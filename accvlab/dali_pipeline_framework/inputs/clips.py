@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,22 @@ from accvlab.dali_pipeline_framework.inputs.sequence_lengths import checked_leng
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 
 BoolArray = npt.NDArray[np.bool_]
+
+
+class PlayedClips(NamedTuple):
+    """Frames of clips.
+
+    Attributes:
+        sequences: ``(n,)`` int64, the sequence of each clip.
+        sequence_starts: ``(n,)`` int64, sample index of the first frame of that sequence.
+        frames: ``(n, sequence_length)`` int64, sample indices in the order of play.
+        is_padding: ``(n, sequence_length)`` bool, whether a frame is padding.
+    """
+
+    sequences: Int64Array
+    sequence_starts: Int64Array
+    frames: Int64Array
+    is_padding: BoolArray
 
 
 class Clips:
@@ -286,11 +302,16 @@ class Clips:
             SettingError: There is no such clip.
         """
         clips = _checked_numbers(clips, self.num_clips, "clip")
-        first_frames = self._starts.first_frames(clips)
+        return self._first_frames(clips, self._starts.sequence_of(clips), jitter_key)
+
+    def _first_frames(
+        self, clips: Int64Array, sequences: Int64Array, jitter_key: int | UInt64Array | None
+    ) -> Int64Array:
+        first_frames = self._starts.first_frames(clips, sequences)
         if jitter_key is None or not self._jitter:
             return first_frames
         largest = min(self._jitter, self.num_frames)  # no clip has more room; larger ones may not fit int64
-        num_choices = np.minimum(self._starts.room(clips, first_frames), largest) + 1
+        num_choices = np.minimum(self._starts.room(clips, sequences, first_frames), largest) + 1
         # Choices differ in probability by less than num_choices / 2**64.
         moves = random_bits(jitter_key, clips) % num_choices.astype(np.uint64)
         return first_frames + moves.astype(np.int64)
@@ -309,8 +330,12 @@ class Clips:
         Raises:
             SettingError: There is no such frame.
         """
-        first_frames = _checked_numbers(first_frames, self.num_frames, "frame")
-        frames, num_existing = self._windows.frames(first_frames)
+        return self._frames(_checked_numbers(first_frames, self.num_frames, "frame"), None)
+
+    def _frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, BoolArray]:
+        frames, num_existing = self._windows.frames(first_frames, sequences)
+        if num_existing.min(initial=self._sequence_length) == self._sequence_length:  # the usual case
+            return frames[:, ::-1] if self._is_backward else frames, np.zeros(frames.shape, np.bool_)
         last = num_existing[:, None] - 1  # (n, 1)
         is_missing = self._positions > last  # (n, L)
         played = np.where(is_missing, last, self._positions)
@@ -318,6 +343,21 @@ class Clips:
             played = last - played
         frames = frames[np.arange(len(frames))[:, None], played]
         return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
+
+    def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
+        """Get all of clips at once: where they are, and their frames.
+
+        Args:
+            clips: Numbers of the clips, shape ``(n,)`` int64.
+            jitter_key: See `first_frames`.
+
+        Raises:
+            SettingError: There is no such clip.
+        """
+        clips = _checked_numbers(clips, self.num_clips, "clip")
+        sequences = self._starts.sequence_of(clips)
+        frames, is_padding = self._frames(self._first_frames(clips, sequences, jitter_key), sequences)
+        return PlayedClips(sequences, self._edges[sequences], frames, is_padding)
 
     # --- the rest ---------------------------------------------------------------------------------------
 

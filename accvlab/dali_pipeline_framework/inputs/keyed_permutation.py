@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
@@ -40,8 +41,9 @@ class KeyedPermutation:
         self._right_range = -(-size // self._left_range)
         keys = random_bits(key, np.arange(2 * _NUM_ROUNDS))
         keys[1::2] |= np.uint64(1)  # a factor must be odd
-        self._ranges_64 = [np.array(each, np.uint64) for each in (self._left_range, self._right_range)]
-        self._round_keys_64 = [(np.array(addend), np.array(factor)) for addend, factor in keys.reshape(-1, 2)]
+        ranges = np.array([self._left_range, self._right_range], np.uint64)
+        self._parameters = np.concatenate((ranges, keys))
+        self._parameters_64 = [np.array(each) for each in self._parameters]
         self._round_keys = list(zip(keys[::2].tolist(), keys[1::2].tolist(), strict=True))
 
     @overload
@@ -75,23 +77,54 @@ class KeyedPermutation:
                 return item
 
     def _get_many(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        items = self._once(positions.astype(np.uint64)).astype(np.int64)
+        items = _send_through(positions.astype(np.uint64), self._parameters_64).astype(np.int64)
         outside = np.flatnonzero(items >= self.size)
         if outside.size:
             items[outside] = self[items[outside]]
         return items
 
-    def _once(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        ranges = self._ranges_64
-        halves = list(np.divmod(items, ranges[1]))
-        for number, (addend, factor) in enumerate(self._round_keys_64):
-            changed = number % 2
-            mixed = halves[1 - changed] + addend
-            mixed *= factor
-            mixed *= mixed
-            mixed >>= _HALF
-            mixed += halves[changed]
-            mixed %= ranges[changed]
-            halves[changed] = mixed
-        combined: npt.NDArray[np.uint64] = halves[0] * ranges[1] + halves[1]
-        return combined
+    @property
+    def is_network(self) -> bool:
+        """Whether the items are computed, instead of looked up."""
+        return self._table is None
+
+
+class PermutationTable:
+    """Several permutations that are networks, of which one call can look up items: it costs what one costs."""
+
+    def __init__(self, num_permutations: int) -> None:
+        """Make room for so many."""
+        self._parameters = np.empty((2 + 2 * _NUM_ROUNDS, num_permutations), np.uint64)
+        self._sizes = np.empty(num_permutations, np.int64)
+
+    def __setitem__(self, number: int, permutation: KeyedPermutation) -> None:
+        """Set one of them."""
+        self._parameters[:, number] = permutation._parameters
+        self._sizes[number] = permutation.size
+
+    def items(self, numbers: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Get the ``(n,)`` items at ``(n,)`` positions of the permutations with ``(n,)`` numbers."""
+        parameters = self._parameters[:, numbers]
+        items = _send_through(positions.astype(np.uint64), parameters).astype(np.int64)
+        outside = np.flatnonzero(items >= self._sizes[numbers])
+        if outside.size:
+            items[outside] = self.items(numbers[outside], items[outside])
+        return items
+
+
+def _send_through(
+    items: npt.NDArray[np.uint64], parameters: Sequence[npt.NDArray[np.uint64]] | npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """Send ``(n,)`` items once through a network given by its ranges and the keys of each round, () or (n,)."""
+    halves = list(np.divmod(items, parameters[1]))
+    for number in range(_NUM_ROUNDS):
+        changed = number % 2
+        mixed = halves[1 - changed] + parameters[2 + 2 * number]
+        mixed *= parameters[3 + 2 * number]
+        mixed *= mixed
+        mixed >>= _HALF
+        mixed += halves[changed]
+        mixed %= parameters[changed]
+        halves[changed] = mixed
+    combined: npt.NDArray[np.uint64] = halves[0] * parameters[1] + halves[1]
+    return combined

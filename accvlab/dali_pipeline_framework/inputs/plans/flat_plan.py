@@ -50,17 +50,19 @@ class FlatPlan(EpochPlan):
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch."""
         group, offset = divmod(number, self._length)
-        positions = self._first_position + group * self._num_slots + np.arange(self._num_slots)
-        beyond = positions >= self._order.num_positions
-        is_full = not beyond.any()
+        first = self._first_position + group * self._num_slots
+        positions = np.arange(first, first + self._num_slots)
+        is_full = first + self._num_slots <= self._order.num_positions
         if not is_full:
+            beyond = positions >= self._order.num_positions
             if self._last_batch == "wrap":
                 positions %= self._order.num_positions
             else:
                 positions[beyond] = self._order.num_positions - 1
         units, visits = self._order.units(positions)
-        played = self._tracks.play(units, np.full(self._num_slots, offset, np.int64), visits, self._epoch_key)
-        is_padding, is_over = played.is_padding, np.zeros(self._num_slots, np.bool_)
+        played = self._tracks.play(units, np.full(self._num_slots, offset), visits, self._epoch_key)
+        is_padding = played.is_padding
+        is_over = np.zeros(self._num_slots, np.bool_)
         if not is_full:
             if self._last_batch == "wrap":
                 visits = np.where(beyond, -1 - visits, visits)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from accvlab.dali_pipeline_framework.inputs.keyed_permutation import PermutationTable
 from accvlab.dali_pipeline_framework.inputs.mixture_schedule import MixtureSchedule
 from accvlab.dali_pipeline_framework.inputs.plans.orders import EpochOrder, Order
 from accvlab.dali_pipeline_framework.inputs.plans.planned_batch import Int64Array, distinct
@@ -53,23 +54,36 @@ class _Mixed(EpochOrder):
     ) -> None:
         self.num_positions = num_positions
         self._orders = orders
-        self._first_units = first_units
         self._schedule = schedule
         self._first_position = epoch * num_positions
         self._epochs: dict[tuple[int, int], EpochOrder] = {}
+        self._sizes = np.array([order.num_positions for order in orders], np.int64)
+        self._offsets = np.array(first_units, np.int64)
+        # The permutations of the components, and of which epochs they are.
+        self._table = PermutationTable(len(orders))
+        self._table_epochs = np.full(len(orders), -1, np.int64)
 
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         components, in_component = self._schedule.locate(positions + self._first_position)
-        units = np.empty(len(positions), np.int64)
+        epochs, in_epoch = np.divmod(in_component, self._sizes[components])
+        if (self._table_epochs[components] == epochs).all():  # the usual case, which must be fast
+            units = self._table.items(components, in_epoch)
+        else:
+            units = self._units_one_by_one(components, epochs, in_epoch)
+        return units + self._offsets[components], positions + 1
+
+    def _units_one_by_one(self, components: Int64Array, epochs: Int64Array, in_epoch: Int64Array) -> Int64Array:
+        units = np.empty(len(components), np.int64)
         for component in distinct(components):
             slots = np.flatnonzero(components == component)
-            size = self._orders[component].num_positions
-            epochs, in_epoch = np.divmod(in_component[slots], size)
-            for epoch in distinct(epochs):
-                now = epochs == epoch
-                found, _ = self._epoch_of(component, epoch).units(in_epoch[now])
-                units[slots[now]] = found + self._first_units[component]
-        return units, positions + 1
+            for epoch in distinct(epochs[slots]):
+                now = slots[epochs[slots] == epoch]
+                order = self._epoch_of(component, epoch)
+                units[now] = order.units(in_epoch[now])[0]
+                if order.permutation is not None and order.permutation.is_network:
+                    self._table[component] = order.permutation
+                    self._table_epochs[component] = epoch
+        return units
 
     def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
         order = self._epochs.get((component, epoch))

@@ -17,9 +17,11 @@ class EpochOrder(ABC):
 
     Attributes:
         num_positions: How many positions the epoch has.
+        permutation: The order, where it is a permutation of all units, else None.
     """
 
     num_positions: int
+    permutation: KeyedPermutation | None = None
 
     @abstractmethod
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -74,7 +76,7 @@ class _InOrder(EpochOrder):
 class _Permuted(EpochOrder):
     def __init__(self, num_units: int, key: int) -> None:
         self.num_positions = num_units
-        self._permutation = KeyedPermutation(num_units, key)
+        self.permutation: KeyedPermutation = KeyedPermutation(num_units, key)
 
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return self._permutation[positions], np.zeros(len(positions), np.int64)
+        return self.permutation[positions], np.zeros(len(positions), np.int64)

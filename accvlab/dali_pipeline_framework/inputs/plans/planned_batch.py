@@ -23,7 +23,13 @@ def distinct(numbers: Int64Array) -> list[int]:
     return sorted(set(numbers.tolist())) if len(numbers) <= _FEW else np.unique(numbers).tolist()
 
 
+_INT64 = np.dtype(np.int64)
+_BOOL = np.dtype(np.bool_)
+
+
 def _int64(values: Any) -> Int64Array:
+    if type(values) is np.ndarray and values.dtype is _INT64:  # the usual case, which must be fast
+        return values
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
@@ -31,7 +37,7 @@ def _int64(values: Any) -> Int64Array:
 
 
 def _bool(values: Any) -> BoolArray:
-    return np.asarray(values, dtype=np.bool_)
+    return values if type(values) is np.ndarray and values.dtype is _BOOL else np.asarray(values, dtype=np.bool_)
 
 
 def _filled(value: int | bool, dtype: type) -> Any:

@@ -202,15 +202,23 @@ def _play_clips(
     jitter_keys = None
     if clips.jitter:
         jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
-    first_frames = clips.first_frames(numbers, jitter_keys)
     if as_one:
         none = _none(len(numbers))
+        first_frames = clips.first_frames(numbers, jitter_keys)
         return Played(first_frames, *clips.locate_frames(first_frames), numbers, none, none, none)
-    frames, is_padding = clips.frames(first_frames)  # (n, L)
+    played = clips.play(numbers, jitter_keys)
     rows = np.arange(len(numbers))
-    indices = frames[rows, offsets]
+    indices = played.frames[rows, offsets]
     is_first, is_last = offsets == 0, offsets == clips.sequence_length - 1
-    return Played(indices, *clips.locate_frames(indices), numbers, is_padding[rows, offsets], is_first, is_last)
+    return Played(
+        indices,
+        played.sequences,
+        indices - played.sequence_starts,
+        numbers,
+        played.is_padding[rows, offsets],
+        is_first,
+        is_last,
+    )
 
 
 class JoinedTracks(Tracks):
