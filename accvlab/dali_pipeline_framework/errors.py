@@ -23,6 +23,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
     ├── StateError               (ValueError)                     the state of a loader cannot be used
+    ├── VideoError               (ValueError, RuntimeError)       a file is no video, is damaged, or is not as said
     ├── ClosedError              (RuntimeError)                   the pipeline or iterator was closed
     └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
 """
@@ -138,6 +139,10 @@ class StateError(FrameworkError, ValueError):
     """
 
     differences: tuple[str, ...] = ()
+
+
+class VideoError(FrameworkError, ValueError, RuntimeError):
+    """A file is not a video, is damaged or incomplete, or is not what it says that it is."""
 
 
 class ClosedError(FrameworkError, RuntimeError):
