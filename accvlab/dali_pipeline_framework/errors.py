@@ -23,6 +23,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
     ├── StateError               (ValueError)                     the state of a loader cannot be used
+    ├── FileError                (OSError)                        a file or folder of a data set cannot be read
     ├── VideoError               (ValueError, RuntimeError)       a file is no video, is damaged, or is not as said
     ├── ClosedError              (RuntimeError)                   the pipeline or iterator was closed
     └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
@@ -139,6 +140,10 @@ class StateError(FrameworkError, ValueError):
     """
 
     differences: tuple[str, ...] = ()
+
+
+class FileError(FrameworkError, OSError):
+    """A file or folder of a data set cannot be read; also the builtin exception, e.g. `FileNotFoundError`."""
 
 
 class VideoError(FrameworkError, ValueError, RuntimeError):

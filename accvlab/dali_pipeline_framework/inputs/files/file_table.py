@@ -380,9 +380,7 @@ def _table_in(buffer: UInt8Array, path: str) -> FileTable:
     header = _HEADER.unpack(buffer[: _HEADER.size].tobytes())
     _, version, label_size, count, num_bytes, notes_size, content_hash = header
     if version != _VERSION:
-        raise SettingError(
-            f"The table of names {path!r} has format {version}, this version reads {_VERSION}. {again}"
-        )
+        raise SettingError(f"The table of names {path!r} has format {version}, must be {_VERSION}. {again}")
     sizes = [_HEADER.size, notes_size, 8 * (count + 1), num_bytes + -num_bytes % 8, label_size * count]
     expected = sum(sizes)
     if label_size not in (0, 4, 8) or len(buffer) != expected:

@@ -7,12 +7,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
@@ -33,9 +33,10 @@ class FolderEntry(NamedTuple):
 class Storage:
     """A folder and what lies in it, to be read from.
 
-    A root with ``://`` or ``::`` in it is a URL of `fsspec <https://filesystem-spec.readthedocs.io>`_, such as
+    A root with ``://`` in it is a URL of `fsspec <https://filesystem-spec.readthedocs.io>`_, such as
     ``s3://bucket/train``, ``memory://train``, or ``zip://train::/data/all.zip``; any other is a local path.
-    Names are relative to the root, with ``/`` between their parts. In a local folder they may also be absolute.
+    Names are relative to the root, with ``/`` between their parts. They may also be absolute: a local path
+    where the root is local, or a URL.
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
     process anew: connections do not survive a fork.
@@ -45,22 +46,18 @@ class Storage:
         """Name a folder. Nothing is opened.
 
         Args:
-            root: Local path or URL. A leading ``~`` of a local path is the home folder.
+            root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
-                ``fsspec.core.url_to_fs`` takes them. Only with a URL.
+                ``fsspec.core.url_to_fs`` takes them. They do not concern local files.
 
         Raises:
-            SettingError: The root is no path, or there are options for a local one.
+            SettingError: The root is no path.
         """
-        self._root = _checked_root(root)
+        self._root = checked_path(root)
         self._options = dict(storage_options or {})
         self._is_remote = is_url(self._root)
-        if self._is_remote:
-            self._root = self._root.rstrip("/") if not self._root.endswith("://") else self._root
-        else:
+        if not self._is_remote:
             self._root = os.path.expanduser(self._root)
-        if self._options and not self._is_remote:
-            raise SettingError(f"`storage_options` are for URLs such as 's3://...', got the local path {root!r}.")
         self._opened: tuple[int, Any, str] | None = None  # process, file system, root within it
 
     @property
@@ -74,13 +71,10 @@ class Storage:
         return self._is_remote
 
     def path(self, name: str) -> str:
-        """Get the full path or URL of a name, for messages and for fields."""
-        if not self._is_remote:
-            return os.path.join(self._root, name)
+        """Get the full path or URL of a name."""
         if not name or is_url(name):
             return name or self._root
-        head, chain, tail = self._root.partition("::")
-        return f"{head}{'' if head.endswith('/') else '/'}{name}{chain}{tail}"
+        return joined_url(self._root, name) if self._is_remote else os.path.join(self._root, name)
 
     def read_bytes(self, name: str) -> UInt8Array:
         """Read a file: ``(num_bytes,)`` uint8, from a URL read-only.
@@ -89,69 +83,95 @@ class Storage:
         but a file that is cut short while it is mapped kills the process.)
 
         Raises:
-            SettingError: There is no such file, it cannot be read, it is a folder, or it has no bytes. Also the
+            FileError: There is no such file, it cannot be read, it is a folder, or it has no bytes. Also the
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
         try:
-            content = self._read_remote(name) if self._is_remote else _read_local(self.path(name))
+            is_remote = self._is_remote or is_url(name)
+            content = self._read_remote(name) if is_remote else _read_local(self.path(name))
         except Exception as error:
             self._refuse("The file", name, error)
         if not len(content):
             # DALI's decoders fail on it with a message that names no file, and end the pipeline.
-            raise SettingError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
+            raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
         return content
 
-    def list_folder(self, name: str = "") -> Iterator[FolderEntry]:
-        """List a folder, in no particular order.
+    def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
+        """List a folder, in no particular order. What is no folder counts as a file, such as pipes.
 
-        What is neither file nor folder (a broken link, a socket) counts as a file.
+        Args:
+            name: The folder; ``""`` for the root.
+            follows_links: Whether a link to a folder is a folder. If not, all links are files, and it is not
+                found out where they lead, which takes time. Local folders only.
 
         Raises:
-            SettingError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
+            FileError: There is no such folder, it cannot be read, or a link in it that is to be followed leads
+                nowhere. Also the builtin exception of the cause.
         """
         try:
-            if self._is_remote:
+            if self._is_remote or is_url(name):
                 yield from self._list_remote(name)
             else:
                 with os.scandir(self.path(name) or ".") as entries:
                     for entry in entries:
-                        yield FolderEntry(entry.name, _is_folder(entry))
+                        yield FolderEntry(entry.name, _is_folder(entry, follows_links))
         except Exception as error:
             self._refuse("The folder", name, error)
 
     def modification_time_ns(self, name: str = "") -> int | None:
-        """When a local file or folder was last changed, in nanoseconds since 1970; None where nobody knows."""
-        if self._is_remote:
+        """When a local file or folder was last changed, in nanoseconds since 1970; None for a remote one.
+
+        Raises:
+            FileError: There is no such file, or it cannot be accessed.
+        """
+        if self._is_remote or is_url(name):
             return None
         try:
             return os.stat(self.path(name) or ".").st_mtime_ns
-        except OSError as error:
+        except Exception as error:
             self._refuse("The path", name, error)
 
+    def open_binary(self, name: str) -> BinaryIO:
+        """Open a file to be read piece by piece.
+
+        Raises:
+            FileError: As `read_bytes`, except that the file may be empty.
+        """
+        try:
+            if self._is_remote or is_url(name):
+                file_system, path = self._located(name)
+                return cast(BinaryIO, file_system.open(path, "rb"))
+            return os.fdopen(_opened_local(self.path(name))[0], "rb")
+        except Exception as error:
+            self._refuse("The file", name, error)
+
     def _read_remote(self, name: str) -> UInt8Array:
-        file_system, root = self._file_system()
-        content = file_system.cat_file(_joined(root, name))
-        return np.frombuffer(content, np.uint8)
+        file_system, path = self._located(name)
+        return np.frombuffer(file_system.cat_file(path), np.uint8)
 
     def _list_remote(self, name: str) -> Iterator[FolderEntry]:
-        file_system, root = self._file_system()
-        folder = _joined(root, name)
+        file_system, folder = self._located(name)
         if not file_system.isdir(folder):
             if file_system.exists(folder):
                 raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
             raise FileNotFoundError(folder)
         for entry in file_system.ls(folder, detail=True):
-            entry_name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["name"].strip("/") != folder.strip("/"):  # some stores list the folder itself
-                yield FolderEntry(entry_name, entry["type"] == "directory")
+                yield FolderEntry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
 
-    def _file_system(self) -> tuple[Any, str]:
+    def _located(self, name: str) -> tuple[Any, str]:
+        """The file system that has the name, and the path of the name in it."""
+        if is_url(name):
+            return _opened(name, self._options)
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = (os.getpid(), *_opened(self._root, self._options))
-        return self._opened[1], self._opened[2]
+        _, file_system, root = self._opened
+        if not name or not root:
+            return file_system, root or name
+        return file_system, f"{root.rstrip('/')}/{name}"
 
     def _refuse(self, what: str, name: str, error: Exception) -> NoReturn:
-        if isinstance(error, SettingError):
+        if isinstance(error, FileError | SettingError):
             raise error
         path = self.path(name)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
@@ -159,7 +179,7 @@ class Storage:
         else:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         message = f"{what} {path!r} cannot be read: {reason}."
-        raise error_that_is_also(SettingError, [type(error)], message) from error
+        raise error_that_is_also(FileError, [type(error)], message) from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -177,10 +197,30 @@ class Storage:
         return f"Storage({self._root!r})"  # without the options: they may hold credentials
 
 
-def is_url(path: StoragePath) -> bool:
-    """Whether a path is one for fsspec: it has ``://`` or ``::`` in it."""
-    text = os.fspath(path)
-    return "://" in text or "::" in text
+def is_url(path: str) -> bool:
+    """Whether a path is one for fsspec: it has ``://`` in it."""
+    return "://" in path
+
+
+def joined_url(root: str, name: str) -> str:
+    """Append a name to a URL; in a chain such as ``zip://folder::file.zip`` to the part that it belongs to."""
+    links = root.split("::")
+    position = next(number for number, link in enumerate(links) if is_url(link))
+    link = links[position]
+    links[position] = f"{link}{'' if link.endswith('/') else '/'}{name}"
+    return "::".join(links)
+
+
+def parent_of(path: str) -> tuple[str, str]:
+    """Split a path or URL into the folder and the name in it."""
+    if not is_url(path):
+        return os.path.split(path)
+    links = path.split("::")
+    position = next(number for number, link in enumerate(links) if is_url(link))
+    protocol, _, inner = links[position].partition("://")
+    folder, _, name = inner.rpartition("/")
+    links[position] = f"{protocol}://{folder}"
+    return "::".join(links), name
 
 
 def read_bytes(root: StoragePath, name: str = "", storage_options: Mapping[str, Any] | None = None) -> UInt8Array:
@@ -193,27 +233,31 @@ def list_folder(root: StoragePath, storage_options: Mapping[str, Any] | None = N
     return Storage(root, storage_options).list_folder()
 
 
-def _checked_root(root: StoragePath) -> str:
-    text = root if isinstance(root, str) else os.fspath(root) if isinstance(root, os.PathLike) else None
+def checked_path(path: StoragePath, name: str = "root") -> str:
+    """Return a path as text.
+
+    Raises:
+        SettingError: It is neither a ``str`` nor a path of text.
+    """
+    text = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(text, str):
-        raise SettingError(f"The path of a folder must be a str or a Path, got {root!r}.")
+        raise SettingError(f"`{name}` must be a str or a Path, got {path!r}.")
     return text
 
 
-def _joined(root: str, name: str) -> str:
-    if not name:
-        return root
-    return f"{root.rstrip('/')}/{name}" if root else name
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
+    if not follows_links or not entry.is_symlink():
+        return entry.is_dir(follow_symlinks=False)
     try:
-        return entry.is_dir()
-    except OSError:  # a loop of links
-        return False
+        return stat.S_ISDIR(entry.stat().st_mode)
+    except OSError as error:
+        raise error_that_is_also(
+            FileError, [type(error)], f"The link {entry.path!r} leads nowhere: {error.strerror}."
+        ) from error
 
 
-def _read_local(path: str) -> UInt8Array:
+def _opened_local(path: str) -> tuple[int, int]:
+    """A file descriptor and the size of the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block for ever
     try:
         status = os.fstat(descriptor)
@@ -221,7 +265,15 @@ def _read_local(path: str) -> UInt8Array:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is no regular file")
-        size = status.st_size
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status.st_size
+
+
+def _read_local(path: str) -> UInt8Array:
+    descriptor, size = _opened_local(path)
+    try:
         content = np.empty(size, np.uint8)
         rest = content
         while len(rest):
@@ -245,5 +297,6 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         file_system, path = fsspec.core.url_to_fs(root, **options)
     except Exception as error:
-        raise error_that_is_also(SettingError, [type(error)], f"{root!r} cannot be opened: {error}.") from error
+        message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
     return file_system, path
