@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding the files of a data set and their labels, in the order of DALI's ``fn.readers.file``."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable, FileTableBuilder
+from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
+from accvlab.dali_pipeline_framework.inputs.files.storage import Storage
+
+DEFAULT_FILE_FILTERS: tuple[str, ...] = (
+    "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
+    "*.flac", "*.ogg", "*.wav",
+)  # fmt: skip
+"""Patterns of the files that are listed if no others are given: those of DALI 2.4."""
+
+_LARGEST_LABEL = 2**31 - 1
+_LONGEST_SHOWN = 120
+
+
+def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
+    """List the files of a folder whose subfolders are the labels.
+
+    ``root/cat/1.jpg, root/dog/2.jpg`` become ``cat/1.jpg`` with label 0 and ``dog/2.jpg`` with label 1. As in
+    DALI:
+
+    - Folders are numbered in the order of the bytes of their names, and count also if no file of theirs
+      matches. Folders that the filter leaves out do not count.
+    - Within a folder, files follow in the order of the bytes of their names (``10.jpg`` before ``9.jpg``, capital
+      letters before small ones).
+    - Names that begin with a dot are names like others.
+    - Files directly in the root, and folders within the label folders, are left out.
+    - A link to a folder is a label folder. Within a label folder a link is a file, whatever it leads to: a loop
+      of links has no effect until the file is read, and that fails.
+
+    Args:
+        storage: The root.
+        file_filter: Which files are listed.
+        folder_filter: Which folders are labels; None for all.
+
+    Returns:
+        Names relative to the root, int32 labels. The notes have ``classes``: name of each label folder.
+
+    Raises:
+        FileError: A folder cannot be read, or a link in the root leads nowhere.
+        SettingError: No file matches.
+    """
+    builder = FileTableBuilder()
+    top = list(storage.list_folder())
+    folders = [name for name, is_folder in top if is_folder]
+    classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
+    classes.sort(key=os.fsencode)
+    num_seen = 0
+    for label, folder in enumerate(classes):
+        entries = storage.list_folder(folder, follows_links=False)
+        files = [name for name, is_folder in entries if not is_folder]
+        num_seen += len(files)
+        for name in sorted(filter(file_filter.matches, files), key=os.fsencode):
+            builder.add(f"{folder}/{name}", label)
+    if not len(builder):
+        num_at_top = len(top) - len(folders)
+        raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
+    return builder.finish({"classes": classes})
+
+
+def read_list_file(storage: Storage, list_name: str) -> FileTable:
+    """Read a list with one name and its label per line, with white space in between.
+
+    As in DALI, a name is all that stands before the label but for white space at its end: it may contain white
+    space and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
+
+    Unlike DALI: a byte order mark at the start is skipped (there it becomes a part of the first name), a label
+    that does not fit into 32 bits is refused (there it becomes another one), and so is a line with a NUL (there
+    it ends the line).
+
+    Args:
+        storage: Where the list is; names are not looked up.
+        list_name: Name of the list.
+
+    Returns:
+        The names as they stand in the list, int32 labels.
+
+    Raises:
+        FileError: The list cannot be read.
+        SettingError: A line is not as described, with its number, or there is none.
+    """
+    builder = FileTableBuilder()
+    path = storage.path(list_name)
+    with storage.open_binary(list_name) as lines:
+        for number, line in enumerate(lines, start=1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            parts = line.rsplit(None, 1)
+            if not parts:
+                continue
+            if len(parts) != 2 or not parts[1].isdigit() or b"\0" in line:
+                raise SettingError(
+                    f"{path!r}, line {number}: expected a file name, white space, and a label (a whole number of at "
+                    f"least 0), got {_shown(line)}."
+                )
+            if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
+                raise SettingError(
+                    f"{path!r}, line {number}: a label must be at most {_LARGEST_LABEL}, got {_shown(parts[1])}."
+                )
+            builder.add(parts[0], int(parts[1]))
+    if not len(builder):
+        raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")
+    return builder.finish()
+
+
+def list_given_files(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    labels: SupportsIndex | Iterable[SupportsIndex] | None,
+) -> FileTable:
+    """Take names and labels that are given; without labels the label of a file is its position.
+
+    Unlike DALI, labels that are no whole numbers of 32 bits are refused (there they are cut off).
+
+    Raises:
+        SettingError: There is no file, the number of labels is another one, or one of them is not as described.
+    """
+    names = [files] if isinstance(files, str | os.PathLike) else files
+    if labels is None:
+        without = FileTable.from_names(names)
+        table = FileTable.from_names((without.name_bytes(i) for i in range(len(without))), range(len(without)))
+    else:
+        table = FileTable.from_names(names, (_checked_label(label) for label in _as_iterable(labels)))
+    if not len(table):
+        raise SettingError("`files` must name at least one file, got none.")
+    return table
+
+
+def _as_iterable(labels: SupportsIndex | Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
+    return labels if isinstance(labels, Iterable) else [labels]
+
+
+def _checked_label(label: SupportsIndex) -> int:
+    try:
+        number = operator.index(label)
+    except TypeError:
+        number = None
+    if number is None or not -_LARGEST_LABEL - 1 <= number <= _LARGEST_LABEL:
+        raise SettingError(f"`labels` must be whole numbers in [-2**31, 2**31 - 1], got {label!r}.")
+    return number
+
+
+def _shown(text: bytes) -> str:
+    shown = repr(os.fsdecode(text.rstrip()))
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
+
+
+def _why_nothing_is_found(
+    storage: Storage,
+    file_filter: NameFilter,
+    folders: list[str],
+    classes: list[str],
+    num_seen: int,
+    num_at_top: int,
+) -> str:
+    text = f"No file is found in {storage.root!r}. "
+    if not folders:
+        return text + (
+            f"It must have a subfolder for each label, and has none, but {num_at_top} file(s), which are not "
+            f"listed. Move them into subfolders, or name them with `files` or `file_list`."
+        )
+    if not classes:
+        return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."
+    return text + (
+        f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
+        f"{', '.join(file_filter.patterns)}."
+    )
