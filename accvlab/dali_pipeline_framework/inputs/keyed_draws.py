@@ -142,8 +142,13 @@ class KeyedDraws:
         return sequences
 
 
-def require_keys(draws: Sequence[PlannedDraw], data_input: Any) -> None:
+def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
     """Refuse draws whose keys an input cannot supply, as far as that is known before it is asked for samples.
+
+    Args:
+        draws: The draws.
+        data_input: The input; with native readers beside it, only what workers load.
+        field_paths: Paths of the fields of its samples.
 
     Raises:
         SettingError: Lists all of them.
@@ -157,7 +162,12 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: Any) -> None:
         if isinstance(key, FieldKey) and not callable(data_input):
             problems.append(
                 f"  - the {planned} is keyed by {key}, which only callable inputs support (see CallableBase); "
-                f"{name} is an iterable"
+                f"{name} is none"
+            )
+        elif isinstance(key, FieldKey) and key.path not in field_paths:
+            problems.append(
+                f"  - the {planned} is keyed by {key}, which a native reader delivers; only fields of "
+                f"{name} can be keys"
             )
         elif key in _SEQUENCE_KEYS and not tells_sequences:
             problems.append(f"  - the {planned} {_NEEDS_SEQUENCES.format(name)}")

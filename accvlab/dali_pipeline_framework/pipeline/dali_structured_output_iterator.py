@@ -203,7 +203,8 @@ class DALIStructuredOutputIterator:
                 f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._names)} data fields. "
                 f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
-        return list(map(self._convert, outputs, self._names))
+        num_valid = None if self._structured is None else self._structured.num_valid
+        return [self._convert(output, name, num_valid) for output, name in zip(outputs, self._names, strict=True)]
 
     def __len__(self) -> int:
         """Number of batches per epoch.
@@ -214,6 +215,9 @@ class DALIStructuredOutputIterator:
         num_batches = self._num_batches
         if num_batches is None and self._structured is not None:
             data_input = self._structured.data_input
+            epochs = self._structured.reader_epochs
+            if epochs is not None:
+                return epochs.num_batches(self._structured.reader_position[0])
             num_batches = getattr(data_input, "num_batches_per_epoch", None)
             if num_batches is None and not callable(data_input):  # the length of an iterable counts batches
                 num_batches = getattr(data_input, "length", None)

@@ -8,11 +8,11 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     LastBatch,
@@ -27,10 +27,12 @@ from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator im
 from accvlab.dali_pipeline_framework.pipeline.loader_input import ShardArgument, bind_input
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
+    ReaderState,
     continued_legs,
     damaged,
     fingerprint,
     parse_state,
+    require_same_batches,
     require_same_run,
     require_within_epoch,
     shortened,
@@ -135,6 +137,7 @@ class DataLoader:
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
         self._bound = bind_input(definition.data_input, batch_size, shard, last_batch, context_name, self._steps)
         self._input = self._bound.data_input
+        self._loaded_reader: ReaderState | None = None
         self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)
         OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
         self._make_iterator = functools.partial(
@@ -172,6 +175,8 @@ class DataLoader:
             "py_num_workers": self._num_workers,
             "py_start_method": start_method,
         }
+        if self._keeps_checkpoints:
+            arguments["enable_checkpointing"] = True
         if num_threads is not None:
             arguments["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
         if others is not None and not isinstance(others, Mapping):
@@ -189,10 +194,22 @@ class DataLoader:
     def _make_pipeline(self) -> StructuredPipeline:
         self._running_input = self._input.continued(*self._legs) if self._legs[1] else self._input
         self._stands_at = _Position()
-        pipeline = self._definition.with_input(self._running_input).get_dali_pipeline(**self._arguments)
+        whole = self._bound.parts.with_main(self._running_input)
+        reader = self._loaded_reader
+        checkpoint = {} if reader is None else {"checkpoint": reader.checkpoint}
+        pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
+        if reader is not None and self._bound.is_read_natively:
+            self._continue_readers(pipeline, reader)
         return pipeline
+
+    def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> None:
+        try:
+            pipeline.continue_at(reader.epoch, reader.batch)
+        except (SettingError, RuntimeError) as error:
+            raise StateError(f"DALI cannot restore the state of the native readers: {error}") from error
+        self._stands_at = _Position(reader.epoch, reader.batch)
 
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
@@ -238,7 +255,7 @@ class DataLoader:
                     self._pipeline.begin_epoch(0, self._stream_batch(start))
             else:
                 self._pipeline.begin_epoch(start.epoch, start.batch)
-        elif self._iterator is not None:
+        elif self._iterator is not None and not (self._bound.is_read_natively and start == self._stands_at):
             self._iterator.reset()
         self._position = self._stands_at = start
 
@@ -327,9 +344,11 @@ class DataLoader:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
+        if self._bound.is_read_natively and epoch == self._next_start.epoch:
+            return
         if not self._has_callable:
             raise NotSupportedError(
-                f"{type(self._input).__name__} is an iterable, which delivers its epochs one after the other. Use "
+                f"{self._what_input_is}, which delivers its epochs one after the other. Use "
                 f"a callable, e.g. SamplerInputCallable."
             )
         if self._is_stream:
@@ -353,6 +372,9 @@ class DataLoader:
             The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
             tell. A sampler without random access is played to the end of the epoch.
         """
+        if self._bound.is_read_natively:
+            epochs = self._pipeline.reader_epochs
+            return None if epochs is None else epochs.account
         if not isinstance(self._running_input, PlannedInput):
             return None
         return self._running_input.account(self.epoch if epoch is None else epoch)
@@ -364,6 +386,9 @@ class DataLoader:
             if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
                 self._num_batches[epoch] = self._running_input.num_batches_of_all_shards(epoch)
             return self._num_batches[epoch]
+        if self._bound.is_read_natively:
+            epochs = self._pipeline.reader_epochs
+            return None if epochs is None else epochs.num_batches(epoch)
         num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
         return num_batches
 
@@ -371,7 +396,7 @@ class DataLoader:
         if self._has_logged_account:
             return
         self._has_logged_account = True
-        if not isinstance(self._input, PlannedInput) or self._input.sampler.must_be_played:
+        if isinstance(self._input, PlannedInput) and self._input.sampler.must_be_played:
             return
         account = self.account()
         if account is not None and self.shard.shard_id == 0:
@@ -392,12 +417,32 @@ class DataLoader:
             NotSupportedError: The input is an iterable, which has no random access.
             StateError: The batch size was changed too often within the epoch.
         """
-        if not self._has_callable:
-            raise NotSupportedError(
-                f"{type(self._input).__name__} is an iterable: it has no random access, so a loader over it "
-                f"cannot be continued. Use a callable, e.g. SamplerInputCallable, which delivers the same."
-            )
+        self._require_resumable()
         return self._state(self._normalised_position()).to_dict()
+
+    def _require_resumable(self) -> None:
+        if not self._has_callable and not self._bound.is_read_natively:
+            raise NotSupportedError(
+                f"{self._what_input_is}: it has no random access, so a loader over it cannot be continued. Use a "
+                f"callable, e.g. SamplerInputCallable, which delivers the same."
+            )
+        native = self._bound.parts.native
+        for part in native:
+            if not part.source.is_resumable:
+                raise NotSupportedError(
+                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
+                )
+
+    @property
+    def _keeps_checkpoints(self) -> bool:
+        """Whether DALI is to tell where native readers stand."""
+        native = self._bound.parts.native
+        return bool(native) and all(part.source.is_resumable for part in native)
+
+    @property
+    def _what_input_is(self) -> str:
+        kind = "reads with DALI's native operators" if self._bound.is_read_natively else "is an iterable"
+        return f"{type(self._input).__name__} {kind}"
 
     def _normalised_position(self) -> _Position:
         """The position; the end of an epoch is the beginning of the next one."""
@@ -420,7 +465,13 @@ class DataLoader:
             self._seed,
             dict(self._plan),
             self._blueprint_fingerprint,
+            self._reader_state(),
         )
+
+    def _reader_state(self) -> ReaderState | None:
+        if not self._keeps_checkpoints or self._iterator is None:
+            return self._loaded_reader
+        return ReaderState(*self._pipeline.reader_position, cast(Any, self._pipeline).checkpoint())
 
     @functools.cached_property
     def _plan(self) -> Description:
@@ -428,7 +479,7 @@ class DataLoader:
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._input.used_sample_data_structure.format)
+        return fingerprint(self._bound.parts.whole.used_sample_data_structure.format)
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
@@ -445,18 +496,18 @@ class DataLoader:
             NotSupportedError: The input is an iterable, which has no random access.
         """
         self._require_open()
-        if not self._has_callable:
-            raise NotSupportedError(
-                f"{type(self._input).__name__} is an iterable: it has no random access, so it cannot be "
-                f"continued. Use a callable, e.g. SamplerInputCallable, which delivers the same."
-            )
+        self._require_resumable()
         saved = parse_state(state)
         own = self._state(_Position())
         require_same_run(saved, own)
-        legs = continued_legs(saved, own, self._input)
-        self._require_within_epoch(saved)
-        if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
-            self._replace_pipeline(legs)
+        if self._keeps_checkpoints:
+            require_same_batches(saved, own)
+            self._load_readers(saved.reader)
+        else:
+            legs = continued_legs(saved, own, self._input)
+            self._require_within_epoch(saved)
+            if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
+                self._replace_pipeline(legs)
         self._position = _Position(saved.epoch, saved.batch)
         self._position = self._next_start = self._normalised_position()
         if self._position.epoch != saved.epoch:
@@ -470,6 +521,15 @@ class DataLoader:
         self._is_epoch_set = False
         self._end_running_loop()
         self._loop = _no_loop
+
+    def _load_readers(self, reader: ReaderState | None) -> None:
+        before = self._loaded_reader
+        self._loaded_reader = reader
+        try:
+            self._replace_pipeline((0, ()))
+        except StateError:
+            self._loaded_reader = before
+            raise
 
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import attrs
@@ -20,6 +21,7 @@ from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.sampler_input_iterable import SamplerInputIterable
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.pipeline.input_parts import InputPart, InputParts
 
 _logger = logging.getLogger(__name__)
 
@@ -31,16 +33,23 @@ class LoaderInput:
     """What a loader delivers.
 
     Attributes:
-        data_input: The input.
+        data_input: The input; with native readers beside it, only what workers load.
+        parts: The whole input.
         batch_size: Samples per batch on this shard.
         shard: Which part of each batch it delivers.
         description: What the order depends on.
     """
 
     data_input: Any
+    parts: InputParts
     batch_size: int
     shard: Shard
     description: Description
+
+    @property
+    def is_read_natively(self) -> bool:
+        """Whether there is nothing for workers: operators of DALI read all of it."""
+        return self.parts.main is None
 
 
 def bind_input(
@@ -60,6 +69,81 @@ def bind_input(
         SettingError: A setting is out of its range, or contradicts what the input was created with.
     """
     asked = _shard_of(shard)
+    parts = InputParts.of(source)
+    if parts.native:
+        return _bind_native(parts, batch_size, asked, last_batch, context_name, steps_per_epoch)
+    return _bind_loaded(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
+
+
+def _bind_native(
+    parts: InputParts,
+    batch_size: int | None,
+    shard: Shard | None,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
+    if parts.main is None:
+        return _bind_readers(parts, batch_size, shard, last_batch, context_name, steps_per_epoch)
+    bound = _bind_loaded(parts.main.source, batch_size, shard, last_batch, context_name, steps_per_epoch)
+    if getattr(bound.data_input, "delivers_partial_batches", False):
+        raise SettingError(
+            "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
+            "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
+        )
+    readers = {part: part.source.with_settings(shard=_pair(bound.shard)) for part in parts.native}
+    description = {**bound.description, **_described(readers)}
+    return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
+
+
+def _bind_readers(
+    parts: InputParts,
+    batch_size: int | None,
+    shard: Shard | None,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
+    for name, value in (("context_name", context_name), ("steps_per_epoch", steps_per_epoch)):
+        if value is not None:
+            raise SettingError(
+                f"`{name}` does not go with native readers, which do not tell where a sample stands and have "
+                f"epochs of their own. Use a data provider with a sampler."
+            )
+    if batch_size is None:
+        raise SettingError("`batch_size` must be given: native readers have none of their own.")
+    size = whole_number(batch_size, "batch_size", at_least=1)
+    readers = {
+        part: part.source.with_settings(shard=None if shard is None else _pair(shard), last_batch=last_batch)
+        for part in parts.native
+    }
+    shards = {reader.shard for reader in readers.values()}
+    if len(shards) > 1:
+        raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
+    whole = parts.with_sources(readers, None)
+    return LoaderInput(whole.whole, whole, size, shard or Shard(*shards.pop()), _described(readers))
+
+
+def _pair(shard: Shard) -> tuple[int, int]:
+    return shard.shard_id, shard.num_shards
+
+
+def _described(readers: Mapping[InputPart, Any]) -> Description:
+    description: Description = {}
+    for part, reader in readers.items():
+        prefix = "".join(f"{name}." for name in part.path)
+        description.update({f"{prefix}{name}": value for name, value in reader.describe().items()})
+    return description
+
+
+def _bind_loaded(
+    source: Any,
+    batch_size: int | None,
+    asked: Shard | None,
+    last_batch: LastBatch | None,
+    context_name: str | None,
+    steps_per_epoch: int | None,
+) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
         source.has_random_access or last_batch is not None or context_name is not None
     ):
@@ -97,7 +181,7 @@ def _bind_planned(
     description = bound.describe()
     if steps_per_epoch is not None:
         description["steps_per_epoch"] = steps_per_epoch
-    return LoaderInput(bound, bound.batch_size, shard or Shard(*bound.shard), description)
+    return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard or Shard(*bound.shard), description)
 
 
 def _bind_own(
@@ -124,7 +208,7 @@ def _bind_own(
     if steps_per_epoch is not None:
         description["steps_per_epoch"] = steps_per_epoch
     if last_batch is None and context_name is None and (steps_per_epoch is None or not has_epochs):
-        return LoaderInput(source, size, shard, description)
+        return LoaderInput(source, InputParts.of(source), size, shard, description)
     policy = "drop" if last_batch is None else check_last_batch(last_batch)
     if last_batch is not None:
         description["last_batch"] = policy
@@ -132,7 +216,7 @@ def _bind_own(
         size, policy, steps_per_epoch if has_epochs else None, context_name, shard.shard_id * size
     )
     completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
-    return LoaderInput(completed, size, shard, description)
+    return LoaderInput(completed, InputParts.of(completed), size, shard, description)
 
 
 def _shard_of_own(source: Any, asked: Shard | None) -> Shard:

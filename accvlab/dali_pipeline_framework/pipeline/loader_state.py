@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import reprlib
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +32,25 @@ _LIMITS = {"epoch": 2**31, "batch": 2**62, "num_shards": 2**31, "total_batch_siz
 
 
 @attrs.frozen
+class ReaderState:
+    """Where native readers stand.
+
+    Attributes:
+        epoch: Their epoch.
+        batch: Batches received of it, also those that were thrown away.
+        checkpoint: DALI's checkpoint of the pipeline.
+    """
+
+    epoch: int
+    batch: int
+    checkpoint: bytes
+
+    def to_list(self) -> list[Any]:
+        """The values as JSON can hold them."""
+        return [self.epoch, self.batch, base64.b85encode(zlib.compress(self.checkpoint, 9)).decode()]
+
+
+@attrs.frozen
 class LoaderState:
     """Where a loader stands.
 
@@ -42,6 +63,7 @@ class LoaderState:
         seed: Seed of the random draws.
         plan: What the order depends on.
         blueprint: Fingerprint of the format of the samples.
+        reader: Where native readers stand; None where there are none, or they have not begun.
     """
 
     epoch: int
@@ -52,10 +74,12 @@ class LoaderState:
     seed: int
     plan: Description
     blueprint: str
+    reader: ReaderState | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a value that JSON can hold, of at most 1024 bytes."""
+        """The state as a value for JSON, of at most 1024 bytes beside the checkpoint of native readers."""
         require_few_legs(self.epoch, self.legs)
+        reader = {} if self.reader is None else {"reader": self.reader.to_list()}
         return {
             "version": _VERSION,
             "epoch": self.epoch,
@@ -66,6 +90,7 @@ class LoaderState:
             "seed": self.seed,
             "plan": self.plan,
             "blueprint": self.blueprint,
+            **reader,
         }
 
 
@@ -180,11 +205,27 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         state["seed"],
         dict(state["plan"]),
         state["blueprint"],
+        _parsed_reader(state.get("reader")),
     )
 
 
+def _parsed_reader(value: Any) -> ReaderState | None:
+    if value is None:
+        return None
+    problem = "  - `reader` must be a list of two whole numbers and a text that holds a checkpoint of DALI"
+    if not isinstance(value, list | tuple) or len(value) != 3 or not isinstance(value[2], str):
+        raise damaged([problem])
+    if not all(_is_count(number, 0) for number in value[:2]):
+        raise damaged([problem])
+    try:
+        checkpoint = zlib.decompress(base64.b85decode(value[2]))
+    except (ValueError, zlib.error) as error:
+        raise damaged([f"{problem} ({error})"]) from error
+    return ReaderState(value[0], value[1], checkpoint)
+
+
 def _problems_of_entries(state: Mapping[str, Any]) -> list[str]:
-    known = {field.name for field in attrs.fields(LoaderState)}
+    known = {field.name for field in attrs.fields(LoaderState)} - {"reader"}
     problems = [f"  - `{name}` is missing" for name in sorted(known - state.keys())]
     for name, limit in _LIMITS.items():
         least = 1 if name in ("num_shards", "total_batch_size") else 0
@@ -300,6 +341,19 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
 
 def _shown(plan: Description, name: str) -> str:
     return "nothing" if plan.get(name) is None else _short_repr(plan[name])
+
+
+def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
+    """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
+    if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.legs:
+        raise StateError(
+            f"Native readers can be continued only with the same batch size and number of shards, which is what "
+            f"DALI's checkpoints tell: the state was saved with batches of {saved.total_batch_size} in all on "
+            f"{saved.num_shards} shard(s), here they are {own.total_batch_size} on {own.num_shards}. A data "
+            f"provider with a sampler can be continued with others."
+        )
+    if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
+        raise damaged(["  - `reader` is missing, which tells where the native readers stand"])
 
 
 def continued_legs(saved: LoaderState, own: LoaderState, data_input: Any) -> tuple[int, tuple[Leg, ...]]:

@@ -39,8 +39,13 @@ class OutputConverter:
         self._convert = makers[output_type](must_copy)
         self._as_list = ragged == "list"
 
-    def __call__(self, tensors: Any, name: str) -> Any:
+    def __call__(self, tensors: Any, name: str, num_samples: int | None = None) -> Any:
         """Convert an output.
+
+        Args:
+            tensors: The output.
+            name: How to call it in a message.
+            num_samples: How many samples to deliver of it, from the first on; None for all.
 
         Returns:
             An array with the batch as its first axis; with ``ragged="list"`` a list of arrays where the
@@ -54,8 +59,9 @@ class OutputConverter:
         except RuntimeError:
             if tensors.is_dense_tensor():
                 raise
-            return self._converted_ragged(tensors, name)
-        return self._convert(tensor)
+            return self._converted_ragged(tensors, name)[:num_samples]
+        converted = self._convert(tensor)
+        return converted if num_samples is None else converted[:num_samples]
 
     def _converted_ragged(self, tensors: Any, name: str) -> list[Any]:
         if self._as_list:

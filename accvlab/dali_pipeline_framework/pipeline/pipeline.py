@@ -22,6 +22,8 @@ from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, I
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws, require_keys
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
+from accvlab.dali_pipeline_framework.inputs.readers.joined_input import JoinedInput
+from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
@@ -35,6 +37,7 @@ from accvlab.dali_pipeline_framework.pipeline.gpu import (
     log_cpu_fallback_once,
     num_usable_gpus,
 )
+from accvlab.dali_pipeline_framework.pipeline.input_parts import InputPart, InputParts
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan, DrawSupply
@@ -42,6 +45,7 @@ from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleD
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 PipelineArguments: TypeAlias = dict[str, Any]
+PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
 # In the documentation of older DALI versions, "not given" is written as these values.
 _LEGACY_NOT_GIVEN = {
@@ -68,7 +72,7 @@ class PipelineDefinition:
 
     def __init__(
         self,
-        data_loading_callable_iterable: CallableBase | IterableBase,
+        data_loading_callable_iterable: PipelineInput,
         preprocess_functors: Sequence[PipelineStepBase | None] | None = None,
         check_data_format: bool = True,
         use_parallel_external_source: bool = True,
@@ -82,7 +86,8 @@ class PipelineDefinition:
         """Create the definition; nothing is loaded or built.
 
         Args:
-            data_loading_callable_iterable: The input.
+            data_loading_callable_iterable: The input: a callable or an iterable that workers load, a native reader
+                (`ReaderInput`), or several of them (`JoinedInput`).
             preprocess_functors: The processing steps, in order. None entries are left out.
             check_data_format: Whether the types of the first batch are compared with the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.
@@ -134,11 +139,11 @@ class PipelineDefinition:
         return blueprint
 
     @property
-    def data_input(self) -> CallableBase | IterableBase:
+    def data_input(self) -> PipelineInput:
         """The input object."""
         return self._data_input
 
-    def with_input(self, data_input: CallableBase | IterableBase) -> PipelineDefinition:
+    def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
         _check_input(data_input)
         changed = copy.copy(self)
@@ -195,18 +200,21 @@ class PipelineDefinition:
                 input cannot supply what a random draw is keyed by.
         """
         arguments = _normalised_arguments(args, kwargs)
-        unbound = self._data_input
+        parts = InputParts.of(self._data_input)
+        unbound = None if parts.main is None else parts.main.source
         if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
             bound = unbound.with_settings(batch_size=arguments["batch_size"])
-            return self.with_input(bound).get_dali_pipeline(**arguments)
+            return self.with_input(parts.with_main(bound)).get_dali_pipeline(**arguments)
         output, plan = self._fold()
-        is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0
-        _complete_arguments(arguments, self._data_input, is_parallel)
+        is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
+        _complete_arguments(arguments, self._data_input if parts.main is None else parts.main.source, is_parallel)
         control = ControlBlock(arguments["batch_size"])
-        draws = self._keyed_draws(plan, arguments.get("seed", 0))
-        source = self._source_arguments(control, is_parallel, arguments, draws)
-        supplied = plan if callable(self._data_input) else None
-        graph = _Graph(self, source, self._make_copier(output), supplied)
+        draws = self._keyed_draws(plan, parts, arguments.get("seed", 0))
+        source = {}
+        if parts.main is not None:
+            source = self._source_arguments(parts.main.source, control, is_parallel, arguments, draws)
+        supplied = plan if parts.has_callable else None
+        graph = _Graph(self, parts, source, self._make_copier(output), supplied, seed=arguments.get("seed", 0))
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu:
             graph.gpu_use = GpuUseTracker()
@@ -226,10 +234,14 @@ class PipelineDefinition:
         context = PipelineContext(
             output_blueprint=output,
             control=control,
-            data_input=self._data_input,
+            data_input=self._data_input if parts.main is None else parts.main.source,
+            native={part.operator_name: part.source for part in parts.native},
+            has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
             last_changed_by=graph.last_changed_by,
-            diagnose=FailureDiagnosis(
+            diagnose=_cannot_diagnose
+            if parts.native
+            else FailureDiagnosis(
                 self._data_input,
                 control,
                 arguments["batch_size"],
@@ -240,23 +252,25 @@ class PipelineDefinition:
         )
         return StructuredPipeline.adopt(pipeline, context)
 
-    def _keyed_draws(self, plan: DrawPlan, seed: int) -> KeyedDraws | None:
-        require_keys(plan.draws, self._data_input)
-        if not plan.draws or not callable(self._data_input):
+    def _keyed_draws(self, plan: DrawPlan, parts: InputParts, seed: int) -> KeyedDraws | None:
+        paths = parts.main_field_paths()
+        require_keys(plan.draws, self._data_input if parts.main is None else parts.main.source, paths)
+        if not plan.draws or not parts.has_callable:
             return None
-        return KeyedDraws(plan.draws, self.input_data_structure.format.flat_paths, seed)
+        return KeyedDraws(plan.draws, paths, seed)
 
     def _source_arguments(
         self,
+        data_input: Any,
         control: ControlBlock,
         is_parallel: bool,
         arguments: PipelineArguments,
         draws: KeyedDraws | None,
     ) -> dict[str, Any]:
-        is_callable = callable(self._data_input)
+        is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
-            self._data_input,
-            self.input_data_structure.format,
+            data_input,
+            data_input.used_sample_data_structure.format,
             control,
             is_parallel,
             pickler_functions(arguments.get("py_callback_pickler")),
@@ -278,7 +292,7 @@ class PipelineDefinition:
         self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments, draws: DrawPlan | None
     ) -> Pipeline:
         source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-        graph = _Graph(self, source, None, draws, only_output=output)
+        graph = _Graph(self, InputParts.of(self._data_input), source, None, draws, only_output=output)
         kept: PipelineArguments = {}
         for name in ("device_id", "seed", "enable_conditionals"):
             if name in arguments:
@@ -303,19 +317,23 @@ class _Graph:
 
     Attributes:
         definition: What to define.
+        parts: Its input.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
         draws: Random draws that the source supplies after the fields; None: steps draw with DALI's generators.
         only_output: Flat position of the only output to keep; None for all.
+        seed: Seed of the pipeline.
         gpu_use: Takes note of operators that need a GPU.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
     """
 
     definition: PipelineDefinition
+    parts: InputParts
     source: Mapping[str, Any]
     copier: Callable[[SampleDataGroup], SampleDataGroup] | None
     draws: DrawPlan | None
     only_output: int | None = None
+    seed: int = 0
     gpu_use: GpuUseTracker | None = None
     last_changed_by: list[str] = attrs.field(factory=list)
     _num_steps_done: int = attrs.field(default=0, init=False)
@@ -347,15 +365,23 @@ class _Graph:
         data = self.definition.input_data_structure.get_empty_like_self()
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
-        dtypes = list(data.field_types_flat)
-        num_fields = len(dtypes)
-        dtypes += [] if self.draws is None else [planned.draw.dtype for planned in self.draws.draws]
-        nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
-        data.set_data(nodes[:num_fields])
-        self._supply = DrawSupply(self.draws, nodes[num_fields:])
+        self._supply = DrawSupply(None, ())
+        data.set_data([node for part in self.parts.parts for node in self._define_part(part)])
         self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
         self._note_changes(data)
         return data
+
+    @do_not_convert
+    def _define_part(self, part: InputPart) -> Sequence[DataNode]:
+        if part.is_native:
+            nodes: Sequence[DataNode] = part.source.define(part.operator_name, self.seed)
+            return nodes
+        dtypes = list(part.source.used_sample_data_structure.field_types_flat)
+        num_fields = len(dtypes)
+        dtypes += [] if self.draws is None else [planned.draw.dtype for planned in self.draws.draws]
+        nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
+        self._supply = DrawSupply(self.draws, nodes[num_fields:])
+        return nodes[:num_fields]
 
     @do_not_convert
     def _outputs(self, data: SampleDataGroup) -> tuple[DataNode, ...]:
@@ -416,7 +442,17 @@ def _require_no_gpu(graph: _Graph, device_id: int) -> None:
     log_cpu_fallback_once(device_id)
 
 
+def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+    return "Which samples form the batch is not known: native readers of DALI do not tell.", ()
+
+
 def _check_input(data_input: Any) -> None:
+    if isinstance(data_input, NativeInput):
+        return
+    if isinstance(data_input, JoinedInput):
+        if data_input.main is not None:
+            _check_input(data_input.main)
+        return
     if isinstance(data_input, DataProvider):
         raise SettingError(
             f"{type(data_input).__name__} is a data provider, which knows no order. Wrap it in an input, e.g. "
@@ -424,8 +460,8 @@ def _check_input(data_input: Any) -> None:
         )
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
         raise SettingError(
-            f"The input must be a callable (see CallableBase) or an iterable (see IterableBase), "
-            f"got {type(data_input).__name__}."
+            f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
+            f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
         )
     if not hasattr(data_input, "used_sample_data_structure"):
         raise SettingError(

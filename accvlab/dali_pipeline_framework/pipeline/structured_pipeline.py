@@ -8,7 +8,7 @@ import contextlib
 import multiprocessing.util
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -20,9 +20,12 @@ from accvlab.dali_pipeline_framework.errors import (
     FrameworkError,
     GraphError,
     OutputError,
+    SettingError,
     WorkerDiedError,
 )
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput, NativeRun
+from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderEpochs
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
 from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
 from accvlab.dali_pipeline_framework.pipeline.interrupts import DeferredInterrupt
@@ -55,7 +58,10 @@ class PipelineContext:
     Attributes:
         output_blueprint: Format of the output.
         control: Memory shared with the workers.
-        data_input: The user's input object.
+        data_input: The user's input object; with native readers beside it, only what workers load.
+        native: The native inputs by the names of their operators.
+        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
+            epochs are those of the native inputs.
         check_dtypes: Whether the first batch is compared with the blueprint.
         last_changed_by: Per output field, what set it last.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
@@ -65,6 +71,8 @@ class PipelineContext:
     output_blueprint: SampleDataGroup
     control: ControlBlock
     data_input: Any
+    native: Mapping[str, NativeInput]
+    has_workers: bool
     check_dtypes: bool
     last_changed_by: Sequence[str]
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
@@ -91,6 +99,7 @@ class StructuredPipeline(Pipeline):
     _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int  # batches delivered since then
     _num_in_all: int
+    _runs: Sequence[NativeRun]  # where the native inputs stand, once the pipeline is built
     _has_scheduled: bool  # whether a batch of the current epoch was asked for
     _num_iterators: int
     _is_closed: bool
@@ -110,6 +119,7 @@ class StructuredPipeline(Pipeline):
         adopted._first_in_epoch = 0
         adopted._num_in_epoch = 0
         adopted._num_in_all = 0
+        adopted._runs = ()
         adopted._has_scheduled = False
         adopted._num_iterators = 0
         adopted._is_closed = False
@@ -164,8 +174,23 @@ class StructuredPipeline(Pipeline):
         if self._built and not self._is_closed:  # DALI asks several times per batch
             return
         self._require_open()
-        super().build()
+        try:
+            super().build()
+        except RuntimeError as error:
+            if not self._context.native:
+                raise
+            readers = ", ".join(map(repr, self._context.native.values()))
+            raise SettingError(
+                f"DALI cannot set up the pipeline with {readers}:\n{dali_message(error)}"
+            ) from error
         self._first_in_epoch = self._consumer_iter
+        self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
+        if not self._context.has_workers and len({run.epochs for run in self._runs}) > 1:
+            sizes = (f"{name}: {run.epochs}" for name, run in zip(self._context.native, self._runs, strict=True))
+            raise SettingError(
+                "Readers beside each other must have the same number of samples, shards and policy, so that their "
+                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
+            )
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -196,6 +221,13 @@ class StructuredPipeline(Pipeline):
             )
             raise
 
+    def _iter_setup(self) -> None:
+        """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
+        if not self._context.has_workers:
+            for run in self._runs:
+                run.begin_batch()
+        super()._iter_setup()
+
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
         return self._receive(super().outputs, cuda_stream)
@@ -221,9 +253,30 @@ class StructuredPipeline(Pipeline):
         except Exception as error:
             self._failure = self._explained(error, 0)
             self._raise_failure()
+        if self.num_valid == 0:
+            self._end_with_batch_thrown_away()
         if self._num_in_all == 1 and self._context.check_dtypes:
             self._check_dtypes(batch)
         return batch
+
+    @property
+    def num_valid(self) -> int | None:
+        """How many samples of the batch received last are to be delivered; None for all.
+
+        Native readers always make full batches: where the last one of an epoch is to be smaller, the iterator
+        leaves out what only fills it.
+        """
+        if self._context.has_workers or not self._runs:
+            return None
+        return self._runs[0].num_valid(self._first_in_epoch + self._num_in_epoch - 1)
+
+    def _end_with_batch_thrown_away(self) -> None:
+        """End the epoch with its last batch, which is not full and is dropped."""
+        self._num_in_all -= 1
+        if self._api_type == types.PipelineAPIType.SCHEDULED:
+            self.release_outputs()
+        self._last_iter = True
+        raise StopIteration
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
         output_format = self._context.output_blueprint.format
@@ -256,6 +309,9 @@ class StructuredPipeline(Pipeline):
             self._num_in_epoch = 0
             self._first_in_epoch = 0
             self._has_scheduled = False
+            if not self._context.has_workers:
+                for run in self._runs:
+                    run.begin_epoch()
 
     def abandon_epoch(self) -> None:
         """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
@@ -269,6 +325,8 @@ class StructuredPipeline(Pipeline):
         """
         if not getattr(self._context.data_input, "has_epochs", True):
             return not (self._last_iter and self.empty())
+        if not self._context.has_workers:
+            return self._first_in_epoch + self._num_in_epoch == 0
         return self._num_in_epoch == 0
 
     def restart_epoch(self) -> None:
@@ -308,7 +366,8 @@ class StructuredPipeline(Pipeline):
             self._raise_failure()
         if self._has_scheduled:
             self._end_epoch()
-        self._context.control.map_epoch(self._epoch_idx, epoch, first_batch)
+        # After a checkpoint was restored, DALI goes on counting where it stood.
+        self._context.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
 
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
@@ -317,6 +376,29 @@ class StructuredPipeline(Pipeline):
                 while True:
                     self._throw_batch_away()
         self.reset()
+
+    # --- native readers ---------------------------------------------------------------------------
+
+    @property
+    def reader_epochs(self) -> ReaderEpochs | None:
+        """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
+        if self._context.has_workers:
+            return None
+        self.build()
+        return self._runs[0].epochs
+
+    @property
+    def reader_position(self) -> tuple[int, int]:
+        """Where native readers stand whose epochs are those of the pipeline: epoch, and batches received of it."""
+        epoch = self._runs[0].epoch if self._runs else 0
+        return epoch, self._first_in_epoch + self._num_in_epoch
+
+    def continue_at(self, epoch: int, num_received: int) -> None:
+        """Tell native readers where they stand after a checkpoint was restored."""
+        self.build()
+        self._first_in_epoch = num_received
+        for run in self._runs:
+            run.continue_at(epoch, num_received)
 
     def _throw_batch_away(self) -> None:
         if self._api_type == types.PipelineAPIType.SCHEDULED:  # DALI refuses to mix the two

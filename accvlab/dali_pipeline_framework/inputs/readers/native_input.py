@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What inputs have in common that operators of DALI make in the graph, instead of Python in workers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.inputs.input_base import InputBase
+from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderEpochs
+
+
+class NativeInput(InputBase):
+    """An input whose samples are made by operators of DALI in the graph; there are no workers."""
+
+    @property
+    @abstractmethod
+    def is_resumable(self) -> bool:
+        """Whether DALI's checkpoints know where the operators stand."""
+
+    @abstractmethod
+    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+        """Define the operators in the current pipeline.
+
+        Args:
+            name: Name for the operator that reads.
+            seed: Seed of the pipeline.
+
+        Returns:
+            The data fields, in the order of the blueprint.
+        """
+
+    @abstractmethod
+    def begin(self, name: str, pipeline: Any) -> NativeRun:
+        """Follow the operator of that name in a pipeline that was built."""
+
+
+class NativeRun(ABC):
+    """Where a native input stands in a pipeline.
+
+    Attributes:
+        epochs: How many batches its epochs have, or None where only the end tells.
+    """
+
+    epochs: ReaderEpochs | None = None
+
+    @abstractmethod
+    def begin_batch(self) -> None:
+        """Note that another batch is going to be made.
+
+        Raises:
+            StopIteration: The epoch has no more.
+        """
+
+    @abstractmethod
+    def begin_epoch(self) -> None:
+        """Note that the next epoch begins."""
+
+    @abstractmethod
+    def continue_at(self, epoch: int, num_begun: int) -> None:
+        """Note that a checkpoint was restored, of an epoch of which so many batches were received."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """The running epoch, from 0."""
+
+    def num_valid(self, batch: int) -> int | None:
+        """Count the samples to deliver of a batch of the running epoch.
+
+        Returns:
+            Their number, 0 for a batch that is thrown away; None for all.
+        """
+        return None

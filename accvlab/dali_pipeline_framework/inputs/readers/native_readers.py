@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The readers of DALI that this package offers as inputs, each with its blueprint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput
+from accvlab.dali_pipeline_framework.sample_data import Name, get_dali_type_for_numpy_type
+
+
+class FileReader(ReaderInput):
+    """``fn.readers.file``: the bytes of files, and a label for each.
+
+    Fields: ``data``, ``(num_bytes,)`` uint8, and ``label``, ``(1,)`` int32.
+    """
+
+    operator_name = "readers.file"
+
+    def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            data_name: Name of the field with the bytes.
+            label_name: Name of the field with the label; None to leave it out.
+            **arguments: Arguments of ``fn.readers.file``.
+
+        Raises:
+            SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
+                ``files`` says where the files are; or a folder or list is missing.
+        """
+        self._fields = (
+            ReaderField(data_name, types.DALIDataType.UINT8),
+            ReaderField(label_name, types.DALIDataType.INT32),
+        )
+        super().__init__(fn.readers.file, arguments)
+        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+class SequenceReader(ReaderInput):
+    """``fn.readers.sequence``: sequences of frames that lie in folders as images, decoded by the reader.
+
+    Field: ``frames``, ``(sequence_length, height, width, 3)`` uint8, layout ``FHWC``.
+    """
+
+    operator_name = "readers.sequence"
+
+    def __init__(self, *, frames_name: Name = "frames", **arguments: Any) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            frames_name: Name of the field.
+            **arguments: Arguments of ``fn.readers.sequence``; ``file_root`` and ``sequence_length`` are required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or the folder does not exist.
+        """
+        self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
+        super().__init__(cast(Any, fn.readers).sequence, arguments)
+        _require_folder(self.operator_name, self._arguments["file_root"])
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The output."""
+        return self._fields
+
+
+class VideoReader(ReaderInput):
+    """Clips of video files: ``fn.experimental.readers.video``, or ``fn.readers.video`` (GPU only).
+
+    Fields: ``frames``, ``(F, H, W, C)`` uint8, layout ``FHWC``, and those that the arguments ask for: ``label``
+    ``(1,)`` int32 (with ``labels``, ``file_list`` or ``file_root``), ``frame_num`` (``enable_frame_num``) ``(1,)``
+    or ``(F,)`` int32, ``timestamps`` (``enable_timestamps``) ``(F,)`` float64 in seconds.
+
+    On the CPU, DALI decodes VP8, VP9 and MJPEG; a GPU decodes H.264, HEVC and others too. For other videos on
+    the CPU there is `VideoDataProvider`.
+    """
+
+    def __init__(
+        self,
+        *,
+        frames_name: Name = "frames",
+        label_name: Name | None = "label",
+        frame_num_name: Name | None = "frame_num",
+        timestamps_name: Name | None = "timestamps",
+        experimental: bool = True,
+        **arguments: Any,
+    ) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            frames_name: Name of the field with the frames.
+            label_name: Name of the field with the label; None to leave it out.
+            frame_num_name: Name of the field with the frame number(s); None to leave it out.
+            timestamps_name: Name of the field with the times; None to leave it out.
+            experimental: Whether to use the newer ``fn.experimental.readers.video``, which runs on the CPU too.
+            **arguments: Arguments of the operator.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or not exactly one of ``filenames``, ``file_list`` and
+                ``file_root`` says where the videos are; or one does not exist.
+        """
+        self._experimental = experimental
+        names = types.DALIDataType
+        dtype = arguments.get("dtype", names.UINT8) if not experimental else names.UINT8
+        fields = [ReaderField(frames_name, dtype)]
+        if any(arguments.get(each) not in (None, "", []) for each in ("labels", "file_list", "file_root")):
+            fields.append(ReaderField(label_name, names.INT32))
+        if arguments.get("enable_frame_num", "none") not in ("none", False):
+            fields.append(ReaderField(frame_num_name, names.INT32))
+        if arguments.get("enable_timestamps"):
+            fields.append(ReaderField(timestamps_name, names.FLOAT64))
+        self._fields = tuple(fields)
+        super().__init__(fn.experimental.readers.video if experimental else fn.readers.video, arguments)
+        _require_source(self.operator_name, self._arguments, ("filenames", "file_list", "file_root"), None)
+
+    @property
+    def operator_name(self) -> str:
+        """Name of the operator within `nvidia.dali.fn`."""
+        return "experimental.readers.video" if self._experimental else "readers.video"
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+    def _device(self) -> str:
+        return "gpu" if not self._experimental or self._has_gpu() else "cpu"
+
+
+class NumpyReader(ReaderInput):
+    """``fn.readers.numpy``: arrays from ``.npy`` files.
+
+    Field: ``data``, of the shape of the array (or of the region that is read) and its type.
+    """
+
+    operator_name = "readers.numpy"
+
+    def __init__(
+        self,
+        *,
+        data_name: Name = "data",
+        dtype: npt.DTypeLike | types.DALIDataType | None = None,
+        use_gpu: bool = False,
+        **arguments: Any,
+    ) -> None:
+        """Set up; at most the header of the first file is read.
+
+        Args:
+            data_name: Name of the field.
+            dtype: Type of the arrays, the same in all files; None to read it from the first file.
+            use_gpu: Whether to read into GPU memory (GPUDirect Storage), in a pipeline that has a GPU.
+            **arguments: Arguments of ``fn.readers.numpy``.
+
+        Raises:
+            SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
+                ``files`` says where the files are; there is no file, or it is no array.
+        """
+        self._fields: Sequence[ReaderField] = (ReaderField(data_name, types.DALIDataType.FLOAT),)
+        self._use_gpu = use_gpu
+        super().__init__(fn.readers.numpy, arguments)
+        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        if dtype is None:
+            dtype = _dtype_of_file(_first_array_file(self._arguments))
+        if not isinstance(dtype, types.DALIDataType):
+            dtype = get_dali_type_for_numpy_type(np.dtype(dtype).type)
+        self._fields = (ReaderField(data_name, dtype),)
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The output."""
+        return self._fields
+
+    def _device(self) -> str:
+        return "gpu" if self._use_gpu and self._has_gpu() else "cpu"
+
+
+class TFRecordReader(ReaderInput):
+    """``fn.readers.tfrecord``: records of TensorFlow's format.
+
+    Fields: one per feature, with its name: ``tfrec.string`` as ``(num_bytes,)`` uint8, ``tfrec.int64`` as int64,
+    ``tfrec.float32`` as float32 (`nvidia.dali.tfrecord`).
+    """
+
+    operator_name = "readers.tfrecord"
+
+    def __init__(self, *, features: Mapping[str, Any], **arguments: Any) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            features: Features by name (``nvidia.dali.tfrecord.FixedLenFeature`` or ``VarLenFeature``).
+            **arguments: Other arguments of ``fn.readers.tfrecord``; ``path`` and ``index_path`` are required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or a file does not exist.
+        """
+        if not features:
+            raise SettingError("`features` must name at least one feature.")
+        self._fields = [ReaderField(name, _dtype_of_feature(name, feature)) for name, feature in features.items()]
+        super().__init__(fn.readers.tfrecord, {**arguments, "features": dict(features)})
+        for name in ("path", "index_path"):
+            _require_files(self.operator_name, name, self._arguments[name])
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+    def _in_order(self, outputs: Any) -> Sequence[DataNode]:
+        return [outputs[field.name] for field in self._fields]
+
+
+class WebDatasetReader(ReaderInput):
+    """``fn.readers.webdataset``: samples in tar archives.
+
+    Fields: one per entry of ``ext``, by default with the (first) extension as its name, as uint8 bytes or what
+    ``dtypes`` says; a component that a sample lacks is empty, unless ``missing_component_behavior`` differs.
+    """
+
+    operator_name = "readers.webdataset"
+
+    def __init__(
+        self, *, ext: str | Sequence[str], names: Sequence[Name | None] | None = None, **arguments: Any
+    ) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            ext: Extensions, as in DALI: ``"jpg"``, or ``"jpg;png"`` for either.
+            names: Names of the fields, one per entry of ``ext``; None for one to leave out. None: the extensions.
+            **arguments: Other arguments of ``fn.readers.webdataset``; ``paths`` is required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or an archive does not exist.
+        """
+        extensions = [ext] if isinstance(ext, str) else list(ext)
+        names = [each.split(";")[0] for each in extensions] if names is None else list(names)
+        if len(names) != len(extensions):
+            raise SettingError(
+                f"`names` must have one name per entry of `ext`, got {len(names)} for {len(extensions)}."
+            )
+        dtypes = arguments.get("dtypes")
+        if dtypes is None:
+            dtypes = [types.DALIDataType.UINT8] * len(extensions)
+        dtypes = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
+        if len(dtypes) != len(extensions):
+            raise SettingError(
+                f"`dtypes` must have one type per entry of `ext`, got {len(dtypes)} for {len(extensions)}."
+            )
+        self._fields = [ReaderField(name, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        super().__init__(fn.readers.webdataset, {**arguments, "ext": extensions})
+        for name in ("paths", "index_paths"):
+            if self._arguments.get(name) is not None:
+                _require_files(self.operator_name, name, self._arguments[name])
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+class CocoReader(ReaderInput):
+    """``fn.readers.coco``: images with boxes, labels, and masks from annotations in COCO's format.
+
+    Fields: ``image``, the bytes of the file; ``boxes`` ``(n, 4)`` float32, ``xywh`` (``xyxy`` with ``ltrb``), in
+    pixels or with ``ratio`` relative to the image; ``labels`` ``(n,)`` int32; with ``polygon_masks`` also
+    ``polygons`` ``(p, 3)`` int32 and ``vertices`` ``(v, 2)`` float32; with ``pixelwise_masks`` ``masks``
+    ``(h, w, 1)`` int32; with ``image_ids`` ``image_id`` ``(1,)`` int32.
+    """
+
+    operator_name = "readers.coco"
+
+    def __init__(
+        self,
+        *,
+        image_name: Name = "image",
+        boxes_name: Name | None = "boxes",
+        labels_name: Name | None = "labels",
+        polygons_name: Name | None = "polygons",
+        vertices_name: Name | None = "vertices",
+        masks_name: Name | None = "masks",
+        image_id_name: Name | None = "image_id",
+        **arguments: Any,
+    ) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            image_name: Name of the field with the image file.
+            boxes_name: Name of the field with the boxes; None to leave it out, also below.
+            labels_name: Name of the field with the labels.
+            polygons_name: Name of the field with the polygons.
+            vertices_name: Name of the field with their vertices.
+            masks_name: Name of the field with the masks.
+            image_id_name: Name of the field with the number of the image.
+            **arguments: Arguments of ``fn.readers.coco``.
+
+        Raises:
+            SettingError: An argument is unknown, or a file or folder does not exist.
+        """
+        int32, float32 = types.DALIDataType.INT32, types.DALIDataType.FLOAT
+        fields = [
+            ReaderField(image_name, types.DALIDataType.UINT8),
+            ReaderField(boxes_name, float32),
+            ReaderField(labels_name, int32),
+        ]
+        if arguments.get("polygon_masks"):
+            fields += [ReaderField(polygons_name, int32), ReaderField(vertices_name, float32)]
+        if arguments.get("pixelwise_masks"):
+            fields.append(ReaderField(masks_name, int32))
+        if arguments.get("image_ids"):
+            fields.append(ReaderField(image_id_name, int32))
+        self._fields = fields
+        super().__init__(fn.readers.coco, arguments)
+        if self._arguments.get("annotations_file"):
+            _require_files(self.operator_name, "annotations_file", self._arguments["annotations_file"])
+        if self._arguments.get("file_root"):
+            _require_folder(self.operator_name, self._arguments["file_root"])
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def _require_source(
+    operator: str, arguments: Mapping[str, Any], exclusive: Sequence[str], root: str | None
+) -> None:
+    """Check that exactly one argument says where the files are, and that it is there."""
+    given = [name for name in exclusive if arguments.get(name) not in (None, "", [])]
+    has_root = root is not None and arguments.get(root) is not None
+    if len(given) > 1 or not (given or has_root):
+        names = ", ".join(f"`{name}`" for name in exclusive)
+        alone = f", or `{root}` alone" if root is not None else ""
+        got = ", ".join(f"`{name}`" for name in given) or "none"
+        raise SettingError(f"fn.{operator} needs exactly one of {names}{alone}, got {got}.")
+    folder = "file_root"
+    if arguments.get(folder):
+        _require_folder(operator, arguments[folder])
+    if arguments.get("file_list"):
+        _require_files(operator, "file_list", arguments["file_list"])
+    if "filenames" in given:
+        _require_files(operator, "filenames", arguments["filenames"])
+
+
+def _require_folder(operator: str, path: Any) -> None:
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
+        raise SettingError(f"`file_root` of fn.{operator} must be a folder, but {str(path)!r} {what}.")
+
+
+def _require_files(operator: str, name: str, paths: Any) -> None:
+    for path in [paths] if isinstance(paths, str) else paths:
+        if not os.path.isfile(path):
+            what = "is not a file" if os.path.exists(path) else "does not exist"
+            raise SettingError(f"`{name}` of fn.{operator}: {str(path)!r} {what}.")
+
+
+def _dtype_of_feature(name: str, feature: Any) -> types.DALIDataType:
+    import nvidia.dali.tfrecord as tfrec
+
+    dtypes = {
+        tfrec.string: types.DALIDataType.UINT8,
+        tfrec.int64: types.DALIDataType.INT64,
+        tfrec.float32: types.DALIDataType.FLOAT,
+    }
+    dtype = getattr(feature, "type", None)
+    for known, found in dtypes.items():
+        if dtype == known:
+            return found
+    raise SettingError(
+        f"Feature {name!r} must be a FixedLenFeature or VarLenFeature of nvidia.dali.tfrecord, got {feature!r}."
+    )
+
+
+def _first_array_file(arguments: Mapping[str, Any]) -> str:
+    root = arguments.get("file_root")
+    files = arguments.get("files")
+    if files is not None:
+        first = files if isinstance(files, str) else files[0]
+        return os.path.join(root or "", first)
+    if arguments.get("file_list") is not None:
+        file_list = Path(arguments["file_list"])
+        lines = file_list.read_text().splitlines()
+        if not lines:
+            raise SettingError(f"`file_list` of fn.readers.numpy: {str(file_list)!r} is empty.")
+        return os.path.join(root or file_list.parent, lines[0].strip())
+    pattern = arguments.get("file_filter", "*.npy")
+    found = min((str(each) for each in Path(str(root)).rglob(pattern) if each.is_file()), default=None)
+    if found is None:
+        raise SettingError(f"fn.readers.numpy: there is no file {pattern!r} in {str(root)!r}.")
+    return found
+
+
+def _dtype_of_file(path: str) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.load(path, mmap_mode="r", allow_pickle=False).dtype
+    except (OSError, ValueError) as error:
+        raise SettingError(f"The first array {path!r} cannot be read ({error}).") from error
+    return dtype
