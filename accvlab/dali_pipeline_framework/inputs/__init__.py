@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.inputs.clips import Clips
     from accvlab.dali_pipeline_framework.inputs.concat_data_provider import ConcatDataProvider
     from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+    from accvlab.dali_pipeline_framework.inputs.files.file_data_provider import FileDataProvider
+    from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable
     from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
     from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
     from accvlab.dali_pipeline_framework.inputs.mixed_sampler import MixedSampler
@@ -50,6 +52,8 @@ _MODULE_OF = {
     "DataProvider": "data_provider",
     "EpochAccount": "last_batch",
     "FileReader": "readers.native_readers",
+    "FileDataProvider": "files.file_data_provider",
+    "FileTable": "files.file_table",
     "IterableBase": "iterable_base",
     "JoinedInput": "readers.joined_input",
     "LastBatch": "last_batch",
@@ -86,6 +90,8 @@ __all__ = [
     "DataProvider",
     "EpochAccount",
     "FileReader",
+    "FileDataProvider",
+    "FileTable",
     "IterableBase",
     "JoinedInput",
     "LastBatch",

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import operator
 import os
+import time
 from collections.abc import Iterable
 from typing import SupportsIndex
 
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable, FileTableBuilder
 from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
 from accvlab.dali_pipeline_framework.inputs.files.storage import Storage
+from accvlab.dali_pipeline_framework.inputs.keyed_random import hash_bytes
 
 DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
@@ -21,6 +23,7 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
 
 _LARGEST_LABEL = 2**31 - 1
 _LONGEST_SHOWN = 120
+_COARSEST_CLOCK_NS = 2 * 10**9  # of a file system: FAT counts in steps of two seconds
 
 
 def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
@@ -44,19 +47,22 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         folder_filter: Which folders are labels; None for all.
 
     Returns:
-        Names relative to the root, int32 labels. The notes have ``classes``: name of each label folder.
+        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder, and
+        ``changed_ns``, when the root and each of them was last changed, see `is_unchanged`.
 
     Raises:
         FileError: A folder cannot be read, or a link in the root leads nowhere.
         SettingError: No file matches.
     """
     builder = FileTableBuilder()
+    changed_ns = [_settled_time_ns(storage, "")]
     top = list(storage.list_folder())
     folders = [name for name, is_folder in top if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
     for label, folder in enumerate(classes):
+        changed_ns.append(_settled_time_ns(storage, folder))
         entries = storage.list_folder(folder, follows_links=False)
         files = [name for name, is_folder in entries if not is_folder]
         num_seen += len(files)
@@ -65,7 +71,30 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     if not len(builder):
         num_at_top = len(top) - len(folders)
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
-    return builder.finish({"classes": classes})
+    return builder.finish({"classes": classes, "changed_ns": changed_ns})
+
+
+def is_unchanged(storage: Storage, table: FileTable) -> bool:
+    """Whether the folders of a table of `scan_folders` are as they were, as far as their times tell.
+
+    In remote folders nothing tells: they count as unchanged.
+    """
+    folders = ["", *table.notes["classes"]]
+    try:
+        return all(
+            storage.modification_time_ns(folder) == changed_ns
+            for folder, changed_ns in zip(folders, table.notes["changed_ns"], strict=True)
+        )
+    except FileError:
+        return False
+
+
+def _settled_time_ns(storage: Storage, name: str) -> int | None:
+    """When a folder was last changed; None if that was only now, as the next change may get the same time."""
+    changed_ns = storage.modification_time_ns(name)
+    if changed_ns is None or changed_ns > time.time_ns() - _COARSEST_CLOCK_NS:
+        return None
+    return changed_ns
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
@@ -83,7 +112,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         list_name: Name of the list.
 
     Returns:
-        The names as they stand in the list, int32 labels.
+        The names as they stand in the list, int32 labels. The notes have ``content``, its `content_hash`.
 
     Raises:
         FileError: The list cannot be read.
@@ -91,6 +120,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """
     builder = FileTableBuilder()
     path = storage.path(list_name)
+    content = content_hash(storage, list_name)
     with storage.open_binary(list_name) as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1:
@@ -100,8 +130,8 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
                 continue
             if len(parts) != 2 or not parts[1].isdigit() or b"\0" in line:
                 raise SettingError(
-                    f"{path!r}, line {number}: expected a file name, white space, and a label (a whole number of at "
-                    f"least 0), got {_shown(line)}."
+                    f"{path!r}, line {number}: expected a file name, white space, and a label (a whole number "
+                    f"of at least 0), got {_shown(line)}."
                 )
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
                 raise SettingError(
@@ -110,7 +140,20 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
             builder.add(parts[0], int(parts[1]))
     if not len(builder):
         raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")
-    return builder.finish()
+    return builder.finish({"content": content})
+
+
+def content_hash(storage: Storage, name: str) -> str:
+    """Make a text that tells files of different content apart: 16 hexadecimal digits.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    hashes = []
+    with storage.open_binary(name) as file:
+        while part := file.read(1 << 20):
+            hashes.append(hash_bytes(part).to_bytes(8, "little"))
+    return f"{hash_bytes(*hashes):016x}"
 
 
 def list_given_files(
@@ -126,8 +169,10 @@ def list_given_files(
     """
     names = [files] if isinstance(files, str | os.PathLike) else files
     if labels is None:
-        without = FileTable.from_names(names)
-        table = FileTable.from_names((without.name_bytes(i) for i in range(len(without))), range(len(without)))
+        builder = FileTableBuilder()
+        for position, name in enumerate(names):
+            builder.add(name, position)
+        table = builder.finish()
     else:
         table = FileTable.from_names(names, (_checked_label(label) for label in _as_iterable(labels)))
     if not len(table):

@@ -183,6 +183,10 @@ class FileTable:
         """What else is kept with the table in its file."""
         return MappingProxyType(self._notes)
 
+    def with_notes(self, notes: Mapping[str, Any]) -> FileTable:
+        """Make a table of the same names and labels, which shares the memory of this one, with other notes."""
+        return FileTable(self._names, self._offsets, self._labels, notes=notes)
+
     @property
     def path(self) -> str | None:
         """The file that the table is mapped from, None for one in memory."""

@@ -76,4 +76,4 @@ def _fnmatch() -> Callable[[bytes, bytes, int], int]:
     function = ctypes.CDLL(None).fnmatch
     function.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int]
     function.restype = ctypes.c_int
-    return function  # type: ignore[no-any-return]
+    return function
