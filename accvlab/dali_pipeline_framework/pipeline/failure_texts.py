@@ -48,6 +48,13 @@ def dali_message(error: BaseException) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip())
 
 
+def dali_cause(error: BaseException) -> str:
+    """What DALI says an operator failed with, in one line, without where the operator was defined."""
+    lines = dali_message(error).rpartition("encountered:")[2].splitlines()
+    told = (line.strip() for line in lines if not line.startswith("C++ context"))
+    return " ".join(line for line in told if line)
+
+
 def dali_reason(error: BaseException) -> str:
     """The last line of a DALI error, which holds the reason."""
     lines = dali_message(error).splitlines()

@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput, NativeRun
 from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderEpochs
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
-from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_message, describe_dead_workers
+from accvlab.dali_pipeline_framework.pipeline.failure_texts import dali_cause, dali_message, describe_dead_workers
 from accvlab.dali_pipeline_framework.pipeline.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.pipeline.worker_start import starting_workers
 from accvlab.dali_pipeline_framework.pipeline.worker_watch import queues_of, watch_workers
@@ -177,11 +177,13 @@ class StructuredPipeline(Pipeline):
         try:
             super().build()
         except RuntimeError as error:
-            if not self._context.native:
+            failed = self._find_native(error)
+            if failed is None:
                 raise
-            readers = ", ".join(map(repr, self._context.native.values()))
+            reason = dali_cause(error)
+            advice = failed.advice(reason)
             raise SettingError(
-                f"DALI cannot set up the pipeline with {readers}:\n{dali_message(error)}"
+                f"DALI cannot set up {failed!r}: {reason.rstrip('.')}.{' ' * bool(advice)}{advice}"
             ) from error
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
@@ -377,6 +379,11 @@ class StructuredPipeline(Pipeline):
                     self._throw_batch_away()
         self.reset()
 
+    def _find_native(self, error: Exception) -> NativeInput | None:
+        """The native input that an error of DALI is about, if it is about one."""
+        native = self._context.native.values()
+        return next((each for each in native if f"fn.{each.operator_name}`" in str(error)), None)
+
     # --- native readers ---------------------------------------------------------------------------
 
     @property
@@ -520,6 +527,9 @@ class StructuredPipeline(Pipeline):
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
         epoch, batch = self._context.control.locate(self._epoch_idx, iteration)
+        reader = self._find_native(error)
+        if reader is not None:
+            return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
         try:
             diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
         except Exception as failed:

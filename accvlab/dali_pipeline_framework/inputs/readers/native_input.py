@@ -21,6 +21,15 @@ class NativeInput(InputBase):
     def is_resumable(self) -> bool:
         """Whether DALI's checkpoints know where the operators stand."""
 
+    @property
+    @abstractmethod
+    def operator_name(self) -> str:
+        """Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``."""
+
+    def advice(self, reason: str) -> str:
+        """Say what can be done where DALI cannot set the operator up, given its reason; may be empty."""
+        return ""
+
     @abstractmethod
     def define(self, name: str, seed: int) -> Sequence[DataNode]:
         """Define the operators in the current pipeline.

@@ -46,6 +46,15 @@ class FileReader(ReaderInput):
         super().__init__(fn.readers.file, arguments)
         _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
 
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "No files found" not in reason:
+            return super().advice(reason)
+        return (
+            "The sub-folders of `file_root` are the labels, and the files in them are read that match one of "
+            "`file_filters` (by default the usual extensions of images)."
+        )
+
     @property
     def fields(self) -> Sequence[ReaderField]:
         """The outputs."""
@@ -73,6 +82,22 @@ class SequenceReader(ReaderInput):
         self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
         super().__init__(cast(Any, fn.readers).sequence, arguments)
         _require_folder(self.operator_name, self._arguments["file_root"])
+
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "Glob for pattern" not in reason:
+            return super().advice(reason)
+        return "Expected are folders in `file_root`, one per stream, with one image file per frame in each."
+
+    def _why_empty(self) -> str:
+        given = self._arguments
+        num_needed = (given["sequence_length"] - 1) * given.get("stride", 1) + 1
+        folders = [each for each in os.scandir(given["file_root"]) if each.is_dir()]
+        longest = max((len(os.listdir(each.path)) for each in folders), default=0)
+        return (
+            f"A sequence needs {num_needed} frames of one stream, and the longest of {len(folders)} stream(s) has "
+            f"{longest} file(s)."
+        )
 
     @property
     def fields(self) -> Sequence[ReaderField]:
@@ -141,6 +166,14 @@ class VideoReader(ReaderInput):
 
     def _device(self) -> str:
         return "gpu" if not self._experimental or self._has_gpu() else "cpu"
+
+    def _why_empty(self) -> str:
+        num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
+        return (
+            f"A clip needs {num_needed} frames of one video, and DALI must be able to decode it: on the CPU VP8, "
+            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others. VideoDataProvider decodes all of them on the "
+            f"CPU."
+        )
 
 
 class NumpyReader(ReaderInput):

@@ -7,6 +7,7 @@ import copy
 import difflib
 import functools
 import inspect
+import reprlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,10 @@ from accvlab.dali_pipeline_framework.inputs.settings import check_shard
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 
 _Self = TypeVar("_Self", bound="ReaderInput")
+
+_short = reprlib.Repr()  # lists of files can be long
+_short.maxstring = _short.maxother = 200
+_short_repr = _short.repr
 
 _OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
 
@@ -100,11 +105,6 @@ class ReaderInput(NativeInput):
 
     @property
     @abstractmethod
-    def operator_name(self) -> str:
-        """Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``."""
-
-    @property
-    @abstractmethod
     def fields(self) -> Sequence[ReaderField]:
         """The outputs, in DALI's order."""
 
@@ -119,11 +119,12 @@ class ReaderInput(NativeInput):
         """Define the reader in the current pipeline. See `NativeInput.define`."""
         arguments = {"seed": derive_key("native reader", seed) >> 33, **self.arguments}
         operator: Any = functools.reduce(getattr, self.operator_name.split("."), cast(Any, fn))
-        with warnings.catch_warnings():
-            # fn.readers.sequence is deprecated in favour of what this package offers beside it.
-            warnings.filterwarnings("ignore", category=DeprecationWarning, module="nvidia")
-            warnings.filterwarnings("ignore", message=".*readers.sequence.*", category=DeprecationWarning)
+        with warnings.catch_warnings(record=True) as caught:  # DALI overrules filters
             outputs = operator(name=name, device=self._device(), **arguments)
+        for warning in caught:
+            # fn.readers.sequence is deprecated in favour of what this package offers beside it.
+            if "readers.sequence" not in str(warning.message):
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         fields = zip(self.fields, self._in_order(outputs), strict=True)
         return [output for field, output in fields if field.name is not None]
 
@@ -138,6 +139,17 @@ class ReaderInput(NativeInput):
     def _has_gpu() -> bool:
         """Whether the current pipeline has a GPU."""
         return Pipeline.current().device_id is not None
+
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "num_shards_ <= Size()" not in reason:
+            return ""
+        empty = self._why_empty() if "samples: 0," in reason else ""
+        return empty or f"There must be at least as many samples as shards ({self._num_shards})."
+
+    def _why_empty(self) -> str:
+        """Why the reader may have found no sample at all; may be empty."""
+        return ""
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
         """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
@@ -229,7 +241,7 @@ class ReaderInput(NativeInput):
 
     def __repr__(self) -> str:
         """Return the arguments that were given."""
-        given = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items())
+        given = ", ".join(f"{name}={_short_repr(value)}" for name, value in self._arguments.items())
         return f"{type(self).__name__}({given})"
 
 
