@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
@@ -35,22 +36,29 @@ def sniff_codec(source: Any) -> str | None:
         FFmpeg's name for the codec, else what the container calls it; None where that cannot be found out.
     """
     try:
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            found = _sniff(io.BytesIO(source))
-        elif isinstance(source, (str, os.PathLike)):
-            with open(source, "rb") as file:
-                found = _sniff(file)
-        else:
-            position = source.tell()
-            try:
-                found = _sniff(source)
-            finally:
-                source.seek(position)
+        with opened(source) as file:
+            found = _sniff(file)
     except (OSError, ValueError, struct.error, IndexError, AttributeError):
         return None
     if found is None:
         return None
     return _NAMES.get(found, _NAMES.get(found.lower(), found))
+
+
+@contextlib.contextmanager
+def opened(source: Any) -> Iterator[BinaryIO]:
+    """Open a path or bytes, or lend an open binary file, whose position is restored."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        yield io.BytesIO(source)
+    elif isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            yield file
+    else:
+        position = source.tell()
+        try:
+            yield source
+        finally:
+            source.seek(position)
 
 
 def _sniff(file: BinaryIO) -> str | None:
@@ -78,16 +86,23 @@ def _in_avi(file: BinaryIO) -> str | None:
 
 def _in_mp4(file: BinaryIO, size: int) -> str | None:
     is_video = False
-    for name, start, _ in _boxes(file, 0, size):
+    for name, start, _ in mp4_boxes(file, 0, size):
         file.seek(start)
         if name == b"hdlr":
-            is_video = file.read(12)[8:] == b"vide"
+            kind = file.read(12)
+            if kind[4:8] != b"dhlr":  # that one, in MOV, is about the file and not about the track
+                is_video = kind[8:] == b"vide"
         elif name == b"stsd" and is_video:
             return _text(file.read(16)[12:])
     return None
 
 
-def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
+    """Walk the boxes of an MP4 file: name, start and end of the content of each.
+
+    Args:
+        enters: Whether to walk also the boxes within those that lead to the codec.
+    """
     for _ in range(_MOST_ELEMENTS):
         if start + 8 > end:
             return
@@ -101,7 +116,7 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, i
             return
         yield name, start + header, stop
         # What a container holds comes next; what is no container is passed over.
-        start = start + header if name in _MP4_CONTAINERS else stop
+        start = start + header if enters and name in _MP4_CONTAINERS else stop
 
 
 def _in_matroska(file: BinaryIO, size: int) -> str | None:
@@ -110,7 +125,7 @@ def _in_matroska(file: BinaryIO, size: int) -> str | None:
         if position >= size:
             return None
         file.seek(position)
-        element, length = _ebml_number(file, keeps_marker=True), _ebml_number(file)
+        element, length = ebml_number(file, keeps_marker=True), ebml_number(file)
         position = file.tell()
         if element in (_SEGMENT, _TRACKS, _TRACK):
             is_video, codec = False, None
@@ -125,7 +140,8 @@ def _in_matroska(file: BinaryIO, size: int) -> str | None:
     return None
 
 
-def _ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
+def ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
+    """Read a number of variable length, as Matroska has them."""
     first = file.read(1)[0]
     num_bytes = 9 - first.bit_length()
     value = first if keeps_marker else first & (0xFF >> num_bytes)

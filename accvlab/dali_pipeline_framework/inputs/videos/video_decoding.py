@@ -15,9 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.errors import (
+    FileError,
+    FrameworkError,
+    SettingError,
+    VideoError,
+    error_that_is_also,
+)
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
+from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 
 if TYPE_CHECKING:
     import av
@@ -103,8 +110,8 @@ class VideoDecoder:
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.
-            VideoError: It is not a video, cannot be read, or is of an unknown codec. Also of the class that the
-                system raised, e.g. FileNotFoundError.
+            FileError: The file cannot be opened. Also the builtin exception, e.g. `FileNotFoundError`.
+            VideoError: It is not a video, is incomplete, or is of an unknown codec.
         """
         self.name = source_name(source) if name is None else name
         self._stream_number = whole_number(stream, "stream", at_least=0)
@@ -134,12 +141,17 @@ class VideoDecoder:
         try:
             return cast("InputContainer", self._av.open(file, mode="r"))
         except self._av.error.FFmpegError as error:
-            is_of_system = isinstance(error, OSError) and not isinstance(error, self._av.error.InvalidDataError)
-            also = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins"] if is_of_system else []
-            advice = "" if is_of_system else " Is it a video, and complete?"
-            raise error_that_is_also(
-                VideoError, also[:1], f"Cannot open {self.name} as a video: {error.strerror}.{advice}"
-            ) from error
+            raise self._opening_failure(error, source) from error
+
+    def _opening_failure(self, error: Any, source: VideoSource) -> FrameworkError:
+        of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
+        if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
+            return error_that_is_also(
+                FileError, of_system[:1], f"Cannot open the video {self.name}: {error.strerror}."
+            )
+        num_missing = missing_bytes(source)
+        why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
+        return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
 
     def _choose_stream(self) -> VideoStream:
         streams = self._container.streams
@@ -163,6 +175,11 @@ class VideoDecoder:
     def codec_name(self) -> str:
         """Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ..."""
         return self._stream.codec_context.codec.canonical_name
+
+    @property
+    def container_name(self) -> str:
+        """Names of the format of the container, as FFmpeg has them: ``"matroska,webm"``, ``"avi"``, ..."""
+        return self._container.format.name
 
     @property
     def width(self) -> int:

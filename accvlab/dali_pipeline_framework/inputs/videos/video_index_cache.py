@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indices of videos in files, so that later runs and worker processes need not make them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import struct
+import tempfile
+import zlib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex, index_video
+
+_MAGIC = b"video index 1\n\0\0"
+_PREFIX = struct.Struct("<16sII")  # magic, length of the header, checksum of all that follows
+
+_logger = logging.getLogger(__name__)
+
+
+class VideoIndexCache:
+    """A folder with one small file per video stream.
+
+    A file counts if the video still has the path, size and time of change that it was made for. Otherwise, and
+    if it is damaged, it is made anew. Several processes may use a folder at the same time: files are replaced
+    as a whole.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Name the folder; it is made if it is not there.
+
+        Raises:
+            SettingError: It is no folder and cannot be made.
+        """
+        self._folder = Path(folder).expanduser().absolute()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(f"`index_cache` must be a folder, {str(folder)!r} is not: {error}.") from error
+
+    def index(self, path: str | os.PathLike[str], stream: int = 0) -> VideoIndex:
+        """Get the index of a video, from its file if that is up to date.
+
+        Returns:
+            The index; its arrays are mapped from the file, read-only.
+
+        Raises:
+            SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
+            FileError: The video cannot be opened.
+            VideoError: It is not a video, or incomplete.
+        """
+        key = _key(path, stream)
+        file = self._folder / f"{hashlib.blake2b(json.dumps(key[:2]).encode(), digest_size=16).hexdigest()}.index"
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                index, known = _load(file)
+                if known == key:
+                    return index
+            except (VideoError, PermissionError) as error:
+                _logger.warning("The index of %s is made anew: %s", path, error)
+        _write(file, index_video(path, stream), key)
+        return load_index(str(file))
+
+
+def load_index(file: str) -> VideoIndex:
+    """Map an index from its file.
+
+    Raises:
+        VideoError: The file is damaged.
+        FileNotFoundError: It is not there any more.
+    """
+    return _load(Path(file))[0]
+
+
+def _key(path: str | os.PathLike[str], stream: int) -> list[Any]:
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        message = f"Cannot open the video {os.fspath(path)!r}: {error.strerror}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
+    absolute = os.path.abspath(path).encode(errors="surrogateescape").decode("latin-1")
+    return [absolute, stream, stat.st_size, stat.st_mtime_ns]
+
+
+def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
+    header = json.dumps(
+        {
+            "key": key,
+            "num_frames": index.num_frames,
+            "num_keys": len(index.key_pts),
+            "time_base": str(index.time_base),
+            "width": index.width,
+            "height": index.height,
+            "codec_name": index.codec_name,
+            "average_rate": None if index.average_rate is None else str(index.average_rate),
+            "num_reordered": index.num_reordered,
+            "is_seekable": index.is_seekable,
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    content = header + index.pts.astype("<i8").tobytes() + index.key_pts.astype("<i8").tobytes()
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f"{file.stem}.", delete=False) as target:
+            temporary = target.name
+            target.write(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
+        os.replace(temporary, file)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
+
+
+def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
+    content = np.memmap(file, np.uint8, mode="r") if file.stat().st_size else np.empty(0, np.uint8)
+    try:
+        magic, header_length, checksum = _PREFIX.unpack(content[: _PREFIX.size].tobytes())
+        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :]) != checksum:
+            raise ValueError("wrong checksum")
+        start = _PREFIX.size + header_length
+        header = json.loads(content[_PREFIX.size : start].tobytes())
+        times = np.frombuffer(content[start:], "<i8")
+        rate = header["average_rate"]
+        index = VideoIndex(
+            times[: header["num_frames"]],
+            times[header["num_frames"] :],
+            Fraction(header["time_base"]),
+            header["width"],
+            header["height"],
+            header["codec_name"],
+            None if rate is None else Fraction(rate),
+            header["num_reordered"],
+            header["is_seekable"],
+            str(file),
+        )
+    except (ValueError, KeyError, struct.error) as error:
+        raise VideoError(f"The index of a video in {str(file)!r} is damaged ({error}). Delete it.") from error
+    return index, header["key"]
