@@ -68,7 +68,8 @@ class VideoIndex:
     @property
     def times_s(self) -> npt.NDArray[np.float64]:
         """``(N,)`` float64, time of each frame in seconds since the first one."""
-        return (self.pts - self.pts[0]) * float(self.time_base)
+        times_s: npt.NDArray[np.float64] = (self.pts - self.pts[0]) * float(self.time_base)
+        return times_s
 
     @property
     def duration_s(self) -> float:
@@ -138,7 +139,7 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
 
 
 def _index(
-    decoder: VideoDecoder, pts: Int64Array, key_pts: Int64Array, num_reordered: int, **rest: Any
+    decoder: VideoDecoder, pts: Int64Array, key_pts: Int64Array, num_reordered: int, *, is_seekable: bool
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
@@ -151,7 +152,7 @@ def _index(
         decoder.codec_name,
         decoder.average_rate,
         num_reordered,
-        **rest,
+        is_seekable,
     )
 
 

@@ -8,8 +8,8 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import struct
-import tempfile
 import zlib
 from fractions import Fraction
 from pathlib import Path
@@ -107,15 +107,13 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
     ).encode()
     header += b" " * (-len(header) % 8)
     content = header + index.pts.astype("<i8").tobytes() + index.key_pts.astype("<i8").tobytes()
-    temporary = ""
+    temporary = file.with_name(f"{file.stem}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f"{file.stem}.", delete=False) as target:
-            temporary = target.name
-            target.write(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
+        temporary.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
         os.replace(temporary, file)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
 
 
@@ -123,7 +121,7 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
     content = np.memmap(file, np.uint8, mode="r") if file.stat().st_size else np.empty(0, np.uint8)
     try:
         magic, header_length, checksum = _PREFIX.unpack(content[: _PREFIX.size].tobytes())
-        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :]) != checksum:
+        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
             raise ValueError("wrong checksum")
         start = _PREFIX.size + header_length
         header = json.loads(content[_PREFIX.size : start].tobytes())
