@@ -129,7 +129,7 @@ class Storage:
         try:
             return os.stat(self.path(name) or ".").st_mtime_ns
         except Exception as error:
-            self._refuse("The path", name, error)
+            self._refuse("The folder", name, error)
 
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file to be read piece by piece.
