@@ -200,16 +200,19 @@ class DataLoader:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        if reader is not None and self._bound.is_read_natively:
+        if reader is not None:
             self._continue_readers(pipeline, reader)
         return pipeline
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> None:
         try:
-            pipeline.continue_at(reader.epoch, reader.batch)
+            pipeline.build()
         except (SettingError, RuntimeError) as error:
+            pipeline.close()
             raise StateError(f"DALI cannot restore the state of the native readers: {error}") from error
-        self._stands_at = _Position(reader.epoch, reader.batch)
+        if self._bound.is_read_natively:
+            pipeline.continue_at(reader.epoch, reader.batch)
+            self._stands_at = _Position(reader.epoch, reader.batch)
 
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
@@ -344,9 +347,8 @@ class DataLoader:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
-        if self._bound.is_read_natively and epoch == self._next_start.epoch:
-            return
-        if not self._has_callable:
+        is_next_of_reader = self._bound.is_read_natively and epoch == self._next_start.epoch
+        if not self._has_callable and not is_next_of_reader:
             raise NotSupportedError(
                 f"{self._what_input_is}, which delivers its epochs one after the other. Use "
                 f"a callable, e.g. SamplerInputCallable."
@@ -436,8 +438,9 @@ class DataLoader:
     @property
     def _keeps_checkpoints(self) -> bool:
         """Whether DALI is to tell where native readers stand."""
-        native = self._bound.parts.native
-        return bool(native) and all(part.source.is_resumable for part in native)
+        parts = self._bound.parts
+        is_main_resumable = parts.main is None or parts.has_callable
+        return bool(parts.native) and is_main_resumable and all(part.source.is_resumable for part in parts.native)
 
     @property
     def _what_input_is(self) -> str:
@@ -523,13 +526,14 @@ class DataLoader:
         self._loop = _no_loop
 
     def _load_readers(self, reader: ReaderState | None) -> None:
-        before = self._loaded_reader
+        before = self._loaded_reader, self._stands_at
         self._loaded_reader = reader
         try:
-            self._replace_pipeline((0, ()))
+            pipeline = self._make_pipeline()
         except StateError:
-            self._loaded_reader = before
+            self._loaded_reader, self._stands_at = before
             raise
+        self._replace_pipeline((0, ()), pipeline)
 
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:
@@ -537,13 +541,15 @@ class DataLoader:
         if saved.batch > 0 and isinstance(self._input, PlannedInput):
             require_within_epoch(saved, self._input.sampler)
 
-    def _replace_pipeline(self, legs: tuple[int, tuple[Leg, ...]]) -> None:
-        """Make a new pipeline: only at its start can workers be told that an epoch was begun differently."""
+    def _replace_pipeline(
+        self, legs: tuple[int, tuple[Leg, ...]], pipeline: StructuredPipeline | None = None
+    ) -> None:
+        """Use a new pipeline: only at its start can workers be told that an epoch was begun differently."""
         was_started = self._iterator is not None
         self._close_pipeline()
         self._num_batches = {}
         self._legs = legs
-        self._pipeline = self._make_pipeline()
+        self._pipeline = self._make_pipeline() if pipeline is None else pipeline
         if was_started:
             self.start()
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput
@@ -227,27 +228,40 @@ class TFRecordReader(ReaderInput):
     """``fn.readers.tfrecord``: records of TensorFlow's format.
 
     Fields: one per feature, with its name: ``tfrec.string`` as ``(num_bytes,)`` uint8, ``tfrec.int64`` as int64,
-    ``tfrec.float32`` as float32 (`nvidia.dali.tfrecord`).
+    ``tfrec.float32`` as float32 (see `nvidia.dali.tfrecord`).
     """
 
     operator_name = "readers.tfrecord"
 
-    def __init__(self, *, features: Mapping[str, Any], **arguments: Any) -> None:
-        """Set up; nothing is read.
+    def __init__(
+        self,
+        *,
+        features: Mapping[str, Any],
+        dtypes: Mapping[str, types.DALIDataType] | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Set up; unless ``dtypes`` are given, one record is read, since DALI's features do not tell their types.
 
         Args:
             features: Features by name (``nvidia.dali.tfrecord.FixedLenFeature`` or ``VarLenFeature``).
+            dtypes: Types of the features by name; None to find them out.
             **arguments: Other arguments of ``fn.readers.tfrecord``; ``path`` and ``index_path`` are required.
 
         Raises:
-            SettingError: An argument is unknown or missing, or a file does not exist.
+            SettingError: An argument is unknown or missing, a file does not exist, or no record can be read.
         """
-        if not features:
-            raise SettingError("`features` must name at least one feature.")
-        self._fields = [ReaderField(name, _dtype_of_feature(name, feature)) for name, feature in features.items()]
+        if not isinstance(features, Mapping) or not features:
+            raise SettingError(f"`features` must be a dict of at least one feature, got {features!r}.")
+        self._fields = [ReaderField(name, types.DALIDataType.UINT8) for name in features]
         super().__init__(fn.readers.tfrecord, {**arguments, "features": dict(features)})
         for name in ("path", "index_path"):
             _require_files(self.operator_name, name, self._arguments[name])
+        found = self._find_dtypes() if dtypes is None else dtypes
+        if found.keys() != features.keys():
+            raise SettingError(
+                f"`dtypes` must have the names of the features ({', '.join(features)}), got {found!r}."
+            )
+        self._fields = [ReaderField(name, found[name]) for name in features]
 
     @property
     def fields(self) -> Sequence[ReaderField]:
@@ -256,6 +270,19 @@ class TFRecordReader(ReaderInput):
 
     def _in_order(self, outputs: Any) -> Sequence[DataNode]:
         return [outputs[field.name] for field in self._fields]
+
+    def _find_dtypes(self) -> dict[str, types.DALIDataType]:
+        arguments = {name: self._arguments[name] for name in ("path", "index_path", "features")}
+        pipeline = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+        try:
+            with pipeline:
+                outputs = fn.readers.tfrecord(**arguments)
+                pipeline.set_outputs(*(outputs[name] for name in arguments["features"]))
+            record = pipeline.run()
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).rpartition("encountered:")[2].strip().splitlines()[0]
+            raise SettingError(f"fn.readers.tfrecord cannot read the first record: {reason}") from error
+        return {name: each.dtype for name, each in zip(arguments["features"], record, strict=True)}
 
 
 class WebDatasetReader(ReaderInput):
@@ -403,23 +430,6 @@ def _require_files(operator: str, name: str, paths: Any) -> None:
         if not os.path.isfile(path):
             what = "is not a file" if os.path.exists(path) else "does not exist"
             raise SettingError(f"`{name}` of fn.{operator}: {str(path)!r} {what}.")
-
-
-def _dtype_of_feature(name: str, feature: Any) -> types.DALIDataType:
-    import nvidia.dali.tfrecord as tfrec
-
-    dtypes = {
-        tfrec.string: types.DALIDataType.UINT8,
-        tfrec.int64: types.DALIDataType.INT64,
-        tfrec.float32: types.DALIDataType.FLOAT,
-    }
-    dtype = getattr(feature, "type", None)
-    for known, found in dtypes.items():
-        if dtype == known:
-            return found
-    raise SettingError(
-        f"Feature {name!r} must be a FixedLenFeature or VarLenFeature of nvidia.dali.tfrecord, got {feature!r}."
-    )
 
 
 def _first_array_file(arguments: Mapping[str, Any]) -> str:
