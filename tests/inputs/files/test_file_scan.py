@@ -49,7 +49,7 @@ def found(**arguments: Any) -> list[tuple[bytes, list[int]]] | None:
     return [(sample["data"].tobytes(), sample["label"].tolist()) for sample in samples]
 
 
-_texts = st.text(st.sampled_from("abAB019._- äÄß～😀[]*?!^\\\n\udcff"), min_size=1, max_size=5)
+_texts = st.text(st.sampled_from("abAB019._- äÄß\uff5e😀[]*?!^\\\n\udcff"), min_size=1, max_size=5)
 _names = st.one_of(_texts, st.sampled_from([".h", "a b", "-", "A", "a", "B", "10", "9"])).filter(
     lambda name: name not in (".", "..")
 )
@@ -65,7 +65,9 @@ _trees = st.lists(
 )
 _patterns = st.one_of(
     st.text(st.sampled_from("aAbB09*?[]!^-\\.ä"), max_size=6),
-    st.sampled_from(["*", "*.jpg", "*.JPG", "?*.jpg", "[a-b]*", "[!a]*", "[^A-Z]*", "[[:upper:]]*", ".*", "*[", "Ä*"]),
+    st.sampled_from(
+        ["*", "*.jpg", "*.JPG", "?*.jpg", "[a-b]*", "[!a]*", "[^A-Z]*", "[[:upper:]]*", ".*", "*[", "Ä*"]
+    ),
 )
 
 
@@ -79,7 +81,7 @@ class TestFoldersAgainstNativeReader:
     @slow_but_fine
     @given(tree=_trees)
     @example(tree=["b/1.jpg", "B/2.jpg", "a/10.jpg", "a/9.jpg", "a/A.JPG", "a b/x.jpg", "a.b/x.jpg", "a-b/x.jpg"])
-    @example(tree=["ä/x.jpg", "Z/x.jpg", "\udcff/x.jpg", "～/x.jpg", "\U0001f600/x.jpg", "ﬀ/x.jpg"])
+    @example(tree=["ä/x.jpg", "Z/x.jpg", "\udcff/x.jpg", "\uff5e/x.jpg", "\U0001f600/x.jpg", "ﬀ/x.jpg"])
     @example(tree=["empty/", "full/x.jpg", "other/x.txt", "z/.jpg", "z/.h.jpg", ".hidden/x.jpg"])
     def test_default_filters(self, tmp_path: Path, tree: list[str]) -> None:
         make_tree(tmp_path / "root", _consistent(tree))
@@ -135,7 +137,9 @@ class TestFoldersAgainstNativeReader:
         assert found(file_root=tmp_path / "root") == expected
 
     @pytest.mark.parametrize(("link", "target"), [("gone", "nowhere"), ("self", "self")])
-    def test_a_link_in_the_root_that_leads_nowhere_is_refused(self, tmp_path: Path, link: str, target: str) -> None:
+    def test_a_link_in_the_root_that_leads_nowhere_is_refused(
+        self, tmp_path: Path, link: str, target: str
+    ) -> None:
         # Left out, it would shift the labels after it.
         make_tree(tmp_path, ["a/x.jpg"])
         (tmp_path / link).symlink_to(target)
@@ -175,7 +179,9 @@ class TestListsAgainstNativeReader:
     )
 
     @slow_but_fine
-    @given(lines=_lines, end=st.sampled_from(["", "\n", "\r\n", "\n\n"]), separator=st.sampled_from(["\n", "\r\n"]))
+    @given(
+        lines=_lines, end=st.sampled_from(["", "\n", "\r\n", "\n\n"]), separator=st.sampled_from(["\n", "\r\n"])
+    )
     def test_lines(self, tmp_path: Path, lines: list[str], end: str, separator: str) -> None:
         root = tmp_path / "root"
         make_tree(root, [])
@@ -293,12 +299,12 @@ class TestNothingFound:
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match="The folder '.*/none' cannot be read: there is none"):
+        with pytest.raises(FileNotFoundError, match=r"The folder '.*/none' cannot be read: there is none"):
             FileDataProvider(tmp_path / "none")
         (tmp_path / "file").touch()
-        with pytest.raises(NotADirectoryError, match="The folder '.*/file' cannot be read: Not a directory"):
+        with pytest.raises(NotADirectoryError, match=r"The folder '.*/file' cannot be read: Not a directory"):
             FileDataProvider(tmp_path / "file")
-        with pytest.raises(FileNotFoundError, match="The file '.*/none' cannot be read: there is none"):
+        with pytest.raises(FileNotFoundError, match=r"The file '.*/none' cannot be read: there is none"):
             FileDataProvider(file_list=tmp_path / "none")
         with pytest.raises(IsADirectoryError, match="cannot be read: it is a folder"):
             FileDataProvider(file_list=tmp_path)
@@ -307,7 +313,7 @@ class TestNothingFound:
     def test_folders_without_permission(self, tmp_path: Path) -> None:
         make_tree(tmp_path, ["a/x.jpg"])
         (tmp_path / "a").chmod(0)
-        with pytest.raises(PermissionError, match="The folder '.*/a' cannot be read: Permission denied"):
+        with pytest.raises(PermissionError, match=r"The folder '.*/a' cannot be read: Permission denied"):
             FileDataProvider(tmp_path)
         (tmp_path / "a").chmod(0o700)
 

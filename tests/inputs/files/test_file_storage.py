@@ -83,14 +83,16 @@ class TestEachKind:
     def test_what_is_not_there_is_named(self, root: str) -> None:
         storage = Storage(root)
         for action in (storage.read_bytes, storage.open_binary):
-            with pytest.raises(FileNotFoundError, match="The file '.*none.*' cannot be read: there is none") as caught:
+            with pytest.raises(
+                FileNotFoundError, match=r"The file '.*none.*' cannot be read: there is none"
+            ) as caught:
                 action("none")
             assert isinstance(caught.value, FileError)
-        with pytest.raises(FileNotFoundError, match="The folder '.*none.*' cannot be read: there is none"):
+        with pytest.raises(FileNotFoundError, match=r"The folder '.*none.*' cannot be read: there is none"):
             list(storage.list_folder("none"))
-        with pytest.raises(NotADirectoryError, match="The folder '.*top.*' cannot be read"):
+        with pytest.raises(NotADirectoryError, match=r"The folder '.*top.*' cannot be read"):
             list(storage.list_folder("top"))
-        with pytest.raises(FileError, match="The file '.*a.*' cannot be read"):
+        with pytest.raises(FileError, match=r"The file '.*a.*' cannot be read"):
             storage.read_bytes("a")
 
     def test_is_pickled_without_its_connection(self, root: str) -> None:
@@ -161,7 +163,7 @@ class TestLocal:
         (tmp_path / "folder").symlink_to(".")
         with pytest.raises(FileError, match="/self' cannot be read: Too many levels of symbolic links"):
             Storage(tmp_path).read_bytes("self")
-        with pytest.raises(FileError, match="The link '.*/self' leads nowhere: Too many levels"):
+        with pytest.raises(FileError, match=r"The link '.*/self' leads nowhere: Too many levels"):
             list(Storage(tmp_path).list_folder())
         listed = set(Storage(tmp_path).list_folder(follows_links=False))
         assert listed == {FolderEntry("self", False), FolderEntry("folder", False)}
@@ -247,7 +249,7 @@ class TestUrls:
         with pytest.raises(FileError, match="'nowhere://x' cannot be opened: Protocol not known: nowhere"):
             Storage("nowhere://x").read_bytes("a")
         (tmp_path / "x.zip").write_bytes(b"no archive")
-        with pytest.raises(FileError, match="x.zip' cannot be opened: File is not a zip file"):
+        with pytest.raises(FileError, match=r"x.zip' cannot be opened: File is not a zip file"):
             Storage(f"zip://::{tmp_path}/x.zip").read_bytes("a")
 
     def test_options_reach_the_file_system(self, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class TestTable:
         assert FileTable.from_names(["ab"]) != ["ab"]
 
     def test_labels_are_as_small_as_they_can_be(self) -> None:
-        small, large = FileTable.from_names("a b".split(), [1, -(2**31)]), FileTable.from_names(["a"], [2**31])
+        small, large = FileTable.from_names(["a", "b"], [1, -(2**31)]), FileTable.from_names(["a"], [2**31])
         assert small.labels is not None
         assert large.labels is not None
         assert (small.labels.dtype, large.labels.dtype) == (np.int32, np.int64)

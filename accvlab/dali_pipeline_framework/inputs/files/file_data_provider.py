@@ -183,20 +183,18 @@ class FileDataProvider(DataProvider):
                 cause, e.g. `FileNotFoundError`.
         """
         name = self._name(sample_index)
-        values: list[Any] = []
-        has_data, has_label, has_path, has_index = (name is not None for name in self._field_names)
-        if has_data:
-            values.append(self._load(name, sample_index))
-        if has_label:
-            values.append(np.array([self._table.label(sample_index)], np.int32))
-        if has_path:
+        data_name, label_name, path_name, index_name = self._field_names
+        sample = self.sample_data_structure
+        if data_name is not None:
+            sample[data_name] = self._load(name, sample_index)
+        if label_name is not None:
+            sample[label_name] = np.array([self._table.label(sample_index)], np.int32)
+        if path_name is not None:
             # The text must be UTF-8; names of files need not.
             path = os.fsencode(self._storage.path(name))
-            values.append(path.decode(errors="backslashreplace"))
-        if has_index:
-            values.append(np.int64(operator.index(sample_index)))
-        sample = self.sample_data_structure
-        sample.set_data(values)
+            sample[path_name] = path.decode(errors="backslashreplace")
+        if index_name is not None:
+            sample[index_name] = np.int64(operator.index(sample_index))
         return sample
 
     def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:

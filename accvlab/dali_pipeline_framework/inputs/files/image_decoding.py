@@ -66,4 +66,6 @@ def _as_rgb(image: Any) -> npt.NDArray[np.uint8]:
         gray = np.asarray(image).astype(np.uint32)
         gray = ((gray * 255 + 32767) // 65535).astype(np.uint8)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # Pillow warns of any other way
     return np.array(image.convert("RGB"))
