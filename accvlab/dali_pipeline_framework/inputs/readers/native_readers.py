@@ -276,7 +276,7 @@ class TFRecordReader(ReaderInput):
         pipeline = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
         try:
             with pipeline:
-                outputs = fn.readers.tfrecord(**arguments)
+                outputs: Any = fn.readers.tfrecord(**arguments)
                 pipeline.set_outputs(*(outputs[name] for name in arguments["features"]))
             record = pipeline.run()
         except (RuntimeError, TypeError) as error:
