@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
     from accvlab.dali_pipeline_framework.inputs.files.file_data_provider import FileDataProvider
     from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable
+    from accvlab.dali_pipeline_framework.inputs.frames.frame_data_provider import FrameDataProvider
+    from accvlab.dali_pipeline_framework.inputs.frames.frame_sequence_data_provider import (
+        FrameSequenceDataProvider,
+    )
+    from accvlab.dali_pipeline_framework.inputs.frames.rig_times import MissingFrame
     from accvlab.dali_pipeline_framework.inputs.iterable_base import IterableBase
     from accvlab.dali_pipeline_framework.inputs.last_batch import EpochAccount, LastBatch
     from accvlab.dali_pipeline_framework.inputs.mixed_sampler import MixedSampler
@@ -54,9 +59,12 @@ _MODULE_OF = {
     "FileReader": "readers.native_readers",
     "FileDataProvider": "files.file_data_provider",
     "FileTable": "files.file_table",
+    "FrameDataProvider": "frames.frame_data_provider",
+    "FrameSequenceDataProvider": "frames.frame_sequence_data_provider",
     "IterableBase": "iterable_base",
     "JoinedInput": "readers.joined_input",
     "LastBatch": "last_batch",
+    "MissingFrame": "frames.rig_times",
     "MixedSampler": "mixed_sampler",
     "NumpyReader": "readers.native_readers",
     "PlannedBatch": "plans.planned_batch",
@@ -89,12 +97,15 @@ __all__ = [
     "ConcatDataProvider",
     "DataProvider",
     "EpochAccount",
-    "FileReader",
     "FileDataProvider",
+    "FileReader",
     "FileTable",
+    "FrameDataProvider",
+    "FrameSequenceDataProvider",
     "IterableBase",
     "JoinedInput",
     "LastBatch",
+    "MissingFrame",
     "MixedSampler",
     "NumpyReader",
     "PlannedBatch",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
@@ -37,3 +38,26 @@ class DataProvider(ABC):
     @abstractmethod
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the samples: the format, without values."""
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether samples of a batch depend on each other, so that they must be loaded by `load_batch`."""
+        return False
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the samples of a batch, one after the other, each when it is asked for.
+
+        It is called where `loads_batches` says so, in place of `get_data`. Override both where samples of a batch
+        can share work, as overlapping windows of frames do. `get_data` is still needed: samples of a batch that
+        failed are loaded again, each alone.
+
+        Args:
+            sample_indices: The samples; one may be there several times.
+            slots: Number of each sample in the batch as the graph sees it, ascending. A wrapper of several
+                providers passes each of them its part of a batch.
+
+        Returns:
+            As many samples as there are indices. An exception while one is loaded is put down to that one, unless
+            it has the attribute ``sample_index_in_data_set``.
+        """
+        return map(self.get_data, sample_indices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -213,6 +213,28 @@ class PlannedInput(CallableBase):
         place = self._place(sample_info)
         sample = self._loader.load(place.sample_index)
         return sample if self._context_name is None else (*sample, *context_values(place))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether `load_batch` must be called in place of the input itself, see `DataProvider.loads_batches`."""
+        return self._loader.loads_batches
+
+    def load_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
+        """Load the samples at the positions of one batch, each when it is asked for, as flat tuples.
+
+        It ends before the first position that the epoch does not have.
+        """
+        places: list[SamplePlace] = []
+        slots: list[int] = []
+        for sample_info in sample_infos:
+            try:
+                places.append(self._place(sample_info))
+            except StopIteration:
+                break
+            slots.append(sample_info.idx_in_batch)
+        samples = self._loader.load_batch([place.sample_index for place in places], slots)
+        for place, sample in zip(places, samples, strict=True):
+            yield sample if self._context_name is None else (*sample, *context_values(place))
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Where the sample at a position stands, or None behind the end of the epoch."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
@@ -40,32 +41,64 @@ class SampleLoader:
 
     def load(self, sample_index: int) -> tuple[Any, ...]:
         """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
+        return self._loaded(
+            lambda: self.provider.get_data(sample_index), sample_index, f"get_data({sample_index})"
+        )
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether samples must be loaded by `load_batch`, see `DataProvider.loads_batches`."""
+        return bool(getattr(self.provider, "loads_batches", False))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Load the samples of a batch one after the other; see `load`.
+
+        Args:
+            sample_indices: The samples.
+            slots: Number of each in the batch.
+        """
+        if not self.loads_batches:
+            yield from map(self.load, sample_indices)
+            return
+        samples: Iterator[SampleDataGroup] | None = None
+
+        def load_next() -> SampleDataGroup:
+            nonlocal samples
+            if samples is None:
+                samples = iter(self.provider.load_batch(sample_indices, slots))
+            return next(samples)
+
+        for number, sample_index in enumerate(sample_indices):
+            call = f"load_batch of {len(sample_indices)} samples, for sample {number},"
+            yield self._loaded(load_next, sample_index, call)
+
+    def _loaded(self, load: Callable[[], SampleDataGroup], sample_index: int, call: str) -> tuple[Any, ...]:
         try:
-            sample = self.provider.get_data(sample_index)
+            sample = load()
             if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
-                self._check(sample, sample_index)
+                self._check(sample, call)
             return tuple(sample.get_data())
         except StopIteration as error:
             # Passed on, it would end the epoch without a word.
-            stopped = RuntimeError(f"{type(self.provider).__name__}.get_data({sample_index}) raised StopIteration")
+            stopped = RuntimeError(f"{type(self.provider).__name__}.{call} raised StopIteration")
             name_sample(stopped, sample_index)
             raise stopped from error
         except Exception as error:
             name_sample(error, sample_index)
             raise
 
-    def _check(self, sample: object, sample_index: int) -> None:
+    def _check(self, sample: object, call: str) -> None:
         provider = type(self.provider).__name__
         if not isinstance(sample, SampleDataGroup):
             raise FieldValueError(
-                f"{provider}.get_data({sample_index}) must return a filled SampleDataGroup, "
+                f"{provider}.{call} must return a filled SampleDataGroup, "
                 f"got {sample if sample is None else type(sample).__name__}."
             )
         if self._format is None:
             self._format = self.provider.sample_data_structure.format
         if not sample.format.matches(self._format):
             raise FieldValueError(
-                f"{provider}.get_data({sample_index}) returned a sample of another format than "
+                f"{provider}.{call} returned a sample of another format than "
                 f"{provider}.sample_data_structure:\n{describe_difference(self._format, sample.format)}"
             )
 

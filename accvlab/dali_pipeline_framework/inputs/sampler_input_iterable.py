@@ -75,7 +75,7 @@ class SamplerInputIterable(IterableBase):
         self._current_indices = self._next_indices()
         if not self._current_indices:
             raise StopIteration
-        samples = [self._loader.load(index) for index in self._current_indices]
+        samples = [*self._loader.load_batch(self._current_indices, range(len(self._current_indices)))]
         return [list(field) for field in zip(*samples, strict=True)]
 
     def _next_indices(self) -> list[int]:

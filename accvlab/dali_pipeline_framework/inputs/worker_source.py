@@ -265,10 +265,12 @@ class CallableSource(_WorkerSource):
             for slot in range(self._batch_size)
         ]
         where = f"epoch {epoch}, batch {batch}"
+        load: Callable[[types.SampleInfo], Any] | None = None
         for info in infos:
             self._control.note_loading(epoch, batch, info.idx_in_batch)
             try:
-                flat = self._get_source()(info)
+                load = load or self._load_each(infos)
+                flat = load(info)
             except StopIteration:
                 if samples and self._delivers_partial_batches():
                     break
@@ -284,6 +286,14 @@ class CallableSource(_WorkerSource):
         if self._draws is not None:
             fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
         return fields
+
+    def _load_each(self, infos: Sequence[types.SampleInfo]) -> Callable[[types.SampleInfo], Any]:
+        """What loads the samples of a batch, asked for one after the other."""
+        source = self._get_source()
+        if not getattr(source, "loads_batches", False):
+            return lambda info: source(info)
+        samples = iter(source.load_batch(infos))
+        return lambda info: next(samples)
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str

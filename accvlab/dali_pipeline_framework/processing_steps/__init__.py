@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_applied_step import (
         DataGroupsWithNameAppliedStep,
     )
+    from accvlab.dali_pipeline_framework.processing_steps.frame_sequence_decoder import FrameSequenceDecoder
     from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
         GroupToApplyToSelectedStepBase,
     )
@@ -32,6 +33,7 @@ _MODULE_OF = {
     "DataGroupArrayWithNameElementsAppliedStep": "data_group_array_with_name_elements_applied_step",
     "DataGroupInPathAppliedStep": "data_group_in_path_applied_step",
     "DataGroupsWithNameAppliedStep": "data_groups_with_name_applied_step",
+    "FrameSequenceDecoder": "frame_sequence_decoder",
     "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
     "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
     "ImageDecoder": "image_decoder",
@@ -43,6 +45,7 @@ __all__ = [
     "DataGroupArrayWithNameElementsAppliedStep",
     "DataGroupInPathAppliedStep",
     "DataGroupsWithNameAppliedStep",
+    "FrameSequenceDecoder",
     "GroupToApplyToSelectedStepBase",
     "ImageBrightnessContrastJitter",
     "ImageDecoder",

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decode sequences of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    LeafFormat,
+    Name,
+    SampleDataGroup,
+    format_error,
+    format_path,
+)
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
+
+_ENCODED = "encoded"
+_PLACES = "places"
+_NUM_CHANNELS = {
+    types.DALIImageType.RGB: 3,
+    types.DALIImageType.BGR: 3,
+    types.DALIImageType.YCbCr: 3,
+    types.DALIImageType.GRAY: 1,
+}
+# Added to the extent of a region that must not be there: no image is so large, so DALI refuses it.
+_FAR_OUTSIDE = 1 << 24
+
+
+class FrameSequenceDecoder(PipelineStepBase):
+    """Decodes every group of encoded frames of a name, anywhere in the sample, into one field.
+
+    Input: the groups of a `FrameSequenceDataProvider`, one per camera: ``encoded``, an array of ``F`` image files,
+    ``(num_bytes,)`` uint8 each, and where sequences share frames ``places``, ``(3, F)`` int32. Output, in place
+    of each group: a field of the same name, ``(F, height, width, channels)`` uint8, layout ``FHWC``.
+
+    The frames of a sequence must have the same size; sequences of a batch may differ. Where sequences of a batch
+    share frames, each frame is decoded once, and copied to the sequences that have it.
+    """
+
+    def __init__(
+        self,
+        frames_name: Name = "frames",
+        use_device_mixed: bool = False,
+        image_type: types.DALIImageType = types.DALIImageType.RGB,
+        hw_decoder_load: float = 0.65,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            frames_name: Name of the groups.
+            use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline without one
+                (``device_id=None``) the CPU decodes in any case.
+            image_type: Channels of the output: ``RGB``, ``BGR``, ``YCbCr`` (3 channels) or ``GRAY`` (1). On the
+                CPU, ``BGR`` and ``YCbCr`` take several times as long to decode as the others.
+            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one.
+
+        Raises:
+            SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
+        """
+        if image_type not in _NUM_CHANNELS:
+            allowed = ", ".join(str(each) for each in _NUM_CHANNELS)
+            raise SettingError(f"`image_type` must be one of {allowed}, got {image_type!r}.")
+        if not 0.0 <= hw_decoder_load <= 1.0:
+            raise SettingError(f"`hw_decoder_load` must be in [0, 1], got {hw_decoder_load!r}.")
+        self._frames_name = frames_name
+        self._use_device_mixed = use_device_mixed
+        self._image_type = image_type
+        self._hw_decoder_load = hw_decoder_load
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        paths = data.find_all_occurrences(self._frames_name)
+        joined = {path: self._decode(data.get_item_in_path(path)) for path in paths}
+        output = self._adjusted(data, paths)
+        for path in output.format.flat_paths:
+            output.set_item_in_path(path, joined[path] if path in joined else data.get_item_in_path(path))
+        return output
+
+    def _decode(self, group: SampleDataGroup) -> DataNode:
+        images = [self._decoded(encoded) for encoded in group[_ENCODED].values()]
+        num_channels = _NUM_CHANNELS[self._image_type]
+        if group.has_child(_PLACES):
+            return _joined_shared(images, group[_PLACES], num_channels)
+        return _joined(images, num_channels)
+
+    def _decoded(self, encoded: DataNode) -> DataNode:
+        pipeline_has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
+        if self._use_device_mixed and pipeline_has_gpu:
+            return fn.decoders.image(
+                encoded, device="mixed", output_type=self._image_type, hw_decoder_load=self._hw_decoder_load
+            )
+        return fn.decoders.image(encoded, device="cpu", output_type=self._image_type)
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        paths = data_empty.find_all_occurrences(self._frames_name)
+        problems = []
+        if not paths:
+            groups = dict.fromkeys(
+                format_path(path[:depth]) for path in data_empty.format.flat_paths for depth in range(1, len(path))
+            )
+            available = ", ".join([*groups][:20]) or "none"
+            problems.append(
+                FormatProblem(
+                    f"No group of encoded frames has the name {self._frames_name!r}. Groups: {available}.",
+                    error_type=KeyError,
+                )
+            )
+        for path in paths:
+            why = _why_no_frames(data_empty.format.at(path))
+            if why:
+                problems.append(FormatProblem(f"must be a group of encoded frames, {why}", path))
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot decode:")
+        return self._adjusted(data_empty, paths)
+
+    def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
+        """The output format: a field at each of the paths, where a group was."""
+        adjusted = data.format
+        for path in paths:
+            adjusted = _with_leaf(adjusted, path, leaf_format(types.DALIDataType.UINT8))
+        output = SampleDataGroup.from_format(adjusted)
+        output.set_apply_mapping(data.apply_mapping)
+        output.set_do_convert(data.do_convert)
+        output.set_do_check_type(data.do_check_type)
+        return output
+
+
+def _why_no_frames(found: GroupFormat | LeafFormat) -> str:
+    """Why a field is not a group of encoded frames; empty where it is one."""
+    if isinstance(found, LeafFormat):
+        return "is a data field"
+    encoded = found.get((_ENCODED,))
+    if not isinstance(encoded, GroupFormat) or not encoded.is_array() or not encoded.names:
+        return f"has no array {_ENCODED!r} of encoded images"
+    odd = [leaf.dtype.name for leaf in encoded.flat_leaves if leaf.dtype != types.DALIDataType.UINT8]
+    if odd or len(encoded.flat_leaves) != len(encoded.names):
+        return f"its {_ENCODED!r} must be UINT8 (the bytes of image files), got {', '.join(odd) or 'groups'}"
+    places = found.get((_PLACES,))
+    if places is not None and (not isinstance(places, LeafFormat) or places.dtype != types.DALIDataType.INT32):
+        return f"its {_PLACES!r} must be an INT32 field"
+    return ""
+
+
+def _with_leaf(group: GroupFormat, path: FieldPath, leaf: LeafFormat) -> GroupFormat:
+    position = group.index[path[0]]
+    child = group.children[position]
+    if len(path) == 1 or not isinstance(child, GroupFormat):
+        return group.with_child(position, leaf)
+    return group.with_child(position, _with_leaf(child, path[1:], leaf))
+
+
+# --- the graph ------------------------------------------------------------------------------------------
+#
+# `fn.multi_paste` copies images onto a canvas of F images one below the other, in any order and from any samples
+# of the batch: one copy, about a third of what `fn.stack` takes on the CPU.
+
+
+def _joined(images: Sequence[DataNode], num_channels: int) -> DataNode:
+    """Join ``F`` images of a sample, ``(H, W, C)``, to ``(F, H, W, C)``."""
+    sizes = _sizes(images)  # (F, 2)
+    size = sizes[0]  # (2,): H, W
+    canvas = fn.multi_paste(
+        *images,
+        out_anchors=_rows(len(images), size[0]),
+        shapes=_same_sizes(sizes, size),
+        output_size=_canvas_size(len(images), size),
+    )
+    return _as_sequence(canvas, len(images), size, num_channels)
+
+
+def _joined_shared(images: Sequence[DataNode], places: DataNode, num_channels: int) -> DataNode:
+    """Join the images that each sequence has, out of those that all samples of the batch carry.
+
+    The frames that a sample carries are put one below the other, and each sequence is copied from these strips.
+
+    Args:
+        images: ``F`` batches of images, ``(H, W, C)``; of one pixel where a sample carries no frame.
+        places: ``(3, F)`` int32: whether a frame is carried; sample, and row of its strip, of each frame of a
+            sequence.
+        num_channels: ``C``.
+    """
+    num_frames = len(images)
+    is_carried, samples, rows = places[0], places[1], places[2]
+    if Pipeline.current() is not None and Pipeline.current().max_batch_size == 1:
+        samples = samples * 0  # a sample that was loaded in no batch has -1, and stands in any batch of one
+    sizes = _sizes(images)  # (F, 2)
+    size = sizes[0]  # (2,); frames fill a strip from its start
+    num_carried = fn.cast(fn.reductions.sum(is_carried), dtype=types.DALIDataType.INT32)
+    strips = fn.multi_paste(
+        *images,
+        out_anchors=_rows(num_frames, size[0]) * fn.reshape(is_carried, shape=[num_frames, 1]),
+        shapes=_same_sizes(sizes, size) * fn.reshape(is_carried, shape=[num_frames, 1]),
+        output_size=fn.stack(num_carried * size[0], size[1]),
+    )
+    # The size of the images of each frame's strip, found as the images are: by pasting "images" of 1 x 2 pixels.
+    sizes = fn.multi_paste(
+        fn.reshape(size, shape=[1, 2, 1], layout="HWC"),
+        in_ids=samples,
+        out_anchors=_rows(num_frames, np.int32(1)),
+        output_size=[num_frames, 2],
+    )
+    sizes = fn.reshape(sizes, shape=[num_frames, 2])
+    size = sizes[0]
+    canvas = fn.multi_paste(
+        strips,
+        in_ids=samples,
+        in_anchors=fn.stack(rows * size[0], rows * 0, axis=1),
+        out_anchors=_rows(num_frames, size[0]),
+        shapes=_same_sizes(sizes, size),
+        output_size=_canvas_size(num_frames, size),
+    )
+    return _as_sequence(canvas, num_frames, size, num_channels)
+
+
+def _sizes(images: Sequence[DataNode]) -> DataNode:
+    """Height and width of images, ``(F, 2)`` int32 on the CPU."""
+    sizes: DataNode = fn.stack(*[image.shape(dtype=types.DALIDataType.INT32)[0:2] for image in images])
+    return sizes
+
+
+def _same_sizes(sizes: Any, size: Any) -> Any:
+    """Sizes of the regions to copy, ``(F, 2)``: those of the images; impossible where it is not ``size``."""
+    return sizes + fn.cast(sizes != size, dtype=types.DALIDataType.INT32) * _FAR_OUTSIDE
+
+
+def _rows(num_frames: int, height: Any) -> Any:
+    """Top left corners of ``F`` images one below the other, ``(F, 2)`` int32."""
+    first_rows = types.Constant(np.stack([np.arange(num_frames), np.zeros(num_frames)], axis=1).astype(np.int32))
+    return first_rows * height
+
+
+def _canvas_size(num_frames: int, size: Any) -> Any:
+    return size * types.Constant(np.array([num_frames, 1], np.int32))
+
+
+def _as_sequence(canvas: DataNode, num_frames: int, size: DataNode, num_channels: int) -> DataNode:
+    shape = fn.cat(np.array([num_frames], np.int32), size, np.array([num_channels], np.int32))
+    return fn.reshape(canvas, shape=shape, layout="FHWC")
