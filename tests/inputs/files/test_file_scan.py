@@ -53,11 +53,14 @@ _texts = st.text(st.sampled_from("abAB019._- äÄß\uff5e😀[]*?!^\\\n\udcff"),
 _names = st.one_of(_texts, st.sampled_from([".h", "a b", "-", "A", "a", "B", "10", "9"])).filter(
     lambda name: name not in (".", "..")
 )
+# So that several files share a folder.
+_classes = st.one_of(st.sampled_from(["a", "B", "b", "ä", ".h"]), _names)
+_stems = st.one_of(st.sampled_from(["a", "B", "b", "A", "10", "9", "_", "\uff5e", "\U0001f600", "\udcff"]), _names)
 _endings = st.sampled_from([".jpg", ".JPG", ".jpeg", ".WebP", ".txt", "", ".jpg ", ".wav", "jpg"])
 _trees = st.lists(
     st.one_of(
-        st.tuples(_names, _names, _endings).map(lambda parts: f"{parts[0]}/{parts[1]}{parts[2]}"),
-        st.tuples(_names, _names).map(lambda parts: f"{parts[0]}/{parts[1]}/deep.jpg"),
+        st.tuples(_classes, _stems, _endings).map(lambda parts: f"{parts[0]}/{parts[1]}{parts[2]}"),
+        st.tuples(_classes, _stems).map(lambda parts: f"{parts[0]}/{parts[1]}/deep.jpg"),
         _names.map(lambda name: f"{name}/"),
     ),
     min_size=1,
@@ -82,6 +85,7 @@ class TestFoldersAgainstNativeReader:
     @given(tree=_trees)
     @example(tree=["b/1.jpg", "B/2.jpg", "a/10.jpg", "a/9.jpg", "a/A.JPG", "a b/x.jpg", "a.b/x.jpg", "a-b/x.jpg"])
     @example(tree=["ä/x.jpg", "Z/x.jpg", "\udcff/x.jpg", "\uff5e/x.jpg", "\U0001f600/x.jpg", "ﬀ/x.jpg"])
+    @example(tree=["c/b.jpg", "c/B.jpg", "c/a.jpg", "c/\uff5e.jpg", "c/\U0001f600.jpg", "c/\udcff.jpg"])
     @example(tree=["empty/", "full/x.jpg", "other/x.txt", "z/.jpg", "z/.h.jpg", ".hidden/x.jpg"])
     def test_default_filters(self, tmp_path: Path, tree: list[str]) -> None:
         make_tree(tmp_path / "root", _consistent(tree))

@@ -19,7 +19,7 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
     "*.flac", "*.ogg", "*.wav",
 )  # fmt: skip
-"""Patterns of the files that are listed if no others are given: those of DALI 2.4."""
+"""Patterns of the files that are listed if no others are given, as in DALI 2.4."""
 
 _LARGEST_LABEL = 2**31 - 1
 _LONGEST_SHOWN = 120
