@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data set of videos: a sequence of frames is one sample."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, SupportsIndex
+
+import numpy as np
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
+from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter
+from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
+from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
+    VIDEO_FILTERS,
+    ListFormat,
+    ListRounding,
+    RangeRule,
+    VideoPath,
+)
+from accvlab.dali_pipeline_framework.inputs.videos.video_samples import (
+    FrameNumbers,
+    VideoFields,
+    VideoSamples,
+    checked_fill,
+    checked_frame_numbers,
+)
+from accvlab.dali_pipeline_framework.inputs.videos.video_sources import VideoSources
+from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
+    MissingPolicy,
+    MissingVideoFrame,
+    RigSettings,
+)
+from accvlab.dali_pipeline_framework.inputs.videos.video_windows import PadMode, VideoWindows
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+
+
+class VideoDataProvider(DataProvider):
+    """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
+
+    The videos are named in one of three ways: ``filenames`` (and ``labels``), ``file_root`` (each subfolder is a
+    label), or ``file_list`` (lines ``path label [start [end]]``). Or, for several cameras, by ``cameras``: one
+    list of videos for each, with one video per drive.
+
+    Fields of a sample, those in brackets only where they are asked for::
+
+        one camera                                       cameras={"front": [...], "left": [...]}
+          frames: UINT8         (F, H, W, C)               front
+          [label: INT32         (1,)]                        frames: UINT8   (F, H, W, C)
+          [frame_num: INT32     (1,) or (F,)]                [frame_num, timestamps, path]
+          [timestamps: FLOAT64  (F,)]                      left: as front
+          [path: STRING]                                   [label, video_number]
+          [video_number: INT32  ()]
+
+    **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
+    index is made once, here, and kept in ``index_cache`` if that is given. A worker decodes a sequence from the
+    last key frame before it, or goes on in an open decoder that stands before it.
+
+    **Streaming.** ``sequence_lengths`` are the numbers of samples per video, for `StreamingSequenceSampler`: each
+    slot plays the sequences of its video in their order, each in its own decoder, and each frame is decoded once.
+    That holds in one worker: with several, each batch is loaded by any of them, so that each has to decode what
+    the others got. ``num_batch_threads`` decodes several slots of a batch at once in one worker.
+
+    **Several cameras.** For each frame of the reference camera, the frame of each other camera that is nearest in
+    time (and to which it is the nearest, too), if it is within the tolerance. Points in time at which a camera
+    has none are left out, counted in the log and listed in `missing_frames`. With ``missing="drop"`` sequences do
+    not reach over them; with ``"bridge"`` they do.
+
+    Example::
+
+        provider = VideoDataProvider("drives/0001.mp4", sequence_length=8, step=4)
+        data_input = ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True)
+    """
+
+    def __init__(
+        self,
+        filenames: VideoPath | Iterable[VideoPath] | None = None,
+        *,
+        sequence_length: SupportsIndex,
+        stride: SupportsIndex = 1,
+        step: SupportsIndex | None = None,
+        uniform_sample: bool = False,
+        pad_mode: PadMode = "none",
+        fill_value: SupportsIndex | Sequence[SupportsIndex] = 0,
+        file_root: VideoPath | None = None,
+        file_list: VideoPath | None = None,
+        labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        file_filters: str | Iterable[str] = VIDEO_FILTERS,
+        file_list_format: ListFormat = "timestamps",
+        file_list_rounding: ListRounding = "start_down_end_up",
+        file_list_include_end: bool = False,
+        cameras: Mapping[str, VideoPath | Iterable[VideoPath]] | None = None,
+        reference_camera: str | None = None,
+        tolerance_s: float | None = None,
+        time_offsets_s: Mapping[str, float | Sequence[float]] | None = None,
+        missing: MissingPolicy = "drop",
+        stream: SupportsIndex | Mapping[str, SupportsIndex] = 0,
+        image_type: types.DALIImageType = types.DALIImageType.RGB,
+        enable_frame_num: bool | FrameNumbers = "none",
+        enable_timestamps: bool = False,
+        frames_name: Name = "frames",
+        label_name: Name = "label",
+        frame_num_name: Name = "frame_num",
+        timestamps_name: Name = "timestamps",
+        path_name: Name | None = None,
+        video_number_name: Name | None = None,
+        num_decoder_threads: SupportsIndex = 1,
+        num_batch_threads: SupportsIndex = 1,
+        max_open_decoders: SupportsIndex = 16,
+        index_cache: VideoPath | None = None,
+    ) -> None:
+        """Index the videos.
+
+        Args:
+            filenames: Paths of the videos.
+            sequence_length: Frames per sequence, ``F``.
+            stride: Frames from one frame of a sequence to the next.
+            step: Frames from the start of a sequence to the start of the next; None for
+                ``sequence_length * stride``, as DALI 2.4 has it.
+            uniform_sample: One sequence per video, of frames that are spread over it; ``stride``, ``step`` and
+                ``pad_mode`` do not count then.
+            pad_mode: What becomes of the end of a video: with ``"none"`` only complete sequences count, those with
+                ``sequence_length * stride`` frames from their start on. With ``"constant"``, ``"edge"``,
+                ``"reflect_1001"`` or ``"reflect_101"`` the first one that is not complete counts too, filled up.
+            fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
+            file_root: Folder of label folders, as in `FileDataProvider`.
+            file_list: Path of a list file. Numbers after the label give a range: the end is not part of it.
+            labels: One per video of ``filenames``, or per drive of ``cameras``.
+            file_filters: Patterns of the files in label folders.
+            file_list_format: ``"timestamps"``: ranges are in seconds, in the time of the container.
+                ``"frames"``: they are numbers of frames, negative ones from the end.
+            file_list_rounding: To which frame a start or end between two is rounded.
+            file_list_include_end: Whether the end belongs to the range. DALI 2.4 has this argument, and leaves
+                the end out in any case.
+            cameras: Videos by name of the camera.
+            reference_camera: The camera whose frames are the points in time; None for the first.
+            tolerance_s: How far a frame may be from its point in time; None for half the usual interval of the
+                reference camera.
+            time_offsets_s: By camera, what is added to the times of its container; one number, or one per drive.
+            missing: ``"drop"``, ``"bridge"`` or ``"raise"``.
+            stream: Number of the video stream in the container; or one for each camera.
+            image_type: ``RGB``, ``BGR`` or ``GRAY``.
+            enable_frame_num: ``"scalar"`` or True for the number of the first frame in its video, ``(1,)``;
+                ``"sequence"`` for that of each frame, ``(F,)``, -1 for constant ones.
+            enable_timestamps: Whether there is a field for the time of each frame in seconds, ``(F,)``, -1 for
+                constant ones: since the first frame of the video, with ``cameras`` as they are aligned.
+            frames_name: Name of the field of the frames.
+            label_name: Name of the field of the label.
+            frame_num_name: Name of the field of frame numbers.
+            timestamps_name: Name of the field of times.
+            path_name: Name of a field for the path of the video; None for none.
+            video_number_name: Name of a field for the number of the video as listed, or of the drive; None for
+                none.
+            num_decoder_threads: Threads of each decoder.
+            num_batch_threads: How many samples of a batch are decoded at once in a worker.
+            max_open_decoders: How many decoders a worker keeps open; to stream, at least slots times cameras.
+            index_cache: Folder that keeps the indices of the videos.
+
+        Raises:
+            SettingError: PyAV is missing, or arguments are out of their range or do not go together; a line of
+                the list is wrong; or no video is long enough for a sequence.
+            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A file is not a video, or incomplete.
+            DuplicateFieldError: Two fields have the same name.
+            NameTypeError: A name is neither ``str`` nor ``int``.
+        """
+        numbers = checked_frame_numbers(enable_frame_num)
+        fields = VideoFields(
+            frames_name,
+            label_name,
+            None if numbers == "none" else frame_num_name,
+            timestamps_name if enable_timestamps else None,
+            path_name,
+            video_number_name,
+            holds_one_frame=False,
+            has_all_numbers=numbers == "sequence",
+        )
+        fill = checked_fill(fill_value, FrameConverter(image_type).num_channels)
+        self._num_batch_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
+        # Only to check the settings, and how much sequences overlap, before files are opened.
+        self._windows = VideoWindows(
+            [], [], sequence_length, stride=stride, step=step, pad_mode=pad_mode, uniform=uniform_sample
+        )
+        options: dict[str, Any] = {
+            "image_type": image_type,
+            "num_decoder_threads": num_decoder_threads,
+            "max_open_decoders": max_open_decoders,
+            "index_cache": index_cache,
+            "num_kept": self._windows.num_shared,
+        }
+        rig = None
+        if cameras is not None:
+            rig = RigSettings(cameras, reference_camera, tolerance_s, time_offsets_s, missing)
+        rule = RangeRule(file_list_format, file_list_rounding, bool(file_list_include_end))
+        sources = VideoSources(filenames, file_root, file_list, labels, file_filters, rule, rig, stream)
+        self._videos, self._tracks = sources.find(**options)
+        self._samples = VideoSamples(self._videos, self._tracks, fields, fill)
+        self._windows = VideoWindows(
+            self._tracks.starts,
+            self._tracks.ends,
+            sequence_length,
+            stride=stride,
+            step=step,
+            pad_mode=pad_mode,
+            uniform=uniform_sample,
+        )
+        if not self._windows.num_windows:
+            longest = int((self._tracks.ends - self._tracks.starts).max())
+            raise SettingError(
+                f"There must be a run of at least {self._windows.span} frames for `sequence_length="
+                f"{self._windows.sequence_length}` with `stride={self._windows.stride}`, but the longest of "
+                f"{len(self._tracks.starts)} has {longest}. Use shorter sequences, or a `pad_mode`."
+            )
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._samples.blueprint
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of sequences."""
+        return self._windows.num_windows
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether several samples of a batch are decoded at once."""
+        return self._num_batch_threads > 1
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Decode one sequence.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sequence.
+            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A frame cannot be decoded.
+        """
+        window = operator.index(sample_index)
+        if not 0 <= window < self._windows.num_windows:
+            raise error_that_is_also(
+                SettingError,
+                (IndexError,),
+                f"`sample_index` must be in [0, {self._windows.num_windows - 1}], got {sample_index!r}.",
+            )
+        return self._samples.make(*self._windows.locate(window))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Decode the sequences of a batch, ``num_batch_threads`` at once.
+
+        Args:
+            sample_indices: The sequences.
+            slots: Their numbers in the batch.
+        """
+        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
+            yield from threads.map(self.get_data, sample_indices)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of samples of each run of frames that has any, ``(S,)`` int64, for samplers of sequences.
+
+        Without ``cameras`` a run is a video, or its range in the list.
+        """
+        return self._windows.counts[self._windows.counts > 0]
+
+    @property
+    def samples_per_video(self) -> Int64Array:
+        """Number of samples of each video as listed, or of each drive: ``(V,)`` int64; 0 where it is too short."""
+        numbers = self._tracks.numbers
+        return np.bincount(numbers, self._windows.counts, self._tracks.num_videos).astype(np.int64)
+
+    @property
+    def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
+        """Frames that cameras lack at times of the reference camera."""
+        return self._tracks.missing
+
+    def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of a video as listed, or of a camera's video of a drive.
+
+        Raises:
+            SettingError: There is no such video or camera.
+        """
+        return self._videos.index(self._tracks.video_of(video, camera))
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """What this object has decoded in this process."""
+        return self._videos.statistics
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._videos.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"VideoDataProvider({self._windows.num_windows} sequences of {self._windows.sequence_length} frames, "
+            f"{self._tracks.num_videos} videos)"
+        )

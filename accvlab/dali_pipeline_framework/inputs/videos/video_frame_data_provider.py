@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data set of videos: a frame is one sample."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
+from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
+from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
+from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
+    VIDEO_FILTERS,
+    ListFormat,
+    ListRounding,
+    RangeRule,
+    VideoPath,
+)
+from accvlab.dali_pipeline_framework.inputs.videos.video_samples import VideoFields, VideoSamples
+from accvlab.dali_pipeline_framework.inputs.videos.video_sources import VideoSources
+from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
+    MissingPolicy,
+    MissingVideoFrame,
+    RigSettings,
+)
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+
+
+class VideoFrameDataProvider(DataProvider):
+    """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
+
+    The frames of all videos lie one after the other, and `sequence_lengths` is what samplers and `Clips` need, so
+    every sampler of sequences and clips works with videos. `ClipDataProvider` makes clips of it; for sequences
+    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`.
+
+    Fields of a sample, those in brackets only where they are asked for::
+
+        one camera                            cameras={"front": [...], "left": [...]}
+          image: UINT8       (H, W, C)          front
+          [label: INT32      (1,)]                image: UINT8   (H, W, C)
+          [frame number: INT32  ()]               [frame number, time, path]
+          [time: FLOAT64     ()]                left: as front
+          [path: STRING]                        [label, video number]
+          [video number: INT32  ()]
+
+    Videos, cameras, decoding and streaming are as in `VideoDataProvider`.
+
+    Example::
+
+        provider = VideoFrameDataProvider(["drives/0001.mp4", "drives/0002.mp4"])
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, seed=1)
+        data_input = SamplerInputCallable(provider, sampler)
+    """
+
+    def __init__(
+        self,
+        filenames: VideoPath | Iterable[VideoPath] | None = None,
+        *,
+        file_root: VideoPath | None = None,
+        file_list: VideoPath | None = None,
+        labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        file_filters: str | Iterable[str] = VIDEO_FILTERS,
+        file_list_format: ListFormat = "timestamps",
+        file_list_rounding: ListRounding = "start_down_end_up",
+        file_list_include_end: bool = False,
+        cameras: Mapping[str, VideoPath | Iterable[VideoPath]] | None = None,
+        reference_camera: str | None = None,
+        tolerance_s: float | None = None,
+        time_offsets_s: Mapping[str, float | Sequence[float]] | None = None,
+        missing: MissingPolicy = "drop",
+        stream: SupportsIndex | Mapping[str, SupportsIndex] = 0,
+        image_type: types.DALIImageType = types.DALIImageType.RGB,
+        image_name: Name = "image",
+        label_name: Name = "label",
+        frame_number_name: Name | None = None,
+        time_name: Name | None = None,
+        path_name: Name | None = None,
+        video_number_name: Name | None = None,
+        num_kept_frames: SupportsIndex = 0,
+        num_decoder_threads: SupportsIndex = 1,
+        num_batch_threads: SupportsIndex = 1,
+        max_open_decoders: SupportsIndex = 16,
+        index_cache: VideoPath | None = None,
+    ) -> None:
+        """Index the videos.
+
+        Args:
+            filenames: See `VideoDataProvider`, as for all that are not named here.
+            file_root: See there.
+            file_list: See there.
+            labels: See there.
+            file_filters: See there.
+            file_list_format: See there.
+            file_list_rounding: See there.
+            file_list_include_end: See there.
+            cameras: See there.
+            reference_camera: See there.
+            tolerance_s: See there.
+            time_offsets_s: See there.
+            missing: See there.
+            stream: See there.
+            image_type: See there.
+            image_name: Name of the field of the frame.
+            label_name: Name of the field of the label.
+            frame_number_name: Name of a field for the number of the frame in its video; None for none.
+            time_name: Name of a field for the time of the frame in seconds; None for none.
+            path_name: Name of a field for the path of the video; None for none.
+            video_number_name: Name of a field for the number of the video as listed, or of the drive.
+            num_kept_frames: Decoded frames that each decoder keeps, for clips that overlap: at least the frames
+                that a clip shares with the next.
+            num_decoder_threads: See there.
+            num_batch_threads: See there.
+            max_open_decoders: See there.
+            index_cache: See there.
+
+        Raises:
+            SettingError: As in `VideoDataProvider`.
+            FileError: As there.
+            VideoError: As there.
+            DuplicateFieldError: Two fields have the same name.
+            NameTypeError: A name is neither ``str`` nor ``int``.
+        """
+        fields = VideoFields(
+            image_name,
+            label_name,
+            frame_number_name,
+            time_name,
+            path_name,
+            video_number_name,
+            holds_one_frame=True,
+        )
+        self._num_batch_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
+        rig = None
+        if cameras is not None:
+            rig = RigSettings(cameras, reference_camera, tolerance_s, time_offsets_s, missing)
+        rule = RangeRule(file_list_format, file_list_rounding, bool(file_list_include_end))
+        sources = VideoSources(filenames, file_root, file_list, labels, file_filters, rule, rig, stream)
+        self._videos, self._tracks = sources.find(
+            image_type=image_type,
+            num_decoder_threads=num_decoder_threads,
+            max_open_decoders=max_open_decoders,
+            index_cache=index_cache,
+            num_kept=whole_number(num_kept_frames, "num_kept_frames", at_least=0),
+        )
+        self._samples = VideoSamples(self._videos, self._tracks, fields, np.zeros(1, np.uint8))
+        self._edges = np.concatenate(([0], np.cumsum(self.sequence_lengths)))  # (S + 1,)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._samples.blueprint
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames, or points in time, of all videos."""
+        return int(self._edges[-1])
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether several samples of a batch are decoded at once."""
+        return self._num_batch_threads > 1
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Decode one frame of each camera.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such frame.
+            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A frame cannot be decoded.
+        """
+        sample = operator.index(sample_index)
+        if not 0 <= sample < self._edges[-1]:
+            raise error_that_is_also(
+                SettingError,
+                (IndexError,),
+                f"`sample_index` must be in [0, {self._edges[-1] - 1}], got {sample_index!r}.",
+            )
+        track = int(self._edges.searchsorted(sample, side="right")) - 1
+        position = int(self._tracks.starts[track]) + sample - int(self._edges[track])
+        return self._samples.make(track, np.array([position]))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Decode the frames of a batch, ``num_batch_threads`` at once.
+
+        Args:
+            sample_indices: The frames.
+            slots: Their numbers in the batch.
+        """
+        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
+            yield from threads.map(self.get_data, sample_indices)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of frames of each sequence, ``(S,)`` int64: of each video as listed, or its range.
+
+        With ``cameras``, of each run of points in time without a missing frame.
+        """
+        return self._tracks.ends - self._tracks.starts
+
+    @property
+    def times_s(self) -> npt.NDArray[np.float64]:
+        """Time of each sample in seconds, ``(N,)`` float64, increasing in each sequence: for `Clips` by time.
+
+        With ``cameras``, of the reference camera.
+        """
+        return self._tracks.all_times_s(self._videos)
+
+    @property
+    def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
+        """Frames that cameras lack at times of the reference camera."""
+        return self._tracks.missing
+
+    def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of a video as listed, or of a camera's video of a drive.
+
+        Raises:
+            SettingError: There is no such video or camera.
+        """
+        return self._videos.index(self._tracks.video_of(video, camera))
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """What this object has decoded in this process."""
+        return self._videos.statistics
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._videos.close()
+
+    def __repr__(self) -> str:
+        return f"VideoFrameDataProvider({self._edges[-1]} frames, {self._tracks.num_videos} videos)"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of video providers that say which videos there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.videos.indexed_videos import IndexedVideos
+from accvlab.dali_pipeline_framework.inputs.videos.video_list import RangeRule, VideoPath, listed_videos
+from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
+    RigSettings,
+    VideoTracks,
+    tracks_of_list,
+    tracks_of_rig,
+)
+
+
+@attrs.frozen
+class VideoSources:
+    """Where the videos are: listed in one of three ways, or by cameras. See `VideoDataProvider`."""
+
+    filenames: VideoPath | Iterable[VideoPath] | None
+    file_root: VideoPath | None
+    file_list: VideoPath | None
+    labels: SupportsIndex | Iterable[SupportsIndex] | None
+    file_filters: str | Iterable[str]
+    rule: RangeRule
+    rig: RigSettings | None
+    stream: SupportsIndex | Mapping[str, SupportsIndex]
+
+    def find(self, **options: Any) -> tuple[IndexedVideos, VideoTracks]:
+        """Index the videos.
+
+        Args:
+            options: Arguments of `IndexedVideos`.
+
+        Raises:
+            SettingError: The arguments do not go together, or do not fit the videos.
+            FileError: A folder, list or video cannot be opened.
+            VideoError: A file is not a video, or incomplete.
+        """
+        if self.rig is None:
+            if isinstance(self.stream, Mapping):
+                raise SettingError("One `stream` per camera goes with `cameras`; give one number.")
+            listed = listed_videos(
+                self.filenames, self.file_root, self.file_list, self.labels, self.file_filters, self.rule
+            )
+            return tracks_of_list(listed, self.stream, self.rule, **options)
+        for name in ("filenames", "file_root", "file_list"):
+            if getattr(self, name) is not None:
+                raise SettingError(f"Give either `cameras` or `{name}`, got both.")
+        return tracks_of_rig(self.rig, self.stream, self.labels, **options)
