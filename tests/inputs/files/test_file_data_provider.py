@@ -392,6 +392,21 @@ class TestCache:
         refreshed = FileDataProvider(root, cache_file=tmp_path / "cache", refresh=True)
         assert refreshed.get_number_of_samples() == 10
 
+    def test_remote_folders_do_not_tell_that_they_changed(self, tmp_path: Path) -> None:
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/cached/a/x.jpg", b"abc")
+
+        def count(**arguments: Any) -> int:
+            provider = FileDataProvider("memory://cached", cache_file=tmp_path / "cache", **arguments)
+            return provider.get_number_of_samples()
+
+        try:
+            assert count() == 1
+            memory.pipe("/cached/a/y.jpg", b"abc")
+            assert [count(), count(refresh=True), count()] == [1, 2, 2]
+        finally:
+            memory.store.clear()
+
     def test_of_lists_and_given_files(self, root: Path, tmp_path: Path) -> None:
         cache, path = tmp_path / "cache", tmp_path / "list"
         path.write_text("cat/0.jpg 3\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -313,13 +315,45 @@ class TestNothingFound:
         with pytest.raises(IsADirectoryError, match="cannot be read: it is a folder"):
             FileDataProvider(file_list=tmp_path)
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-    def test_folders_without_permission(self, tmp_path: Path) -> None:
-        make_tree(tmp_path, ["a/x.jpg"])
-        (tmp_path / "a").chmod(0)
-        with pytest.raises(PermissionError, match=r"The folder '.*/a' cannot be read: Permission denied"):
-            FileDataProvider(tmp_path)
-        (tmp_path / "a").chmod(0o700)
+    def test_what_may_not_be_read(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            root.chmod(0o755)
+            make_tree(root / "tree", ["a/x.jpg", "b/y.jpg"])
+            provider = FileDataProvider(root / "tree")
+            (root / "tree" / "a").chmod(0)
+            (root / "tree" / "b" / "y.jpg").chmod(0)
+            folder, file = (
+                as_nobody(lambda: FileDataProvider(root / "tree")),
+                as_nobody(lambda: provider.get_data(1)),
+            )
+            (root / "tree" / "a").chmod(0o755)
+        assert (
+            folder == f"FileError[PermissionError]: The folder '{name}/tree/a' cannot be read: Permission denied."
+        )
+        path = f"{name}/tree/b/y.jpg"
+        assert (
+            file == f"FileError[PermissionError]: Sample 1: The file '{path}' cannot be read: Permission denied."
+        )
+
+
+def as_nobody(action: Callable[[], object]) -> str:
+    """Do something in a process that is not root's; return its error as text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            action()
+        except Exception as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as file:
+        return file.read().decode()
 
 
 class TestArguments:

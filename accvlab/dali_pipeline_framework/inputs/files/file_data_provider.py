@@ -86,8 +86,8 @@ class FileDataProvider(DataProvider):
                 is faster, and can use a GPU.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
             cache_file: A local file that keeps what was found. It is used if it is there and was made with the
-                same arguments, and if no folder was changed since; else it is made anew. Processes share its
-                memory.
+                same arguments (but for ``storage_options``), and if no folder and no list was changed since; else
+                it is made anew. Processes share its memory.
             refresh: Whether to look for files even though ``cache_file`` is there. Remote folders do not tell
                 that they were changed.
 

@@ -48,7 +48,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 
     Returns:
         Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder, and
-        ``changed_ns``, when the root and each of them was last changed, see `is_unchanged`.
+        ``changed_ns``, when the root and each of them was last changed, see ``is_unchanged``.
 
     Raises:
         FileError: A folder cannot be read, or a link in the root leads nowhere.
@@ -112,7 +112,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         list_name: Name of the list.
 
     Returns:
-        The names as they stand in the list, int32 labels. The notes have ``content``, its `content_hash`.
+        The names as they stand in the list, int32 labels. The notes have ``content``, its ``content_hash``.
 
     Raises:
         FileError: The list cannot be read.

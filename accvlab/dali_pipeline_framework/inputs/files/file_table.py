@@ -43,7 +43,7 @@ class FileTable:
         labels   |     0           1              |  (N,) int32 or int64, or None
 
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
-    are bytes as the file system has them (`os.fsencode`), so there is none that a table cannot hold.
+    are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
 
     A table that was loaded from a file is mapped, not read, and is pickled as the path of that file: all
     workers of a machine share its memory.
@@ -202,7 +202,7 @@ class FileTable:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (`os.fsdecode`).
+        """Get a name as text (``os.fsdecode``).
 
         Raises:
             IndexError: There is no such name; negative numbers do not count from the end.
