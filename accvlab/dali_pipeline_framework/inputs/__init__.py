@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.inputs.shuffled_sampler import ShuffledSampler
     from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import ShuffledShardedInputCallable
     from accvlab.dali_pipeline_framework.inputs.streaming_sequence_sampler import StreamingSequenceSampler
+    from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
+    from accvlab.dali_pipeline_framework.inputs.videos.video_data_provider import VideoDataProvider
+    from accvlab.dali_pipeline_framework.inputs.videos.video_frame_data_provider import VideoFrameDataProvider
+    from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex, index_video
+    from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import MissingVideoFrame
     from accvlab.dali_pipeline_framework.inputs.weighted_sampler import WeightedSampler
 
 _MODULE_OF = {
@@ -55,9 +60,10 @@ _MODULE_OF = {
     "CocoReader": "readers.native_readers",
     "ConcatDataProvider": "concat_data_provider",
     "DataProvider": "data_provider",
+    "DecodingStatistics": "videos.frame_reader_pool",
     "EpochAccount": "last_batch",
-    "FileReader": "readers.native_readers",
     "FileDataProvider": "files.file_data_provider",
+    "FileReader": "readers.native_readers",
     "FileTable": "files.file_table",
     "FrameDataProvider": "frames.frame_data_provider",
     "FrameSequenceDataProvider": "frames.frame_sequence_data_provider",
@@ -65,6 +71,7 @@ _MODULE_OF = {
     "JoinedInput": "readers.joined_input",
     "LastBatch": "last_batch",
     "MissingFrame": "frames.rig_times",
+    "MissingVideoFrame": "videos.video_tracks",
     "MixedSampler": "mixed_sampler",
     "NumpyReader": "readers.native_readers",
     "PlannedBatch": "plans.planned_batch",
@@ -81,11 +88,15 @@ _MODULE_OF = {
     "ShuffledShardedInputCallable": "shuffled_sharded_input_callable",
     "StreamingSequenceSampler": "streaming_sequence_sampler",
     "TFRecordReader": "readers.native_readers",
+    "VideoDataProvider": "videos.video_data_provider",
+    "VideoFrameDataProvider": "videos.video_frame_data_provider",
+    "VideoIndex": "videos.video_index",
     "VideoReader": "readers.native_readers",
     "WebDatasetReader": "readers.native_readers",
     "WeightedSampler": "weighted_sampler",
     "class_balanced_weights": "class_weights",
     "detect_shard": "shards",
+    "index_video": "videos.video_index",
 }
 
 __all__ = [
@@ -96,6 +107,7 @@ __all__ = [
     "CocoReader",
     "ConcatDataProvider",
     "DataProvider",
+    "DecodingStatistics",
     "EpochAccount",
     "FileDataProvider",
     "FileReader",
@@ -106,6 +118,7 @@ __all__ = [
     "JoinedInput",
     "LastBatch",
     "MissingFrame",
+    "MissingVideoFrame",
     "MixedSampler",
     "NumpyReader",
     "PlannedBatch",
@@ -122,11 +135,15 @@ __all__ = [
     "ShuffledShardedInputCallable",
     "StreamingSequenceSampler",
     "TFRecordReader",
+    "VideoDataProvider",
+    "VideoFrameDataProvider",
+    "VideoIndex",
     "VideoReader",
     "WebDatasetReader",
     "WeightedSampler",
     "class_balanced_weights",
     "detect_shard",
+    "index_video",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)
