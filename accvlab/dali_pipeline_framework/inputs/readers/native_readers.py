@@ -17,6 +17,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput
+from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.sample_data import Name, get_dali_type_for_numpy_type
 
 
@@ -170,10 +171,14 @@ class VideoReader(ReaderInput):
 
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
+        filenames = self._arguments.get("filenames") or []
+        first = [filenames] if isinstance(filenames, str) else filenames[:3]
+        codecs = ", ".join(f"{path!r} has {sniff_codec(path) or 'none that is known'}" for path in first)
+        told = f" Codecs: {codecs}." if codecs else ""
         return (
             f"A clip needs {num_needed} frames of one video, and DALI must be able to decode it: on the CPU VP8, "
-            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others. VideoDataProvider decodes all of them on the "
-            f"CPU."
+            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{told} VideoDataProvider decodes all of them on "
+            f"the CPU."
         )
 
 
