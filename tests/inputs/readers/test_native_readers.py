@@ -316,7 +316,7 @@ class TestWhatDaliRefuses:
     @pytest.mark.parametrize("content", [b"", b"this is not a video" * 100])
     def test_no_video(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.mp4").write_bytes(content)
-        with pytest.raises(SettingError, match="cannot set up VideoReader.*x.mp4' has none that is known"):
+        with pytest.raises(SettingError, match=r"cannot set up VideoReader.*x\.mp4' has none that is known"):
             samples(VideoReader(filenames=[tmp_path / "x.mp4"], sequence_length=2))
 
     def test_codec_that_only_a_gpu_decodes(self, tmp_path: Path) -> None:
