@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -370,18 +371,27 @@ class TestCache:
         for arguments, count in [
             ({}, 9),
             ({"file_filters": "[0-3].jpg"}, 4),
-            ({"file_filters": "[0-3].JPG"}, 4),
             ({"file_filters": "[0-3].jpg", "case_sensitive_filter": True}, 4),
+            ({"file_filters": "[0-3].JPG"}, 4),
             ({"dir_filters": "c*"}, 5),
             ({}, 9),
         ]:
             before = cache.stat().st_ino if cache.exists() else None
             assert FileDataProvider(root, cache_file=cache, **arguments).get_number_of_samples() == count
             assert cache.stat().st_ino != before
-        other = tmp_path / "other" / "a"
-        other.mkdir(parents=True)
-        (other / "x.jpg").write_bytes(b"abc")
-        assert FileDataProvider(other.parent, cache_file=cache).get_number_of_samples() == 1
+        other = shutil.copytree(root, tmp_path / "other")
+        (other / "cat" / "0.jpg").unlink()
+        age(other)
+        assert FileDataProvider(other, cache_file=cache).get_number_of_samples() == 8
+
+    def test_a_label_folder_that_is_gone_is_looked_for_again(self, root: Path, tmp_path: Path) -> None:
+        (root / "dog").rename(tmp_path / "dog")
+        (root / "dog").symlink_to(tmp_path / "dog")
+        age(root)
+        FileDataProvider(root, cache_file=tmp_path / "cache")
+        (tmp_path / "dog").rename(tmp_path / "moved")
+        with pytest.raises(FileError, match="The link '.*/dog' leads nowhere"):
+            FileDataProvider(root, cache_file=tmp_path / "cache")
 
     def test_refresh(self, root: Path, tmp_path: Path) -> None:
         age(root)
