@@ -25,7 +25,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── StateError               (ValueError)                     the state of a loader cannot be used
     ├── FileError                (OSError)                        a file or folder of a data set cannot be read
     ├── VideoError               (ValueError, RuntimeError)       a file is no video, is damaged, or is not as said
-    ├── ClosedError              (RuntimeError)                   the pipeline or iterator was closed
+    ├── NothingFedError          (RuntimeError)                   an input was asked for more than it was fed
+    ├── ClosedError              (RuntimeError)                   the pipeline, iterator or stream was closed
     └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
 """
 
@@ -150,8 +151,12 @@ class VideoError(FrameworkError, ValueError, RuntimeError):
     """A file is not a video, is damaged or incomplete, or is not what it says that it is."""
 
 
+class NothingFedError(FrameworkError, RuntimeError):
+    """An input that the user feeds was asked for more than it was fed; it can be fed and asked again."""
+
+
 class ClosedError(FrameworkError, RuntimeError):
-    """The pipeline or iterator has been closed."""
+    """The pipeline, iterator or stream has been closed."""
 
 
 class NotSupportedError(FrameworkError, AttributeError, RuntimeError):

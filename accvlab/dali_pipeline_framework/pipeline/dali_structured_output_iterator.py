@@ -126,7 +126,8 @@ class DALIStructuredOutputIterator:
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
             self._names = [format_path(path) for path in self._blueprint.format.flat_paths]
-            self._convert = OutputConverter(output_type, ragged, must_copy=not pipeline.exec_dynamic)
+            advice = "" if self._structured is None else self._structured.ragged_advice
+            self._convert = OutputConverter(output_type, ragged, not pipeline.exec_dynamic, advice)
             pipeline.build()
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()

@@ -104,8 +104,9 @@ def _bind_readers(
     context_name: str | None,
     steps_per_epoch: int | None,
 ) -> LoaderInput:
+    has_epochs = all(part.source.has_epochs for part in parts.native)
     for name, value in (("context_name", context_name), ("steps_per_epoch", steps_per_epoch)):
-        if value is not None:
+        if value is not None and (has_epochs or name == "context_name"):
             raise SettingError(
                 f"`{name}` does not go with native readers, which do not tell where a sample stands and have "
                 f"epochs of their own. Use a data provider with a sampler."

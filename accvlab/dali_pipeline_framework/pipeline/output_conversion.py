@@ -19,7 +19,7 @@ TensorConverter: TypeAlias = Callable[[Any], Any]
 class OutputConverter:
     """Converts one output of a batch (a DALI tensor list)."""
 
-    def __init__(self, output_type: OutputType, ragged: RaggedPolicy, must_copy: bool) -> None:
+    def __init__(self, output_type: OutputType, ragged: RaggedPolicy, must_copy: bool, advice: str = "") -> None:
         """Set up.
 
         Args:
@@ -27,6 +27,7 @@ class OutputConverter:
             ragged: What to do with samples of different shapes: ``"raise"`` an error, or make a ``"list"`` of
                 one array per sample.
             must_copy: Whether the buffers are recycled by the pipeline and must be copied.
+            advice: What to do about samples of different shapes; empty for what always helps.
 
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
@@ -38,6 +39,7 @@ class OutputConverter:
             raise SettingError(f"`ragged` must be 'raise' or 'list', got {ragged!r}.")
         self._convert = makers[output_type](must_copy)
         self._as_list = ragged == "list"
+        self._advice = advice or "Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
 
     def __call__(self, tensors: Any, name: str, num_samples: int | None = None) -> Any:
         """Convert an output.
@@ -69,7 +71,7 @@ class OutputConverter:
         shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
         raise OutputError(
             f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
-            f"{shapes}. Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
+            f"{shapes}. {self._advice}"
         )
 
 

@@ -199,7 +199,7 @@ class StructuredPipeline(Pipeline):
     def schedule_run(self) -> None:
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
         self.build()
-        if self._failure is not None:
+        if self._failure is not None or not self._await_input():
             return
         self._has_scheduled = True
         try:
@@ -207,7 +207,7 @@ class StructuredPipeline(Pipeline):
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
             with DeferredInterrupt(self._interrupt_workers):
-                super().schedule_run()
+                self._schedule()
         except StopIteration:
             raise
         except Exception as error:
@@ -222,6 +222,39 @@ class StructuredPipeline(Pipeline):
                 "one from PipelineDefinition.get_dali_pipeline()."
             )
             raise
+
+    def _await_input(self) -> bool:
+        """Wait for a native input that has nothing ready yet, unless there are batches to deliver meanwhile.
+
+        Returns:
+            Whether a batch can be scheduled.
+        """
+        if not self._is_awaited:
+            return True
+        if self.empty() and not self._last_iter:
+            for run in self._runs:
+                run.wait()
+        return self._is_input_ready
+
+    @property
+    def _is_awaited(self) -> bool:
+        return not self._context.has_workers and any(run.is_awaited for run in self._runs)
+
+    @property
+    def _is_input_ready(self) -> bool:
+        return all(run.is_ready() for run in self._runs)
+
+    def _schedule(self) -> None:
+        if not self._is_awaited:
+            super().schedule_run()
+            return
+        # DALI would begin several batches at first, whether there is something for them or not.
+        self._first_iter = False
+        depth = self._cpu_queue_size if self._exec_pipelined else 1
+        while True:
+            super().schedule_run()
+            if self._last_iter or self._batches_to_consume >= depth or not self._is_input_ready:
+                return
 
     def _iter_setup(self) -> None:
         """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
@@ -387,6 +420,11 @@ class StructuredPipeline(Pipeline):
     # --- native readers ---------------------------------------------------------------------------
 
     @property
+    def ragged_advice(self) -> str:
+        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
+        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
+
+    @property
     def reader_epochs(self) -> ReaderEpochs | None:
         """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
         if self._context.has_workers:
@@ -425,6 +463,8 @@ class StructuredPipeline(Pipeline):
         if self._is_closed:
             return
         self._is_closed = True
+        for run in self._runs:
+            run.close()
         self._shutdown()
         self._end_workers()
         for memory in self._shared_memory():
@@ -530,13 +570,14 @@ class StructuredPipeline(Pipeline):
         reader = self._find_native(error)
         if reader is not None:
             return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
+        holds = "".join(f" {run.describe_batch(self._num_in_all + ahead)}" for run in self._runs).rstrip()
         try:
             diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
             sample_indices = ()
         explained = GraphError(
-            f"Batch {batch} of epoch {epoch} failed in the graph.\n{diagnosis}\n\n"
+            f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
             f"DALI reports (counting samples from 0 within the batch):\n{dali_message(error)}"
         )
         explained.sample_indices = sample_indices

@@ -50,6 +50,12 @@ class JoinedInput(InputBase):
                     f"Input {name!r} must be a native reader, a callable or an iterable, got "
                     f"{type(self._inputs[name]).__name__}."
                 )
+        for name, each in self._inputs.items():
+            if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
+                raise SettingError(
+                    f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
+                    f"input can stand beside it."
+                )
         if len(others) > 1:
             raise SettingError(
                 f"At most one input can be a callable or an iterable, since its epochs are those of the pipeline; "

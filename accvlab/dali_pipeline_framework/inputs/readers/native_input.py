@@ -14,7 +14,15 @@ from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderE
 
 
 class NativeInput(InputBase):
-    """An input whose samples are made by operators of DALI in the graph; there are no workers."""
+    """An input whose samples are made by operators of DALI in the graph; there are no workers.
+
+    Attributes:
+        is_joinable: Whether other inputs can stand beside it, which needs batches that are always full.
+        ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
+    """
+
+    is_joinable: bool = True
+    ragged_advice: str = ""
 
     @property
     @abstractmethod
@@ -52,9 +60,12 @@ class NativeRun(ABC):
 
     Attributes:
         epochs: How many batches its epochs have, or None where only the end tells.
+        is_awaited: Whether batches may be long in coming, so that those that wait for delivery must not wait for
+            the next one to be begun.
     """
 
     epochs: ReaderEpochs | None = None
+    is_awaited: bool = False
 
     @abstractmethod
     def begin_batch(self) -> None:
@@ -63,6 +74,14 @@ class NativeRun(ABC):
         Raises:
             StopIteration: The epoch has no more.
         """
+
+    def is_ready(self) -> bool:
+        """Whether a batch can be begun (or the end be told) without waiting."""
+        return True
+
+    def wait(self) -> None:
+        """Wait until a batch can be begun; may be interrupted, and called again."""
+        return
 
     @abstractmethod
     def begin_epoch(self) -> None:
@@ -84,3 +103,11 @@ class NativeRun(ABC):
             Their number, 0 for a batch that is thrown away; None for all.
         """
         return None
+
+    def describe_batch(self, batch: int) -> str:
+        """Say what one of the last batches holds, counted from the start; a sentence, or empty."""
+        return ""
+
+    def close(self) -> None:
+        """Free what it holds; the pipeline was closed."""
+        return
