@@ -133,32 +133,6 @@ class ConcatDataProvider(DataProvider):
         position, index = self.locate(sample_index)
         return self._providers[position].get_data(index)
 
-    @property
-    def loads_batches(self) -> bool:
-        """Whether one of the providers loads the samples of a batch together."""
-        return any(getattr(provider, "loads_batches", False) for provider in self._providers)
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch; each provider is asked for its own ones together.
-
-        Raises:
-            SettingError: As `get_data`.
-        """
-        parts: dict[int, tuple[list[int], list[int]]] = {}  # position of a provider -> its indices and their slots
-        positions = []
-        for sample_index, slot in zip(sample_indices, slots, strict=True):
-            position, index = self.locate(sample_index)
-            indices, own_slots = parts.setdefault(position, ([], []))
-            indices.append(index)
-            own_slots.append(slot)
-            positions.append(position)
-        loaded = {
-            position: iter(self._providers[position].load_batch(indices, own_slots))
-            for position, (indices, own_slots) in parts.items()
-        }
-        for position in positions:
-            yield next(loaded[position])
-
     def locate(self, sample_index: SupportsIndex) -> tuple[int, int]:
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 

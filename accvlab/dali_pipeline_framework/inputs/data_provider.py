@@ -41,20 +41,20 @@ class DataProvider(ABC):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether samples of a batch depend on each other, so that they must be loaded by `load_batch`."""
+        """Whether samples of a batch are to be loaded by `load_batch`, since that saves work."""
         return False
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch, one after the other, each when it is asked for.
 
-        It is called where `loads_batches` says so, in place of `get_data`. Override both where samples of a batch
-        can share work, as overlapping windows of frames do. `get_data` is still needed: samples of a batch that
-        failed are loaded again, each alone.
+        The inputs of this package call it in place of `get_data` where `loads_batches` says so. Override both
+        where samples of a batch can share work, as overlapping sequences of frames do. Samples of `get_data` must
+        be good in any batch too: providers that wrap others call it, and samples of a batch that failed are
+        loaded again, each alone.
 
         Args:
-            sample_indices: The samples; one may be there several times.
-            slots: Number of each sample in the batch as the graph sees it, ascending. A wrapper of several
-                providers passes each of them its part of a batch.
+            sample_indices: All samples of a batch, in its order; one may be there several times.
+            slots: Number of each sample in the batch.
 
         Returns:
             As many samples as there are indices. An exception while one is loaded is put down to that one, unless

@@ -216,11 +216,11 @@ class PlannedInput(CallableBase):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether `load_batch` must be called in place of the input itself, see `DataProvider.loads_batches`."""
+        """Whether `load_batch` is to be called in place of the input itself, see `DataProvider.loads_batches`."""
         return self._loader.loads_batches
 
     def load_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
-        """Load the samples at the positions of one batch, each when it is asked for, as flat tuples.
+        """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
 
         It ends before the first position that the epoch does not have.
         """

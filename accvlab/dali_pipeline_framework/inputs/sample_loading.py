@@ -47,16 +47,11 @@ class SampleLoader:
 
     @property
     def loads_batches(self) -> bool:
-        """Whether samples must be loaded by `load_batch`, see `DataProvider.loads_batches`."""
+        """Whether samples are to be loaded by `load_batch`, see `DataProvider.loads_batches`."""
         return bool(getattr(self.provider, "loads_batches", False))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        """Load the samples of a batch one after the other; see `load`.
-
-        Args:
-            sample_indices: The samples.
-            slots: Number of each in the batch.
-        """
+        """Load all samples of a batch, with their numbers in it, one after the other; see `load`."""
         if not self.loads_batches:
             yield from map(self.load, sample_indices)
             return

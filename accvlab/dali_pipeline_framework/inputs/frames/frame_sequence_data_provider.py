@@ -23,6 +23,8 @@ from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array
 from accvlab.dali_pipeline_framework.inputs.frames.image_size import image_size
 from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment, MissingFrame
 from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
+    MOST_FRAMES_TO_SHARE,
+    FrameLayout,
     Int32Array,
     can_overlap,
     lay_out_alone,
@@ -64,9 +66,9 @@ class FrameSequenceDataProvider(DataProvider):
 
     **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
     sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
-    ``places`` tells the decoder where the frames of each sequence are. Such samples make sense only together: an
-    input of this package loads them by `load_batch`. A wrapper of one's own around this provider, which calls
-    `get_data` for each sample, needs ``share_frames=False``; the decoder fails on such batches otherwise.
+    ``places`` tells the decoder where those of each sequence are. The inputs of this package load such samples by
+    `load_batch`. A sample of `get_data` has all of its frames; so behind a provider that wraps this one, nothing
+    is shared.
 
     Example::
 
@@ -107,8 +109,8 @@ class FrameSequenceDataProvider(DataProvider):
             step: Frames from the start of a sequence to the start of the next one of the stream.
             stride: Frames from one frame of a sequence to the next.
             tail: What becomes of sequences that are not complete at the end of a stream, see `Clips`.
-            share_frames: Whether sequences of a batch share frames. None: if two sequences of the data set can
-                have a frame in common.
+            share_frames: Whether sequences of a batch share frames, which have at most 64 frames then. None: if two
+                sequences of the data set can have a frame in common.
             cameras: See `FrameDataProvider`, as for the next six.
             layout: See there.
             align: See there.
@@ -137,8 +139,16 @@ class FrameSequenceDataProvider(DataProvider):
         except SettingError as error:
             raise SettingError(f"{error} {self._describe_longest()}") from error
         self._shares = share_frames
+        is_too_long = self._clips.sequence_length > MOST_FRAMES_TO_SHARE
+        if share_frames and is_too_long:
+            raise SettingError(
+                f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them, got "
+                f"`sequence_length={self._clips.sequence_length}` and `share_frames={share_frames!r}`."
+            )
         if share_frames is None:
-            self._shares = can_overlap(self._clips.sequence_length, operator.index(stride), operator.index(step))
+            self._shares = not is_too_long and can_overlap(
+                self._clips.sequence_length, operator.index(stride), operator.index(step)
+            )
         self._has = {
             "paths": paths_name is not None,
             "padding": padding_name is not None,
@@ -188,44 +198,32 @@ class FrameSequenceDataProvider(DataProvider):
     # --- loading ----------------------------------------------------------------------------------------
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Read one sequence that is in no batch: where frames are shared, the decoder takes it only alone.
+        """Read one sequence, which shares frames with no other.
 
         Raises:
             SettingError: Also an IndexError; there is no such sequence.
             FileError: A file cannot be read, or two frames of a camera have different sizes.
         """
-        return next(self._load([sample_index], None))
+        played = self._play([sample_index])
+        return next(self._load(played, lay_out_alone(played.frames)))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Read the sequences of a batch, each frame once if they share frames.
-
-        Args:
-            sample_indices: The sequences.
-            slots: Their numbers in the batch.
 
         Raises:
             SettingError: Also an IndexError; there is no such sequence.
             FileError: A file cannot be read, or two frames of a camera in a sequence have different sizes.
         """
-        if self._shares:
-            yield from self._load(sample_indices, np.asarray(slots, np.int64))
-        else:
-            yield from map(self.get_data, sample_indices)
-
-    def _load(self, sample_indices: Sequence[int], slots: Int64Array | None) -> Iterator[SampleDataGroup]:
-        """Read sequences that share frames; None as slots for one that is in no batch."""
         played = self._play(sample_indices)
-        layout = (
-            lay_out_alone(played.frames)
-            if slots is None
-            else lay_out_frames(played.frames, played.sequences, slots)
-        )
+        layout = lay_out_alone(played.frames)
+        if self._shares:
+            layout = lay_out_frames(played.frames, played.sequences)
+        return self._load(played, layout)
+
+    def _load(self, played: PlayedClips, layout: FrameLayout) -> Iterator[SampleDataGroup]:
         sizes: Sizes = {}
-        for window in range(len(sample_indices)):
-            if self._shares:
-                files = self._read_frames(layout.carried[window], sizes)
-            else:
-                files = self._read_frames(played.frames[window], sizes)
+        for window in range(len(played.frames)):
+            files = self._read_frames(layout.carried[window], sizes)
             for complete in np.flatnonzero(layout.complete_with == window):
                 self._check_sizes(played.frames[complete], sizes)
             yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])

@@ -12,17 +12,17 @@ import numpy.typing as npt
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
-NOT_IN_A_BATCH = -1
-"""The slot of frames of a sample that was loaded alone: the graph refuses it in a batch of several."""
+MOST_FRAMES_TO_SHARE = 64  # which DALI puts together at once
 
 
 class FrameLayout(NamedTuple):
-    """Which frames the slots of a batch carry, and where each window finds its own.
+    """Which frames the samples of a batch carry, and where each window finds its own.
 
     Attributes:
-        carried: ``(n, F)`` int64, the frame in each field of a window's slot, -1 for none.
-        places: ``(n, 3, F)`` int32. Row 0: whether each field carries a frame (1 or 0). Row 1, 2: slot and field
-            in which each frame of the window is, in the order of play.
+        carried: ``(n, F)`` int64, the frame in each field of a window's sample, -1 for none.
+        places: ``(n, 3, F)`` int32. Row 0: whether each field carries a frame (1 or 0). Row 1, 2: the window,
+            counting those that share, and the field where each frame of the window is, in the order of play. In
+            windows that do not share, row 1 is -1: they carry their own frames, in that order.
         complete_with: ``(n,)`` int64, the last of the windows that carry a frame of each window.
     """
 
@@ -31,45 +31,49 @@ class FrameLayout(NamedTuple):
     complete_with: Int64Array
 
 
-def lay_out_frames(frames: Int64Array, sequences: Int64Array, slots: Int64Array) -> FrameLayout:
+def lay_out_frames(frames: Int64Array, sequences: Int64Array) -> FrameLayout:
     """Lay out the frames of the windows of one batch.
 
-    The distinct frames of all windows of a sequence, in order, fill the fields of the first of these windows,
-    then of the next. With three windows of four frames::
+    Windows share if a frame of theirs occurs more than once in the batch. The distinct frames of all of them in a
+    sequence, in order, fill the fields of the first of these windows, then of the next. With four windows::
 
-        window    frames               fields carry
-          0       10  11  12  13       10  11  12  13
-          1       11  12  13  14       14  15   -   -
-          2       12  13  14  15        -   -   -   -
+        window    frames               fields carry         places
+          0       10  11  12  13       10  11  12  13       0.0 0.1 0.2 0.3
+          1       11  12  13  14       14  15   -   -       0.1 0.2 0.3 1.0
+          2       40  41  42  43       40  41  42  43
+          3       12  13  14  15        -   -   -   -       0.2 0.3 1.0 1.1
 
     Args:
         frames: ``(n, F)`` int64, the frames of each window.
         sequences: ``(n,)`` int64, the sequence of each window. Windows borrow only within their sequence, so that
             frames of different sizes do not meet.
-        slots: ``(n,)`` int64, the number of each window in the batch.
     """
-    num_windows, length = frames.shape
-    carried = np.full((num_windows, length), -1, np.int64)
-    places = np.zeros((num_windows, 3, length), np.int32)
-    complete_with = np.zeros(num_windows, np.int64)
-    for sequence in np.unique(sequences):
-        windows = np.flatnonzero(sequences == sequence)
+    length = frames.shape[1]
+    layout = lay_out_alone(frames)
+    _, inverse, counts = np.unique(frames, return_inverse=True, return_counts=True)
+    is_sharing = (counts[inverse.reshape(frames.shape)] > 1).any(axis=1)
+    number = np.cumsum(is_sharing) - 1  # of each window that shares
+    for sequence in np.unique(sequences[is_sharing]):
+        windows = np.flatnonzero(is_sharing & (sequences == sequence))
         distinct, positions = np.unique(frames[windows], return_inverse=True)
         positions = positions.reshape(-1, length)  # (windows, F), in `distinct`
         filled = np.full(len(windows) * length, -1, np.int64)
         filled[: len(distinct)] = distinct
-        carried[windows] = filled.reshape(-1, length)
         carriers = windows[positions // length]  # (windows, F)
-        complete_with[windows] = carriers.max(axis=1)
-        places[windows, 1] = slots[carriers]
-        places[windows, 2] = positions % length
-    places[:, 0] = carried >= 0
-    return FrameLayout(carried, places, complete_with)
+        layout.carried[windows] = filled.reshape(-1, length)
+        layout.places[windows, 0] = layout.carried[windows] >= 0
+        layout.places[windows, 1] = number[carriers]
+        layout.places[windows, 2] = positions % length
+        layout.complete_with[windows] = carriers.max(axis=1)
+    return layout
 
 
 def lay_out_alone(frames: Int64Array) -> FrameLayout:
-    """Lay out one window, ``(1, F)`` frames, that is in no batch."""
-    return lay_out_frames(frames, np.zeros(1, np.int64), np.full(1, NOT_IN_A_BATCH))
+    """Lay out windows, ``(n, F)`` frames, that share nothing."""
+    num_windows, length = frames.shape
+    places = np.empty((num_windows, 3, length), np.int32)
+    places[:, 0], places[:, 1], places[:, 2] = 1, -1, np.arange(length)
+    return FrameLayout(frames.copy(), places, np.arange(num_windows))
 
 
 def can_overlap(sequence_length: int, stride: int, step: int) -> bool:
