@@ -390,7 +390,7 @@ class TestCache:
         age(root)
         FileDataProvider(root, cache_file=tmp_path / "cache")
         (tmp_path / "dog").rename(tmp_path / "moved")
-        with pytest.raises(FileError, match="The link '.*/dog' leads nowhere"):
+        with pytest.raises(FileError, match=r"The link '.*/dog' leads nowhere"):
             FileDataProvider(root, cache_file=tmp_path / "cache")
 
     def test_refresh(self, root: Path, tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ class TestFoldersAgainstNativeReader:
         dir_filters=st.none() | st.lists(_patterns, min_size=1, max_size=3),
         case_sensitive=st.booleans(),
     )
+    @example([], ["*.jpg"], None, True)
+    @example([], ["*.JPG"], None, False)
+    @example([], ["*\\.jpg"], None, True)
+    @example([], ["*.[jJ]PG", "*.j?g"], ["[!a-z]", "a"], True)
+    @example([], ["*"], ["b", "Ä"], False)
     def test_filters(
         self,
         tmp_path: Path,
