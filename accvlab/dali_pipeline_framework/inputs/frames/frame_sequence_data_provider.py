@@ -109,8 +109,8 @@ class FrameSequenceDataProvider(DataProvider):
             step: Frames from the start of a sequence to the start of the next one of the stream.
             stride: Frames from one frame of a sequence to the next.
             tail: What becomes of sequences that are not complete at the end of a stream, see `Clips`.
-            share_frames: Whether sequences of a batch share frames, which have at most 64 frames then. None: if two
-                sequences of the data set can have a frame in common.
+            share_frames: Whether sequences of a batch share frames; they have at most 64 frames then. None: if
+                two sequences of the data set can have a frame in common.
             cameras: See `FrameDataProvider`, as for the next six.
             layout: See there.
             align: See there.
