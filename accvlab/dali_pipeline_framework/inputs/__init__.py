@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.inputs.videos.video_data_provider import VideoDataProvider
     from accvlab.dali_pipeline_framework.inputs.videos.video_frame_data_provider import VideoFrameDataProvider
     from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex, index_video
+    from accvlab.dali_pipeline_framework.inputs.videos.video_stream_input import VideoStreamInput
     from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import MissingVideoFrame
     from accvlab.dali_pipeline_framework.inputs.weighted_sampler import WeightedSampler
 
@@ -92,6 +93,7 @@ _MODULE_OF = {
     "VideoFrameDataProvider": "videos.video_frame_data_provider",
     "VideoIndex": "videos.video_index",
     "VideoReader": "readers.native_readers",
+    "VideoStreamInput": "videos.video_stream_input",
     "WebDatasetReader": "readers.native_readers",
     "WeightedSampler": "weighted_sampler",
     "class_balanced_weights": "class_weights",
@@ -139,6 +141,7 @@ __all__ = [
     "VideoFrameDataProvider",
     "VideoIndex",
     "VideoReader",
+    "VideoStreamInput",
     "WebDatasetReader",
     "WeightedSampler",
     "class_balanced_weights",

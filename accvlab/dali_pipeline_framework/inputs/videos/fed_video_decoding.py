@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, cast
@@ -16,7 +15,11 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
-from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter, VideoDecoder
+from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import (
+    FrameConverter,
+    VideoDecoder,
+    import_av,
+)
 from accvlab.dali_pipeline_framework.inputs.videos.video_feed import FedVideo, UInt8Array
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 
@@ -103,8 +106,12 @@ def decode_in_batches(
 
 
 def has_pyav() -> bool:
-    """Whether PyAV is installed."""
-    return importlib.util.find_spec("av") is not None
+    """Whether PyAV can be imported."""
+    try:
+        import_av()
+    except SettingError:
+        return False
+    return True
 
 
 def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | None) -> bool:
@@ -119,8 +126,9 @@ def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | N
         return codec is None and not has_pyav()
     if codec is not None:
         raise SettingError(
-            f"DALI decodes VP8, VP9 and MJPEG on the CPU, but {video.label} is of the codec {codec}. Use "
-            f"decoder='auto' with PyAV installed (pip install 'accvlab.dali_pipeline_framework[video]'), or a GPU."
+            f"DALI decodes VP8, VP9 and MJPEG on the CPU, but the video {video.label} is of the codec {codec}. "
+            f"Use decoder='auto' with PyAV installed (pip install 'accvlab.dali_pipeline_framework[video]'), or a "
+            f"GPU."
         )
     return True
 
@@ -141,7 +149,7 @@ def _require_complete(video: FedVideo, stream: int) -> None:
 
         index_video(video.source, stream, name=video.label)
         return
-    raise VideoError(f"{_sentence(video.label)} is incomplete: {num_missing} bytes are missing at its end.")
+    raise VideoError(f"The video {video.label} is incomplete: {num_missing} bytes are missing at its end.")
 
 
 # --- DALI -----------------------------------------------------------------------------------------
@@ -163,8 +171,8 @@ def _decoded_by_dali(
             if num_frames and "No data was provided to the InputOperator" in str(error):
                 return
             raise VideoError(
-                f"DALI cannot decode {video.label} after {num_frames} frames: {_cause(error)} Is it a video, and "
-                f"complete?"
+                f"DALI cannot decode the video {video.label} after {num_frames} frames: {_cause(error)} Is it a "
+                f"video, and complete?"
             ) from error
         lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
         yield SequenceBatch(video, num_frames, frames, lengths)
@@ -221,7 +229,7 @@ def _decoded_by_pyav(
         else:
             return
         if not num_frames:
-            raise VideoError(f"There are no frames in {video.label}.")
+            raise VideoError(f"There are no frames in the video {video.label}.")
         _require_all_decoded(video, settings, decoder)
 
 
@@ -266,9 +274,5 @@ def _require_all_decoded(video: FedVideo, settings: SequenceSettings, decoder: V
     expected = index_video(video.source, settings.stream, name=video.label).num_frames
     if decoder.num_decoded < expected:
         raise VideoError(
-            f"{_sentence(video.label)} is damaged: {decoder.num_decoded} of its {expected} frames can be decoded."
+            f"The video {video.label} is damaged: {decoder.num_decoded} of its {expected} frames can be decoded."
         )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -33,7 +33,7 @@ class FedVideo:
     Attributes:
         number: How many were fed before it.
         source: Path of a file, or its bytes.
-        label: What messages call it.
+        label: What messages call it, e.g. ``"'drive.mp4' (video 3)"``.
     """
 
     number: int
@@ -72,14 +72,14 @@ class VideoFeed:
     def put(self, video: EncodedVideo, name: str | None, check: Callable[[FedVideo], None]) -> int:
         """Add a video at the end of the queue, unless the check raises. See `VideoStreamInput.feed`."""
         source = _checked(video)
-        what = name if name is not None else source
-        called = f"{len(what)} bytes" if isinstance(what, bytes) else repr(what)
+        called = f"<{len(source)} bytes>" if isinstance(source, bytes) else source
+        called = repr(called if name is None else name)
         self._require_open()
-        check(FedVideo(-1, source, f"the video ({called})"))
+        check(FedVideo(-1, source, called))
         with self.changed:
             self._require_open()
             number = self._num_fed
-            self._waiting.append(FedVideo(number, source, f"video {number} ({called})"))
+            self._waiting.append(FedVideo(number, source, f"{called} (video {number})"))
             self._num_fed += 1
             self.changed.notify_all()
         return number
@@ -160,7 +160,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
         with open(text, "rb") as file:
             is_empty = not file.read(1)
     except OSError as error:
-        raise _file_error(error, f"the video {text!r}") from error
+        raise _file_error(error, repr(text)) from error
     except ValueError as error:  # a zero within
         raise FileError(f"Cannot read the video {text!r}: {error}.") from error
     if is_empty:
@@ -169,4 +169,4 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def _file_error(error: OSError, label: str) -> Exception:
-    return error_that_is_also(FileError, [type(error)], f"Cannot read {label}: {error.strerror}.")
+    return error_that_is_also(FileError, [type(error)], f"Cannot read the video {label}: {error.strerror}.")

@@ -125,7 +125,8 @@ class DecodedBatches:
         """
         with self.feed.changed:
             while not self.is_ready():
-                if not is_blocking and not self._is_decoding and not self.feed.num_waiting:
+                is_used_up = not (self._is_decoding or self.feed.num_waiting or self.feed.is_closed)
+                if is_used_up and not is_blocking:
                     raise NothingFedError(
                         f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
                         f"another one with `feed`, or say with `close` that no more follow; with "
@@ -210,7 +211,7 @@ class VideoStreamRun(NativeRun):
         batch = self._decoded.take()
         self._handover.give(batch, self._settings.sequence_length, self._columns)
         last_frame = batch.first_frame + sum(batch.lengths) - 1
-        text = f"The batch holds the frames {batch.first_frame} to {last_frame} of {batch.video.label}."
+        text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
         self._labels.append((self._num_begun, text))
         self._num_begun += 1
 
