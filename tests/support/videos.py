@@ -118,3 +118,14 @@ def make_video(
         for stream in streams:
             container.mux(stream.encode(None))
     return Path(path)
+
+
+def damage(path: Path, packet: int) -> Path:
+    """Overwrite the content of a packet, by its number in the order of decoding."""
+    with av.open(str(path)) as container:
+        position, size = [(each.pos, each.size) for each in container.demux(video=0) if each.size][packet]
+    content = bytearray(path.read_bytes())
+    start, stop = position + min(8, size // 3), position + size - 4
+    content[start:stop] = bytes(value ^ 0x55 for value in content[start:stop])
+    path.write_bytes(content)
+    return path

@@ -22,6 +22,8 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex
 if TYPE_CHECKING:
     import av
 
+_MOST_SEEKS = 3  # for one frame
+
 
 class FrameReader:
     """Frames of one video by their numbers, from one open decoder.
@@ -154,35 +156,42 @@ class FrameReader:
 
     def _decode(self, number: int) -> av.VideoFrame:
         if self.continues_to(number):
-            frame = self._decode_up_to(number, 0)
+            frame, _ = self._try_to_decode(number, 0)
             if frame is not None:
                 return frame
+        error: VideoError | None = None
         for start in self._starts_before(number):
-            valid_from = self._go_to(start)
-            frame = self._decode_up_to(number, valid_from)
+            frame, error = self._try_to_decode(number, self._go_to(start))
             if frame is not None:
                 return frame
-        raise VideoError(
-            f"{self._frame_text(number)} cannot be decoded: the file is damaged, or was changed after it was "
-            f"indexed."
-        )
+        why = "the file is damaged, or was changed after it was indexed." if error is None else str(error)
+        raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}") from error
+
+    def _try_to_decode(self, number: int, valid_from: int) -> tuple[av.VideoFrame | None, VideoError | None]:
+        try:
+            return self._decode_up_to(number, valid_from), None
+        except VideoError as error:
+            # The codec may have met frames that refer to some before the seek: they are fine from further back.
+            self._next_frame = self._index.num_frames
+            return None, error
 
     def _starts_before(self, number: int) -> list[int | None]:
-        """Where to start decoding, best first: times of key frames; None for the start of the file."""
+        """Where to start decoding, best first: numbers of key frames; None for the start of the file."""
         if not self._index.is_seekable:
             return [None]
         last = int(self._index.key_pts.searchsorted(self._index.pts[number], side="right"))
         # In some containers a seek ends behind the frame that it was meant for; an earlier one will do.
-        return [*self._index.key_pts[max(0, last - 3) : last][::-1].tolist(), None]
+        starts: list[int | None] = [*range(last - 1, max(last - 1 - _MOST_SEEKS, -1), -1)]
+        return starts if len(starts) == _MOST_SEEKS else [*starts, None]
 
     def _go_to(self, start: int | None) -> int:
         """Go there; return the number of the first frame that can be decoded from there."""
         self.num_seeks += 1
         self._kept.clear()
         if start is not None:
-            self._decoder.seek(start)
+            self._decoder.seek(int(self._index.seek_points[start]))
             # Frames that are decoded after a key frame, but shown before it, refer to frames before it.
-            self._next_frame = int(self._index.pts.searchsorted(start))
+            self._next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
             return self._next_frame
         self._decoder.close()
         self._num_decoded_before += self._decoder.num_decoded

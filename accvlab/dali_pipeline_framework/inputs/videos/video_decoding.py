@@ -119,9 +119,13 @@ class VideoDecoder:
         self._av = import_av(source)
         self._container = self._open(source)
         try:
-            self._stream = self._choose_stream()
+            self._stream = self._choose_stream(source)
             self._stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
             self._stream.thread_count = num_threads
+            if self.codec_name == "hevc":
+                # It would go on with what was there before, without a word. (H.264 does not, and would fail on
+                # frames that are shown before a key frame, after a seek to that.)
+                self._stream.codec_context.options = {"err_detect": "explode"}
         except BaseException:
             self._container.close()
             raise
@@ -153,7 +157,7 @@ class VideoDecoder:
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
 
-    def _choose_stream(self) -> VideoStream:
+    def _choose_stream(self, source: VideoSource) -> VideoStream:
         streams = self._container.streams
         videos = [stream for stream in streams if stream.type == "video"]
         if not videos:
@@ -166,7 +170,10 @@ class VideoDecoder:
             )
         chosen = videos[self._stream_number]
         if chosen.codec_context is None:
-            raise VideoError(f"The codec of {self.name} is unknown to PyAV {self._av.__version__}.")
+            raise VideoError(
+                f"PyAV {self._av.__version__} cannot decode the codec of {self.name}: "
+                f"{sniff_codec(source) or 'one that it does not know'}."
+            )
         return cast("VideoStream", chosen)
 
     # --- what it is -------------------------------------------------------------------------------------

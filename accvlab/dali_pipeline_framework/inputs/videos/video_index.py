@@ -20,6 +20,7 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Containers that keep the time of presentation of each frame. Others (AVI, raw streams) have only an order of
 # decoding: there the two are the same only for codecs without B-frames.
 _TIMED_CONTAINERS = frozenset(("mov", "mp4", "matroska", "webm", "mpegts", "flv", "nut", "ogg"))
+_SEARCHED_CONTAINERS = frozenset(("mpegts", "mpeg"))
 _CODECS_WITHOUT_B_FRAMES = frozenset(
     ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
 )
@@ -33,6 +34,7 @@ class VideoIndex:
         pts: ``(N,)`` int64, time of each frame in units of ``time_base``, strictly increasing.
         key_pts: ``(K,)`` int64, times of the key frames, increasing. One at or before a frame is where decoding
             can start to get it. Also those that are decoded and not shown, before the start of an edit list.
+        seek_points: ``(K,)`` int64, the time to ask the container for, to get to each key frame.
         time_base: Seconds per unit of ``pts``.
         width: Width of the frames in pixels.
         height: Height of the frames in pixels.
@@ -46,6 +48,7 @@ class VideoIndex:
 
     pts: Int64Array
     key_pts: Int64Array
+    seek_points: Int64Array
     time_base: Fraction
     width: int
     height: int
@@ -132,20 +135,26 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
         packets = _PacketTable(decoder)
         _check_complete(source, decoder, packets)
         if packets.are_decisive(decoder):
-            pts, key_pts, num_reordered = packets.frames()
-            return _index(decoder, pts, key_pts, num_reordered, is_seekable=True)
+            return _index(decoder, *packets.frames(decoder), is_seekable=True)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
         return _index_by_decoding(decoder)
 
 
 def _index(
-    decoder: VideoDecoder, pts: Int64Array, key_pts: Int64Array, num_reordered: int, *, is_seekable: bool
+    decoder: VideoDecoder,
+    pts: Int64Array,
+    key_pts: Int64Array,
+    seek_points: Int64Array,
+    num_reordered: int,
+    *,
+    is_seekable: bool,
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
     return VideoIndex(
         pts,
         key_pts,
+        seek_points,
         decoder.time_base,
         decoder.width,
         decoder.height,
@@ -160,7 +169,7 @@ class _PacketTable:
     """What the packets of a stream say, in the order of decoding."""
 
     def __init__(self, decoder: VideoDecoder) -> None:
-        rows: list[tuple[int, bool, bool, bool]] = []
+        rows: list[tuple[int, int, bool, bool, bool]] = []
         self.lacks_times = False
         self.end_pts = 0
         for packet in decoder.packets():
@@ -168,14 +177,15 @@ class _PacketTable:
                 continue
             if packet.pts is None:
                 self.lacks_times = True
-                rows.append((0, False, False, packet.is_corrupt))
+                rows.append((0, 0, False, False, packet.is_corrupt))
                 continue
             is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
-            rows.append((packet.pts, packet.is_keyframe, is_shown, packet.is_corrupt))
+            dts = packet.pts if packet.dts is None else packet.dts
+            rows.append((packet.pts, dts, packet.is_keyframe, is_shown, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
-        columns = np.array(rows, np.int64).reshape(-1, 4)
-        self.pts = columns[:, 0]
-        self.is_key, self.is_shown, self.is_corrupt = columns[:, 1:].astype(np.bool_).T
+        columns = np.array(rows, np.int64).reshape(-1, 5)
+        self.pts, self.dts = columns[:, :2].T
+        self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
 
     def are_decisive(self, decoder: VideoDecoder) -> bool:
         """Whether decoding will surely give the frames that are shown, in the order of their times."""
@@ -188,11 +198,16 @@ class _PacketTable:
         # Frames before the first key frame, in either order, may be decoded or not: that is up to the decoder.
         return bool(self.is_key[0]) and int(shown.min()) >= int(self.pts[0])
 
-    def frames(self) -> tuple[Int64Array, Int64Array, int]:
+    def frames(self, decoder: VideoDecoder) -> tuple[Int64Array, Int64Array, Int64Array, int]:
+        """Times of the shown frames and of key frames, where to seek, and how far frames are reordered."""
         shown = self.pts[self.is_shown]
         order = np.argsort(shown, kind="stable")
         num_reordered = int((order - np.arange(len(order))).max(initial=0))
-        return shown[order], np.unique(self.pts[self.is_key]), num_reordered
+        key_pts, places = np.unique(self.pts[self.is_key], return_index=True)
+        # A container without a table is searched for the last packet up to that time of decoding.
+        has_table = _SEARCHED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
+        seek_points = key_pts if has_table else self.dts[self.is_key][places]
+        return np.ascontiguousarray(shown[order]), key_pts, seek_points, num_reordered
 
 
 def _is_shown(packet: Any, codec_name: str) -> bool:
@@ -240,7 +255,9 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
         times = np.array(pts, np.int64)
         if (np.diff(times) > 0).all():
             # How many frames are in the codec is not known; too many only makes seeks rarer.
-            return _index(decoder, times, times[np.array(is_key, np.bool_)], 4, is_seekable=True)
-    index = _index(decoder, np.arange(len(pts)), np.zeros(1, np.int64), 0, is_seekable=False)
+            key_pts = times[np.array(is_key, np.bool_)]
+            return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
+    nowhere = np.zeros(0, np.int64)
+    index = _index(decoder, np.arange(len(pts)), nowhere, nowhere, 0, is_seekable=False)
     rate = index.average_rate
     return dataclasses.replace(index, time_base=1 / rate if rate else Fraction(1, 25))

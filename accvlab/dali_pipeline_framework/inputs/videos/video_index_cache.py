@@ -106,7 +106,9 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
         }
     ).encode()
     header += b" " * (-len(header) % 8)
-    content = header + index.pts.astype("<i8").tobytes() + index.key_pts.astype("<i8").tobytes()
+    content = header + b"".join(
+        array.astype("<i8").tobytes() for array in (index.pts, index.key_pts, index.seek_points)
+    )
     temporary = file.with_name(f"{file.stem}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         temporary.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
@@ -126,10 +128,13 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
         start = _PREFIX.size + header_length
         header = json.loads(content[_PREFIX.size : start].tobytes())
         times = np.frombuffer(content[start:], "<i8")
+        num_frames, num_keys = header["num_frames"], header["num_keys"]
+        pts, key_pts, seek_points = np.split(times, [num_frames, num_frames + num_keys])
         rate = header["average_rate"]
         index = VideoIndex(
-            times[: header["num_frames"]],
-            times[header["num_frames"] :],
+            pts,
+            key_pts,
+            seek_points,
             Fraction(header["time_base"]),
             header["width"],
             header["height"],

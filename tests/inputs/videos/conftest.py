@@ -1,0 +1,23 @@
+"""Videos that tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.video_kinds import KINDS
+
+
+@pytest.fixture(scope="session")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Get the video of a kind."""
+    folder = tmp_path_factory.mktemp("videos")
+    made: dict[str, Path] = {}
+
+    def get(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = KINDS[kind](folder, folder / kind)
+        return made[kind]
+
+    return get

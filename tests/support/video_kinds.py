@@ -1,0 +1,112 @@
+"""Videos of many kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+
+from support.videos import B_FRAMES, OPEN_GOP, make_video
+
+NUM_FRAMES = 40
+IRREGULAR = [
+    0,
+    10,
+    50,
+    55,
+    90,
+    200,
+    240,
+    260,
+    300,
+    1000,
+    1001,
+    1100,
+    1150,
+    1200,
+    1230,
+    1300,
+    1400,
+    1450,
+    1500,
+    1600,
+]
+ALT_REF = {"auto-alt-ref": "1", "lag-in-frames": "19", "g": "30", "deadline": "good", "cpu-used": "5", "b": "100k"}
+INTRA_REFRESH = {"preset": "veryfast", "x264-params": "keyint=12:intra-refresh=1:bframes=0"}
+
+
+def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
+    """Copy a video with a presentation that begins some frames later."""
+    with (
+        av.open(str(source)) as original,
+        av.open(str(path), "w", options={"avoid_negative_ts": "disabled"}) as copy,
+    ):
+        stream = original.streams.video[0]
+        target = copy.add_stream_from_template(stream)
+        for packet in original.demux(stream):
+            if packet.dts is not None:
+                packet.pts -= num_frames * 512
+                packet.dts -= num_frames * 512
+                packet.stream = target
+                copy.mux(packet)
+    return path
+
+
+def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
+    """Copy a video without its first packets: it begins between two key frames."""
+    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
+        stream = original.streams.video[0]
+        target = copy.add_stream_from_template(stream)
+        for number, packet in enumerate(original.demux(stream)):
+            if packet.dts is not None and number >= num_packets:
+                packet.stream = target
+                copy.mux(packet)
+    return path
+
+
+def _edited(folder: Path, path: Path) -> Path:
+    return with_edit_list(
+        make_video(folder / "edited_source.mp4", NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]), path, 7
+    )
+
+
+def _headless(folder: Path, path: Path) -> Path:
+    return without_its_start(
+        make_video(folder / "whole.ts", NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]), path, 17
+    )
+
+
+# fmt: off
+KINDS: dict[str, Callable[[Path, Path], Path]] = {
+    "vp9.webm": lambda folder, path: make_video(path, NUM_FRAMES),
+    "vp9_alt_ref.webm": lambda folder, path: make_video(path, NUM_FRAMES, options=ALT_REF),
+    "vp9.mp4": lambda folder, path: make_video(path, NUM_FRAMES),
+    "vp8.webm": lambda folder, path: make_video(path, NUM_FRAMES, "libvpx"),
+    "vp8_alt_ref.webm": lambda folder, path: make_video(path, NUM_FRAMES, "libvpx", options=ALT_REF),
+    "mjpeg.avi": lambda folder, path: make_video(path, NUM_FRAMES, "mjpeg"),
+    "h264.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264"),
+    "h264_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.mov": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.avi": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
+    "h264_open.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
+    "h264_refresh.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTRA_REFRESH),
+    "h264_edit_list.mp4": _edited,
+    "h264_headless.ts": _headless,
+    "h264_irregular.mp4": lambda folder, path: make_video(
+        path, 20, "libx264", times=IRREGULAR, options=B_FRAMES["libx264"]),
+    "h264_fragments.mp4": lambda folder, path: make_video(
+        path, NUM_FRAMES, "libx264", container_options={"movflags": "frag_keyframe+empty_moov"}),
+    "h264.h264": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "hevc_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx265", options=B_FRAMES["libx265"]),
+    "hevc_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx265", options=OPEN_GOP["libx265"]),
+    "hevc_open.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx265", options=OPEN_GOP["libx265"]),
+    "vp9_irregular.webm": lambda folder, path: make_video(path, 20, times=IRREGULAR),
+    "two_streams.mkv": lambda folder, path: make_video(
+        path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"], num_streams=2, with_audio=True),
+    "one_frame.webm": lambda folder, path: make_video(path, 1),
+}
+# fmt: on
