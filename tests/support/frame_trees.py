@@ -39,8 +39,8 @@ def sequences(provider: Any, batch_size: int = 4, **arguments: Any) -> list[dict
     """All samples of a provider of sequences in order, decoded, as nested dicts."""
     steps = arguments.pop("steps", [FrameSequenceDecoder()])
     shuffle = arguments.pop("shuffle", False)
-    data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=shuffle)
-    arguments = {"last_batch": "partial", "ragged": "list", **arguments}
+    data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=shuffle, last_batch="partial")
+    arguments = {"ragged": "list", **arguments}
     with make_loader(data_input, batch_size, steps=steps, **arguments) as loader:
         return [sample for batch in loader for sample in samples_of(batch)]
 

@@ -25,6 +25,7 @@ from accvlab.dali_pipeline_framework.sample_data import (
     format_path,
 )
 from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 _conditional: Any = fn._conditional  # type: ignore[attr-defined]
 _ENCODED = "encoded"
@@ -89,6 +90,7 @@ class FrameSequenceDecoder(PipelineStepBase):
             output.set_item_in_path(path, joined[path] if path in joined else data.get_item_in_path(path))
         return output
 
+    @do_not_convert
     def _decode(self, group: SampleDataGroup) -> DataNode:
         images = [self._decoded(encoded) for encoded in group[_ENCODED].values()]
         places = group[_PLACES] if group.has_child(_PLACES) else None

@@ -31,6 +31,7 @@ from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
     lay_out_frames,
 )
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
+from accvlab.dali_pipeline_framework.inputs.sample_loading import name_sample
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
@@ -205,7 +206,7 @@ class FrameSequenceDataProvider(DataProvider):
             FileError: A file cannot be read, or two frames of a camera have different sizes.
         """
         played = self._play([sample_index])
-        return next(self._load(played, lay_out_alone(played.frames)))
+        return next(self._load([sample_index], played, lay_out_alone(played.frames)))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Read the sequences of a batch, each frame once if they share frames.
@@ -218,14 +219,32 @@ class FrameSequenceDataProvider(DataProvider):
         layout = lay_out_alone(played.frames)
         if self._shares:
             layout = lay_out_frames(played.frames, played.sequences)
-        return self._load(played, layout)
+        return self._load(sample_indices, played, layout)
 
-    def _load(self, played: PlayedClips, layout: FrameLayout) -> Iterator[SampleDataGroup]:
+    def _load(
+        self, sample_indices: Sequence[int], played: PlayedClips, layout: FrameLayout
+    ) -> Iterator[SampleDataGroup]:
         sizes: Sizes = {}
         for window in range(len(played.frames)):
-            files = self._read_frames(layout.carried[window], sizes)
-            for complete in np.flatnonzero(layout.complete_with == window):
-                self._check_sizes(played.frames[complete], sizes)
+            files = []
+            for camera in range(self._index.num_cameras):
+                read: dict[int, UInt8Array] = {-1: _NO_FRAME}
+                for frame in layout.carried[window].tolist():
+                    if frame in read:
+                        continue
+                    try:
+                        read[frame] = self._read(frame, camera, sizes)
+                    except FileError as error:  # its frame may be for other sequences than this one
+                        users = np.flatnonzero((played.frames == frame).any(axis=1))
+                        name_sample(error, sample_indices[users[0]])
+                        raise
+                files.append([read[frame] for frame in layout.carried[window].tolist()])
+            for complete in np.flatnonzero(layout.complete_with == window).tolist():
+                try:
+                    self._check_sizes(played.frames[complete], sizes)
+                except FileError as error:
+                    name_sample(error, sample_indices[complete])
+                    raise
             yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])
 
     def _play(self, sample_indices: Sequence[int]) -> PlayedClips:
@@ -239,27 +258,19 @@ class FrameSequenceDataProvider(DataProvider):
                 )
         return self._clips.play(np.asarray(sample_indices, np.int64))
 
-    def _read_frames(self, frames: Int64Array, sizes: Sizes) -> list[list[UInt8Array]]:
-        """Read the files of frames for each camera, a repeated one once; -1 is none."""
+    def _read(self, frame: int, camera: int, sizes: Sizes) -> UInt8Array:
         index = self._index
-        files: list[list[UInt8Array]] = []
-        for camera in range(index.num_cameras):
-            read: dict[int, UInt8Array] = {-1: _NO_FRAME}
-            for frame in frames.tolist():
-                if frame in read:
-                    continue
-                try:
-                    read[frame] = index.read(frame, camera)
-                except FileError as error:
-                    if hasattr(error, "add_note"):  # Python >= 3.11
-                        stream = index.stream_names[index.stream_of(frame)]
-                        error.add_note(f"which is frame {index.numbers[frame]} of stream {stream!r}")
-                    raise
-                size = image_size(read[frame])
-                if size is not None:
-                    sizes[frame, camera] = size
-            files.append([read[frame] for frame in frames.tolist()])
-        return files
+        try:
+            content = index.read(frame, camera)
+        except FileError as error:
+            if hasattr(error, "add_note"):  # Python >= 3.11
+                stream = index.stream_names[index.stream_of(frame)]
+                error.add_note(f"which is frame {index.numbers[frame]} of stream {stream!r}")
+            raise
+        size = image_size(content)
+        if size is not None:
+            sizes[frame, camera] = size
+        return content
 
     def _make_sample(
         self,
