@@ -9,17 +9,14 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
-    FormatProblem,
-    GroupFormat,
     Name,
     RandomDraw,
     SampleDataGroup,
     UniformDraw,
-    format_error,
-    format_path,
 )
 
 
@@ -81,26 +78,11 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        paths = data_empty.find_all_occurrences(self._image_name)
-        problems = []
-        if not paths:
-            fields = [format_path(path) for path in data_empty.format.flat_paths]
-            available = (", ".join(fields[:20]) or "none") + (", and more" if len(fields) > 20 else "")
-            problems.append(
-                FormatProblem(
-                    f"No occurrences of images found: no field has the name {self._image_name!r}. "
-                    f"Fields: {available}.",
-                    error_type=KeyError,
-                )
-            )
-        for path in paths:
-            leaf = data_empty.format.at(path)
-            if isinstance(leaf, GroupFormat):
-                problems.append(FormatProblem("must be a data field with an image, is a group", path))
-            elif leaf.dtype not in (types.DALIDataType.UINT8, types.DALIDataType.FLOAT):
-                problems.append(FormatProblem(f"must be UINT8 or FLOAT (an image), got {leaf.dtype.name}", path))
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot be applied:")
+        search = FieldSearch(data_empty, self)
+        search.find(
+            self._image_name, "an image", [types.DALIDataType.UINT8, types.DALIDataType.FLOAT], group_of="images"
+        )
+        search.raise_problems()
         return data_empty
 
 

@@ -3,22 +3,14 @@
 
 from __future__ import annotations
 
-import difflib
-
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FormatProblem,
-    GroupFormat,
-    Name,
-    SampleDataGroup,
-    format_error,
-    format_path,
-)
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 
 
 class ImageDecoder(PipelineStepBase):
@@ -70,29 +62,13 @@ class ImageDecoder(PipelineStepBase):
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        paths = data_empty.find_all_occurrences(self._image_name)
-        problems = []
-        if not paths:
-            fields = [format_path(path) for path in data_empty.format.flat_paths]
-            available = (", ".join(fields[:20]) or "none") + (", and more" if len(fields) > 20 else "")
-            names = {str(path[-1]) for path in data_empty.format.flat_paths}
-            close = difflib.get_close_matches(str(self._image_name), names, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            problems.append(
-                FormatProblem(
-                    f"No occurrences of images found: no field has the name {self._image_name!r}.{hint} "
-                    f"Fields: {available}.",
-                    error_type=KeyError,
-                )
-            )
-        for path in paths:
-            leaf = data_empty.format.at(path)
-            if isinstance(leaf, GroupFormat):
-                problems.append(FormatProblem("must be a data field with an encoded image, is a group", path))
-            elif leaf.dtype != types.DALIDataType.UINT8:
-                problems.append(
-                    FormatProblem(f"must be UINT8 (the bytes of an image file), got {leaf.dtype.name}", path)
-                )
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot decode:")
+        search = FieldSearch(data_empty, self, cannot="decode")
+        search.find(
+            self._image_name,
+            "an encoded image",
+            [types.DALIDataType.UINT8],
+            group_of="images",
+            holds="the bytes of an image file",
+        )
+        search.raise_problems()
         return data_empty

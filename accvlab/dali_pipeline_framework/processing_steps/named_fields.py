@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields that a step works on: found by name anywhere in the sample, and checked before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    Name,
+    SampleDataGroup,
+    format_error,
+    format_path,
+)
+
+_MOST_FIELDS_NAMED = 20
+
+
+def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, ...]:
+    """Return one name, or several, as a tuple; None is no name.
+
+    Raises:
+        SettingError: Something else was given.
+    """
+    if names is None:
+        return ()
+    several = [names] if isinstance(names, str | int) else names
+    if not isinstance(several, Sequence) or not all(
+        isinstance(name, str | int) and not isinstance(name, bool) for name in several
+    ):
+        raise SettingError(f"`{argument}` must be a name (str or int) or a sequence of names, got {names!r}.")
+    return tuple(several)
+
+
+class FieldSearch:
+    """Looks for fields by name, and takes note of all problems, to report them together.
+
+    Example::
+
+        search = FieldSearch(data_empty, self)
+        images = search.find(self._image_name, "an image", [types.DALIDataType.UINT8], group_of="images")
+        search.raise_problems()
+    """
+
+    def __init__(self, data_empty: SampleDataGroup, step: object, cannot: str = "be applied") -> None:
+        """Set up for the format of what a step is applied to; ``cannot`` is what it cannot do with problems."""
+        self._format = data_empty.format
+        self._heading = f"{type(step).__name__} cannot {cannot}:"
+        self.problems: list[FormatProblem] = []
+
+    def find(
+        self,
+        names: Name | Sequence[Name],
+        what: str,
+        dtypes: Sequence[types.DALIDataType] | None = None,
+        *,
+        group_of: str = "fields",
+        holds: str = "",
+        error_type: type[Exception] = KeyError,
+    ) -> list[FieldPath]:
+        """Find the data fields of some names, anywhere in the sample.
+
+        Args:
+            names: The names; each must occur.
+            what: What the field holds, e.g. "an image".
+            dtypes: Allowed types; None for all.
+            group_of: What the fields are called together: "No occurrences of ... found".
+            holds: What a value of these types is, where that is not plain; otherwise as ``what``.
+            error_type: Class of the error for a name that does not occur.
+
+        Returns:
+            The paths of the fields without a problem, name by name.
+        """
+        found: list[FieldPath] = []
+        for name in [names] if isinstance(names, str | int) else names:
+            paths = self._format.find(name)
+            if not paths:
+                self.add_missing(name, group_of, error_type)
+            for path in paths:
+                problem = self._problem_of(path, what, dtypes, holds or what)
+                if problem is None:
+                    found.append(path)
+                else:
+                    self.add(problem, path)
+        return found
+
+    def _problem_of(
+        self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str
+    ) -> str | None:
+        leaf = self._format.at(path)
+        if isinstance(leaf, GroupFormat):
+            return f"must be a data field with {what}, is a group"
+        if dtypes is not None and leaf.dtype not in dtypes:
+            return f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}"
+        return None
+
+    def add(self, message: str, path: FieldPath | None = None, error_type: type[Exception] = ValueError) -> None:
+        """Take note of a problem."""
+        self.problems.append(FormatProblem(message, path, error_type=error_type))
+
+    def add_missing(self, name: Name, group_of: str = "fields", error_type: type[Exception] = KeyError) -> None:
+        """Take note that no field has a name."""
+        fields = [format_path(path) for path in self._format.flat_paths]
+        available = ", ".join(fields[:_MOST_FIELDS_NAMED]) or "none"
+        more = ", and more" if len(fields) > _MOST_FIELDS_NAMED else ""
+        known = {str(part) for path in self._format.flat_paths for part in path}
+        close = difflib.get_close_matches(str(name), known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
+        self.add(f"{missing}{hint} Fields: {available}{more}.", error_type=error_type)
+
+    def raise_problems(self) -> None:
+        """Raise a `FormatError` of all problems, if there are any."""
+        if self.problems:
+            raise format_error(self.problems, self._heading)
