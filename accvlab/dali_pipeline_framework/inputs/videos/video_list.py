@@ -77,7 +77,7 @@ class RangeRule:
         if video.end is not None:
             end = self._frame(video.end, index, is_down=self.rounding in ("start_up_end_down", "all_down"))
             end = min(end + self.include_end, index.num_frames)
-        if 0 <= start < end:
+        if 0 <= start < end and not self._is_behind(video.start, index):
             return start, end
         unit = "frames" if self.format == "frames" else "s"
         rest = "" if video.end is None else f" to {video.end:g}"
@@ -87,6 +87,12 @@ class RangeRule:
             f"of {video.path!r}, which is from frame {start} to before frame {end}. The video has "
             f"{index.num_frames} frames, at {first_s:g} to {last_s:g} s."
         )
+
+    def _is_behind(self, start: float | None, index: VideoIndex) -> bool:
+        """Whether a range starts at a time when the last frame is not shown any more."""
+        if start is None or self.format == "frames":
+            return False
+        return start > float(index.pts[0] * index.time_base) + index.duration_s
 
     def _frame(self, value: float, index: VideoIndex, is_down: bool) -> int:
         if self.format == "frames":

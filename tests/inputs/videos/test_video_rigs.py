@@ -1,0 +1,251 @@
+"""Several cameras, aligned by time, and frames as samples."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.videos import B_FRAMES, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import (
+    ClipDataProvider,
+    Clips,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+)
+
+EVERY_40_MS = [40 * n for n in range(20)]
+
+
+def camera(folder: Path, name: str, first_number: int, times: list[int], **settings: Any) -> Path:
+    return make_video(
+        folder / name,
+        len(times),
+        "libx264",
+        first_number=first_number,
+        times=times,
+        time_base=Fraction(1, 1000),
+        options=B_FRAMES["libx264"],
+        **settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Two drives. In the first one, `left` lacks the frames at 200, 240 and 600 ms and has one more at 215."""
+    folder = tmp_path_factory.mktemp("rig")
+    left = [time + 7 for time in EVERY_40_MS if time not in (200, 240, 600)]
+    return {
+        "front": [
+            camera(folder, "front0.mkv", 0, EVERY_40_MS),
+            camera(folder, "front1.mkv", 100, EVERY_40_MS[:8]),
+        ],
+        "left": [
+            camera(folder, "left0.mkv", 200, sorted([*left, 225]), size=(64, 48)),
+            camera(folder, "left1.mkv", 300, EVERY_40_MS[:8], size=(64, 48)),
+        ],
+    }
+
+
+def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(
+        cameras=rig,
+        tolerance_s=0.01,
+        sequence_length=3,
+        labels=[8, 9],
+        enable_frame_num="sequence",
+        enable_timestamps=True,
+        path_name="path",
+        video_number_name="drive",
+    )
+    assert provider.sample_data_structure.contained_top_level_field_names == ("front", "left", "label", "drive")
+    # Drive 0 has three runs: frames 0 to 4, 7 to 14, and 16 to 19.
+    assert provider.sequence_lengths.tolist() == [1, 2, 1, 2]
+    assert provider.samples_per_video.tolist() == [4, 2]
+    sample = provider.get_data(1)
+    assert read_numbers(sample["front"]["frames"]) == [7, 8, 9]
+    assert sample["front"]["frame_num"].tolist() == [7, 8, 9]
+    assert sample["front"]["timestamps"].tolist() == pytest.approx([0.28, 0.32, 0.36])
+    # Before frame 7, `left` lacks two frames and has one of its own.
+    assert read_numbers(sample["left"]["frames"]) == [206, 207, 208]
+    assert sample["left"]["frames"].shape == (3, 48, 64, 3)
+    assert sample["left"]["frame_num"].tolist() == [6, 7, 8]
+    assert sample["left"]["timestamps"].tolist() == pytest.approx([0.287, 0.327, 0.367])
+    assert sample["left"]["path"] == str(rig["left"][0])
+    assert (sample["label"].tolist(), sample["drive"]) == ([8], 0)
+    last = provider.get_data(5)
+    assert read_numbers(last["left"]["frames"]) == [303, 304, 305]
+    assert (last["label"].tolist(), last["drive"]) == ([9], 1)
+
+
+def test_missing_frames_are_reported(rig: dict[str, list[Path]], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        provider = VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=1)
+    assert [tuple(frame) for frame in provider.missing_frames] == [
+        (0, "left", 5, pytest.approx(0.2)),
+        (0, "left", 6, pytest.approx(0.24)),
+        (0, "left", 15, pytest.approx(0.6)),
+    ]
+    assert "drive 0: 3 frame(s) of 'left'" in caplog.text
+    with pytest.raises(SettingError, match=r"(?s)drive 0: 3 frame\(s\) of 'left'.*missing='drop'"):
+        VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=1, missing="raise")
+
+
+def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=17, missing="bridge")
+    assert provider.sequence_lengths.tolist() == [1]
+    sample = provider.get_data(0)
+    complete = [n for n in range(20) if n not in (5, 6, 15)]
+    assert read_numbers(sample["front"]["frames"]) == complete
+    assert read_numbers(sample["left"]["frames"]) == [n for n in range(200, 218) if n != 205]
+
+
+def test_usual_tolerance_is_half_an_interval(rig: dict[str, list[Path]]) -> None:
+    # Now the frame at 225 ms stands for 240 ms.
+    provider = VideoDataProvider(cameras=rig, sequence_length=1)
+    assert [frame.reference_frame for frame in provider.missing_frames] == [5, 15]
+
+
+def test_reference_camera(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(cameras=rig, sequence_length=1, tolerance_s=0.01, reference_camera="left")
+    assert [tuple(frame)[:3] for frame in provider.missing_frames] == [(0, "front", 5)]
+    assert read_numbers(provider.get_data(5)["left"]["frames"]) == [206]
+
+
+def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(
+        cameras=rig,
+        sequence_length=2,
+        tolerance_s=0.001,
+        time_offsets_s={"left": [-0.007, 0.08]},
+        enable_timestamps=True,
+    )
+    assert {frame.drive for frame in provider.missing_frames if frame.reference_frame in (0, 1)} == {1}
+    first = provider.get_data(int(provider.samples_per_video[0]))
+    assert read_numbers(first["front"]["frames"]) == [102, 103]
+    assert read_numbers(first["left"]["frames"]) == [300, 301]
+    assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
+
+
+def test_streams_of_one_container_are_cameras(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.mkv", 8, "libx264", num_streams=2)
+    provider = VideoDataProvider(
+        cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}, sequence_length=4
+    )
+    sample = provider.get_data(1)
+    assert read_numbers(sample["front"]["frames"]) == [4, 5, 6, 7]
+    assert read_numbers(sample["left"]["frames"]) == [1004, 1005, 1006, 1007]
+
+
+@pytest.mark.parametrize("pad_mode", ["constant", "edge", "reflect_101"])
+def test_padding(rig: dict[str, list[Path]], pad_mode: Any) -> None:
+    provider = VideoDataProvider(
+        cameras={name: files[1] for name, files in rig.items()},
+        sequence_length=6,
+        pad_mode=pad_mode,
+        fill_value=7,
+        enable_frame_num="sequence",
+    )
+    sample = provider.get_data(1)["left"]
+    numbers = {"constant": [6, 7, -1, -1, -1, -1], "edge": [6, 7, 7, 7, 7, 7], "reflect_101": [6, 7, 6, 5, 4, 3]}[
+        pad_mode
+    ]
+    assert sample["frame_num"].tolist() == numbers
+    if pad_mode == "constant":
+        assert (sample["frames"][2:] == 7).all()
+    else:
+        assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"cameras": {}}, "`cameras` must map names"),
+        ({"cameras": ["front"]}, "`cameras` must map names"),
+        (
+            {"reference_camera": "back"},
+            "`reference_camera` must name one of the cameras, 'front', 'left', got 'back'",
+        ),
+        ({"time_offsets_s": {"back": 1}}, "`time_offsets_s` must name one of the cameras"),
+        ({"time_offsets_s": {"left": [1]}}, r"`time_offsets_s\['left'\]` must be a number, or one for each of 2"),
+        ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0"),
+        ({"missing": "skip"}, "`missing` must be 'drop', 'bridge' or 'raise'"),
+        ({"stream": {"front": 0}}, "one for each camera, got none for 'left'"),
+        ({"labels": [1]}, r"as many `labels` as `cameras`, got 1 label\(s\) for 2"),
+        ({"time_offsets_s": {"left": 100}}, "(?s)No point in time is left"),
+        ({"sequence_length": 9, "tolerance_s": 0.01}, "a run of at least 9 frames .* has 8"),
+    ],
+)
+def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: str) -> None:
+    with pytest.raises(SettingError, match=rule):
+        VideoDataProvider(**{"cameras": rig, "sequence_length": 1, **arguments})
+
+
+def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
+    with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
+        VideoDataProvider(cameras={"front": rig["front"], "left": rig["left"][:1]}, sequence_length=1)
+
+
+class TestFramesAsSamples:
+    def test_fields(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(
+            [*rig["front"], *rig["left"]],
+            labels=[1, 2, 3, 4],
+            frame_number_name="number",
+            time_name="time",
+            path_name="path",
+            video_number_name="video",
+        )
+        assert provider.get_number_of_samples() == 20 + 8 + 18 + 8
+        assert provider.sequence_lengths.tolist() == [20, 8, 18, 8]
+        sample = provider.get_data(20 + 8 + 3)
+        assert sample["image"].shape == (48, 64, 3)
+        assert read_numbers(sample["image"][None]) == [203]
+        assert sample["label"].tolist() == [3]
+        assert (sample["number"], sample["video"]) == (3, 2)
+        assert sample["time"] == pytest.approx(0.12)
+        assert sample["path"] == str(rig["left"][0])
+        for wrong in (-1, 54):
+            with pytest.raises(IndexError, match=r"in \[0, 53\]"):
+                provider.get_data(wrong)
+
+    def test_cameras(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(cameras=rig, tolerance_s=0.01)
+        assert provider.sequence_lengths.tolist() == [5, 8, 4, 8]
+        sample = provider.get_data(5)
+        assert read_numbers(sample["front"]["image"][None]) == [7]
+        assert read_numbers(sample["left"]["image"][None]) == [206]
+        assert len(provider.missing_frames) == 3
+
+    def test_clips_by_time(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(rig["front"], frame_number_name="number", num_kept_frames=20)
+        np.testing.assert_allclose(provider.times_s[:20], np.arange(20) * 0.04)
+        clips = Clips(provider.sequence_lengths, 3, timestamps=provider.times_s, stride_interval=0.08, step=3)
+        sample = ClipDataProvider(provider, clips).get_data(3)
+        assert [int(sample["frames"][k]["number"]) for k in range(3)] == [3, 5, 7]
+
+    def test_ranges(self, rig: dict[str, list[Path]], tmp_path: Path) -> None:
+        (tmp_path / "list").write_text(f"{rig['front'][0]} 3 2 5\n{rig['front'][1]} 4 -2 -1\n")
+        provider = VideoFrameDataProvider(
+            file_list=tmp_path / "list", file_list_format="frames", frame_number_name="n"
+        )
+        assert provider.sequence_lengths.tolist() == [3, 1]
+        samples = [provider.get_data(n) for n in range(4)]
+        assert [int(sample["n"]) for sample in samples] == [2, 3, 4, 6]
+        assert [read_numbers(sample["image"][None]) for sample in samples] == [[2], [3], [4], [106]]
+        assert provider.times_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
+
+    def test_pickled(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(cameras=rig, num_batch_threads=2)
+        assert provider.loads_batches
+        copy = pickle.loads(pickle.dumps(provider))
+        for ours, theirs in zip(
+            provider.load_batch([3, 9, 3], range(3)), copy.load_batch([3, 9, 3], range(3)), strict=True
+        ):
+            np.testing.assert_array_equal(ours["left"]["image"], theirs["left"]["image"])
