@@ -1,0 +1,35 @@
+"""A provider that tells what its process has decoded."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.inputs import DataProvider, VideoDataProvider, VideoFrameDataProvider
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+
+
+class CountingProvider(DataProvider):
+    """Adds ``counts``, ``(4,)`` int64: process, frames delivered, decoded, and seeks until now."""
+
+    def __init__(self, provider: VideoDataProvider | VideoFrameDataProvider) -> None:
+        self.provider = provider
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = self.provider.sample_data_structure
+        blueprint.add_data_field("counts", types.DALIDataType.INT64)
+        return blueprint
+
+    def get_number_of_samples(self) -> int:
+        return self.provider.get_number_of_samples()
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        data = list(self.provider.get_data(sample_index).get_data())
+        statistics = self.provider.statistics
+        sample = self.sample_data_structure
+        counts = [os.getpid(), statistics.num_delivered, statistics.num_decoded, statistics.num_seeks]
+        sample.set_data([*data, np.array(counts, np.int64)])
+        return sample
