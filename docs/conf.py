@@ -22,7 +22,7 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     # Other projects: their inventories would have to be downloaded.
-    (r"py:.*", r"(nvidia|torch|numpy|np|npt|types|attrs|collections|abc|typing|fractions)\..*"),
+    (r"py:.*", r"(nvidia|os|torch|numpy|np|npt|types|attrs|collections|abc|typing|fractions)\..*"),
     (r"py:.*", r"Pipeline|DataNode|SampleInfo"),
     (
         r"py:.*",
@@ -32,6 +32,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"[A-Z]\w*Error|StopIteration|Exception|BaseException"),
     # Aliases and inner classes, which have no entry of their own.
     (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
+    (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted|_Self)"),
     (r"py:exc", r"As .*"),
