@@ -34,6 +34,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
+    (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo"),
     (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted|_Self)"),
     (r"py:exc", r"As .*"),
 ]

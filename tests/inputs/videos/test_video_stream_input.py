@@ -166,6 +166,32 @@ class TestFrames:
             len(each) for batch in expected_batches(num_frames, length, batch_size) for each in batch
         ]
 
+    @pytest.mark.parametrize(
+        ("codec", "arguments"),
+        [
+            ("libvpx", {"options": "hidden"}),
+            ("libvpx-vp9", {"options": "hidden"}),
+            ("libvpx-vp9", {"size": (98, 66)}),
+            ("libvpx-vp9", {"pixel_format": "yuv444p"}),
+            ("mjpeg", {"size": (98, 66)}),
+        ],
+        ids=str,
+    )
+    def test_are_those_of_the_operator_for_any_video_of_it(
+        self, tmp_path: Path, codec: str, arguments: dict[str, Any]
+    ) -> None:
+        if "options" in arguments:  # frames that are decoded and not shown
+            hidden = {"deadline": "good", "cpu-used": "4", "auto-alt-ref": "1", "lag-in-frames": "16", "g": "60"}
+            arguments = {"options": hidden}
+        path = make_video(tmp_path / f"40_.{SUFFIXES[codec]}", 40, codec, **arguments)
+        expected = np.concatenate([*itertools.chain(*by_operator(path, 8, 2, "pad"))])
+        for decoder in ("auto", "dali", "pyav"):
+            got = delivered(VideoStreamInput(8, decoder=decoder), path)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(
+                np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected
+            )
+        assert read_numbers(expected) == [*range(40)]
+
     def test_several_videos_are_never_mixed(self, video_of: Any) -> None:
         first = video_of(7)
         second = video_of(4, "libx264", first_number=100, size=(128, 96))

@@ -151,7 +151,7 @@ class VideoStreamInput(NativeInput):
             name: What messages call the video; None for its path.
 
         Returns:
-            Number of the video: how many were fed before it.
+            Number of the video, which is how many were fed before it.
 
         Raises:
             ClosedError: The stream was closed.
