@@ -424,7 +424,10 @@ def group_of(**fields):
             ),
             "its 'places' must be an INT32 field",
         ),
-        (group_of(other=group_of(a=DT.UINT8)), "No group of encoded frames has the name 'frames'. Groups: other"),
+        (
+            group_of(other=group_of(a=DT.UINT8)),
+            "No occurrences of encoded frames found: no field has the name 'frames'. Fields: other",
+        ),
     ],
 )
 def test_refuses_formats(blueprint, message):

@@ -13,16 +13,14 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldPath,
-    FormatProblem,
     GroupFormat,
     LeafFormat,
     Name,
     SampleDataGroup,
-    format_error,
-    format_path,
 )
 from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
@@ -105,25 +103,15 @@ class FrameSequenceDecoder(PipelineStepBase):
         return fn.decoders.image(encoded, device="cpu", output_type=self._image_type)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, "decode")
         paths = data_empty.find_all_occurrences(self._frames_name)
-        problems = []
         if not paths:
-            groups = dict.fromkeys(
-                format_path(path[:depth]) for path in data_empty.format.flat_paths for depth in range(1, len(path))
-            )
-            available = ", ".join([*groups][:20]) or "none"
-            problems.append(
-                FormatProblem(
-                    f"No group of encoded frames has the name {self._frames_name!r}. Groups: {available}.",
-                    error_type=KeyError,
-                )
-            )
+            search.add_missing(self._frames_name, "encoded frames")
         for path in paths:
             why = _why_no_frames(data_empty.format.at(path))
             if why:
-                problems.append(FormatProblem(f"must be a group of encoded frames, {why}", path))
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot decode:")
+                search.add(f"must be a group of encoded frames, {why}", path)
+        search.raise_problems()
         return self._adjusted(data_empty, paths)
 
     def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
