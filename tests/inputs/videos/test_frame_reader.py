@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from support.videos import B_FRAMES, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader, KeptFrames
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import FrameReaderPool
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter, VideoDecoder
 
@@ -50,7 +51,11 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
     path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))
     expected = all_frames(path)
     numbers = st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=6)
-    reader = FrameReader(path, index_video(path), num_kept=data.draw(st.integers(0, 5)))
+    reader = FrameReader(
+        path,
+        index_video(path),
+        kept=data.draw(st.builds(KeptFrames, st.integers(0, 5), st.booleans(), st.booleans())),
+    )
     for wanted in data.draw(st.lists(numbers, min_size=1, max_size=5)):
         np.testing.assert_array_equal(reader.frames(wanted), expected[wanted])
     reader.close()
@@ -59,7 +64,7 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
 class TestNumberOfDecodedFrames:
     """Key frames of these videos are 0, 12, 24, 36."""
 
-    def reader(self, path: Path, **settings: int) -> FrameReader:
+    def reader(self, path: Path, **settings: Any) -> FrameReader:
         return FrameReader(path, index_video(path), **settings)
 
     def test_goes_on(self, video: Callable[[str], Path]) -> None:
@@ -95,16 +100,25 @@ class TestNumberOfDecodedFrames:
         assert (reader.num_decoded, reader.num_seeks) == (4, 4)
 
     def test_kept_frames(self, video: Callable[[str], Path]) -> None:
-        reader = self.reader(video("vp9.webm"), num_kept=3)
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3))
         for start in range(37):
             assert read_numbers(reader.frames(np.arange(start, start + 4))) == [*range(start, start + 4)]
         assert (reader.num_decoded, reader.num_seeks) == (40, 0)
 
     def test_kept_frames_that_were_passed(self, video: Callable[[str], Path]) -> None:
-        reader = self.reader(video("vp9.webm"), num_kept=4)
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(4))
         assert read_numbers(reader.frames([0, 4])) == [0, 4]
         assert read_numbers(reader.frames([1, 3, 5])) == [1, 3, 5]
         assert (reader.num_decoded, reader.num_seeks) == (6, 0)
+
+    @pytest.mark.parametrize("pixels", [False, True])
+    def test_repeated_frames(self, video: Callable[[str], Path], pixels: bool) -> None:
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3, passed=False, pixels=pixels))
+        first = reader.frames([1, 5, 9])
+        expected = first.copy()
+        first[:] = 0  # what was delivered is the caller's
+        np.testing.assert_array_equal(reader.frames([1, 5, 9]), expected)
+        assert (reader.num_decoded, reader.num_seeks) == (10, 0)
 
     def test_repeated_numbers(self, video: Callable[[str], Path]) -> None:
         reader = self.reader(video("vp9.webm"))

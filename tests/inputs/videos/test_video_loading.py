@@ -107,6 +107,17 @@ class TestStreaming:
         assert num_delivered == NUM_VIDEOS * 12 * 8
         assert (num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, 0)
 
+    @pytest.mark.parametrize("step", [1, 3, 4, 5, 9])
+    def test_slots_that_are_padded_decode_nothing(self, files: list[Path], tmp_path: Path, step: int) -> None:
+        short = make_video(tmp_path / "short.mp4", 15, "libx264", options=B_FRAMES["libx264"])
+        provider = VideoDataProvider([files[0], short], sequence_length=3, stride=2, step=step)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
+        with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
+            assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
+        last_frames = [(count - 1) * step + 4 for count in provider.samples_per_video.tolist()]
+        assert provider.statistics.num_decoded == sum(last_frames) + 2
+        assert provider.statistics.num_opened == 2
+
     def test_several_workers_decode_what_the_others_got(self, files: list[Path]) -> None:
         provider = VideoDataProvider(files, sequence_length=5)
         counts = np.array(self.counts_of_stream(provider, 3, num_workers=2))

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
     import av
 
 _MOST_SEEKS = 3  # for one frame
+
+
+@attrs.frozen
+class KeptFrames:
+    """Which decoded frames a reader keeps, so that they need not be decoded again when they are wanted again.
+
+    Attributes:
+        number: How many: the last ones.
+        passed: Whether frames count that were decoded only to get to others.
+        pixels: Whether the pixels of delivered frames are kept. Otherwise they are converted again: slower, and
+            half the memory.
+    """
+
+    number: int = 0
+    passed: bool = True
+    pixels: bool = True
 
 
 class FrameReader:
@@ -45,7 +62,7 @@ class FrameReader:
         stream: int = 0,
         num_threads: int = 1,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
-        num_kept: int = 0,
+        kept: KeptFrames = KeptFrames(),
         name: str | None = None,
     ) -> None:
         """Open the video.
@@ -56,8 +73,7 @@ class FrameReader:
             stream: Number of the video stream, that of the index.
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
-            num_kept: Number of decoded frames that are kept, so that frames which are wanted again need not be
-                decoded again: for clips that overlap.
+            kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
 
         Raises:
@@ -68,7 +84,7 @@ class FrameReader:
         self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
         self._index = index
         self._converter = FrameConverter(image_type)
-        self._num_kept = num_kept
+        self._keeps = kept
         self._kept: OrderedDict[int, UInt8Array | av.VideoFrame] = OrderedDict()
         # To go to a key frame throws away what the codec has begun: not worth it for fewer frames than that.
         self._worth_a_seek = index.num_reordered + num_threads - 1
@@ -143,13 +159,12 @@ class FrameReader:
         if frame.is_corrupt:
             raise VideoError(f"{self._frame_text(number)} is damaged.")
         self._converter.convert(frame, out)
-        if self._num_kept:
-            self._keep(number, out.copy())
+        self._keep(number, out.copy() if self._keeps.pixels and self._keeps.number else frame)
 
-    def _keep(self, number: int, frame: Any) -> None:
-        if self._num_kept:
+    def _keep(self, number: int, frame: UInt8Array | av.VideoFrame) -> None:
+        if self._keeps.number:
             self._kept[number] = frame
-            if len(self._kept) > self._num_kept:
+            if len(self._kept) > self._keeps.number:
                 self._kept.popitem(last=False)
 
     # --- decoding up to a frame -------------------------------------------------------------------------
@@ -212,7 +227,7 @@ class FrameReader:
             self._next_frame = place + 1
             if place > number:
                 return None
-            if place >= valid_from:
+            if place >= valid_from and self._keeps.passed:
                 self._keep(place, frame)
             if place == number:
                 return frame

@@ -13,7 +13,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
-from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader, KeptFrames
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics, FrameReaderPool
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter, UInt8Array, import_av
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex, index_video
@@ -40,7 +40,7 @@ class IndexedVideos:
         num_decoder_threads: SupportsIndex,
         max_open_decoders: SupportsIndex,
         index_cache: str | os.PathLike[str] | None,
-        num_kept: SupportsIndex = 0,
+        kept: KeptFrames,
     ) -> None:
         """Make the indices.
 
@@ -50,7 +50,7 @@ class IndexedVideos:
             num_decoder_threads: Threads per decoder.
             max_open_decoders: How many decoders a process keeps open.
             index_cache: Folder for the indices, or None.
-            num_kept: Decoded frames that each decoder keeps.
+            kept: Which frames each decoder keeps.
 
         Raises:
             SettingError: PyAV is missing, an argument is out of its range, or a stream is not there.
@@ -61,7 +61,7 @@ class IndexedVideos:
         self._image_type = image_type
         self._num_threads = whole_number(num_decoder_threads, "num_decoder_threads", at_least=1)
         self._max_open = whole_number(max_open_decoders, "max_open_decoders", at_least=1)
-        self.num_kept = whole_number(num_kept, "num_kept", at_least=0)
+        self._kept = kept
         self._streams = tuple(streams)
         import_av(self._streams[0][0])
         cache = None if index_cache is None else VideoIndexCache(index_cache)
@@ -99,7 +99,7 @@ class IndexedVideos:
             stream=stream,
             num_threads=self._num_threads,
             image_type=self._image_type,
-            num_kept=self.num_kept,
+            kept=self._kept,
         )
 
     @property

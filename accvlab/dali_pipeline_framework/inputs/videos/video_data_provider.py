@@ -192,7 +192,7 @@ class VideoDataProvider(DataProvider):
             "num_decoder_threads": num_decoder_threads,
             "max_open_decoders": max_open_decoders,
             "index_cache": index_cache,
-            "num_kept": self._windows.num_shared,
+            "kept": self._windows.kept_frames,
         }
         rig = None
         if cameras is not None:

@@ -15,6 +15,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import KeptFrames
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
 from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
@@ -138,6 +139,7 @@ class VideoFrameDataProvider(DataProvider):
             holds_one_frame=True,
         )
         self._num_batch_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
+        num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         rig = None
         if cameras is not None:
             rig = RigSettings(cameras, reference_camera, tolerance_s, time_offsets_s, missing)
@@ -148,7 +150,8 @@ class VideoFrameDataProvider(DataProvider):
             num_decoder_threads=num_decoder_threads,
             max_open_decoders=max_open_decoders,
             index_cache=index_cache,
-            num_kept=whole_number(num_kept_frames, "num_kept_frames", at_least=0),
+            # The last frame in any case: a slot that is padded repeats it.
+            kept=KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0),
         )
         self._samples = VideoSamples(self._videos, self._tracks, fields, np.zeros(1, np.uint8))
         self._edges = np.concatenate(([0], np.cumsum(self.sequence_lengths)))  # (S + 1,)

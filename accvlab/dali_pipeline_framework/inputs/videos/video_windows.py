@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import KeptFrames
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 PadMode: TypeAlias = Literal[
@@ -88,9 +89,15 @@ class VideoWindows:
         return self.sequence_length * self.stride
 
     @property
-    def num_shared(self) -> int:
-        """Number of frames from the first one of a sequence to the last one of the sequence before it."""
-        return 0 if self.is_uniform else max(self.span - self.stride + 1 - self.step, 0)
+    def kept_frames(self) -> KeptFrames:
+        """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
+        if self.is_uniform:
+            return KeptFrames()
+        span = self.span - self.stride + 1
+        if self.step >= span:
+            return KeptFrames(self.sequence_length, passed=False, pixels=False)
+        is_same_grid = self.step % self.stride == 0
+        return KeptFrames(self.sequence_length if is_same_grid else span, passed=not is_same_grid)
 
     @property
     def num_windows(self) -> int:
