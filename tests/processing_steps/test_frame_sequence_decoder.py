@@ -64,7 +64,7 @@ trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_siz
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
     with tempfile.TemporaryDirectory() as folder:
@@ -122,12 +122,12 @@ def check(samples, length, sizes=None):
 
 def mixed_tree(root):
     sizes = {"a": (4, 5), "b": (7, 3), "c": (2, 9)}
-    for (stream, size), number in zip(sizes.items(), (9, 6, 12), strict=True):
+    for (stream, size), number in zip(sizes.items(), (9, 6, 14), strict=True):
         write_frames(root, {stream: number}, *size)
     return sizes
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 3),
