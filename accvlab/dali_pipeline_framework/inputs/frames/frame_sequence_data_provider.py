@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.inputs.clip_settings import ClipTail
+from accvlab.dali_pipeline_framework.inputs.clip_settings import ClipTail, checked_tail
 from accvlab.dali_pipeline_framework.inputs.clips import Clips, PlayedClips
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath
@@ -32,6 +32,7 @@ from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
 )
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
 from accvlab.dali_pipeline_framework.inputs.sample_loading import name_sample
+from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
@@ -43,6 +44,13 @@ PLACES_NAME = "places"
 
 # An image of one pixel (a PPM file), for fields that carry no frame.
 _NO_FRAME: UInt8Array = np.frombuffer(b"P6\n1 1\n255\n\0\0\0", np.uint8)
+
+
+class _UnreadableFrame(Exception):  # noqa: N818
+    def __init__(self, frame: int, error: FileError) -> None:
+        super().__init__(frame)
+        self.frame = frame
+        self.error = error
 
 
 class FrameSequenceDataProvider(DataProvider):
@@ -135,21 +143,22 @@ class FrameSequenceDataProvider(DataProvider):
             cameras, layout, align, timestamp, False, tolerance, reference_camera, missing
         )
         self._index = FrameIndex(file_root, settings, storage_options)
+        length = whole_number(sequence_length, "sequence_length", at_least=1)
+        stride, step = whole_number(stride, "stride", at_least=1), whole_number(step, "step", at_least=1)
+        checked_tail(tail)
         try:
-            self._clips = Clips(self._index.sequence_lengths, sequence_length, stride=stride, step=step, tail=tail)
+            self._clips = Clips(self._index.sequence_lengths, length, stride=stride, step=step, tail=tail)
         except SettingError as error:
             raise SettingError(f"{error} {self._describe_longest()}") from error
         self._shares = share_frames
-        is_too_long = self._clips.sequence_length > MOST_FRAMES_TO_SHARE
+        is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
             raise SettingError(
                 f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them, got "
-                f"`sequence_length={self._clips.sequence_length}` and `share_frames={share_frames!r}`."
+                f"`sequence_length={length}` and `share_frames={share_frames!r}`."
             )
         if share_frames is None:
-            self._shares = not is_too_long and can_overlap(
-                self._clips.sequence_length, operator.index(stride), operator.index(step)
-            )
+            self._shares = not is_too_long and can_overlap(length, stride, step)
         self._has = {
             "paths": paths_name is not None,
             "padding": padding_name is not None,
@@ -158,13 +167,13 @@ class FrameSequenceDataProvider(DataProvider):
             "first frame number": first_frame_number_name is not None,
         }
         frames = SampleDataGroup()
-        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, self._clips.sequence_length, ndim=1)
+        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1)
         if self._shares:
             frames.add_data_field(PLACES_NAME, types.DALIDataType.INT32, ndim=2)
         of_camera = SampleDataGroup()
         of_camera.add_data_group_field(frames_name, frames)
         if paths_name is not None:
-            of_camera.add_data_field_array(paths_name, types.DALIDataType.STRING, self._clips.sequence_length)
+            of_camera.add_data_field_array(paths_name, types.DALIDataType.STRING, length)
         blueprint = add_cameras(self._index, of_camera)
         for name, dtype, ndim in (
             (padding_name, types.DALIDataType.BOOL, 1),
@@ -226,19 +235,13 @@ class FrameSequenceDataProvider(DataProvider):
     ) -> Iterator[SampleDataGroup]:
         sizes: Sizes = {}
         for window in range(len(played.frames)):
-            files = []
-            for camera in range(self._index.num_cameras):
-                read: dict[int, UInt8Array] = {-1: _NO_FRAME}
-                for frame in layout.carried[window].tolist():
-                    if frame in read:
-                        continue
-                    try:
-                        read[frame] = self._read(frame, camera, sizes)
-                    except FileError as error:  # its frame may be for other sequences than this one
-                        users = np.flatnonzero((played.frames == frame).any(axis=1))
-                        name_sample(error, sample_indices[users[0]])
-                        raise
-                files.append([read[frame] for frame in layout.carried[window].tolist()])
+            try:
+                files = self._read_all(layout.carried[window].tolist(), sizes)
+            except _UnreadableFrame as unreadable:
+                # The frame may be for other sequences than this one.
+                users = np.flatnonzero((played.frames == unreadable.frame).any(axis=1))
+                name_sample(unreadable.error, sample_indices[users[0]])
+                raise unreadable.error from unreadable.error.__cause__
             for complete in np.flatnonzero(layout.complete_with == window).tolist():
                 try:
                     self._check_sizes(played.frames[complete], sizes)
@@ -258,6 +261,17 @@ class FrameSequenceDataProvider(DataProvider):
                 )
         return self._clips.play(np.asarray(sample_indices, np.int64))
 
+    def _read_all(self, frames: list[int], sizes: Sizes) -> list[list[UInt8Array]]:
+        """Read the files of frames for each camera, a repeated one once; -1 is none."""
+        files: list[list[UInt8Array]] = []
+        for camera in range(self._index.num_cameras):
+            read: dict[int, UInt8Array] = {-1: _NO_FRAME}
+            for frame in frames:
+                if frame not in read:
+                    read[frame] = self._read(frame, camera, sizes)
+            files.append([read[frame] for frame in frames])
+        return files
+
     def _read(self, frame: int, camera: int, sizes: Sizes) -> UInt8Array:
         index = self._index
         try:
@@ -266,7 +280,7 @@ class FrameSequenceDataProvider(DataProvider):
             if hasattr(error, "add_note"):  # Python >= 3.11
                 stream = index.stream_names[index.stream_of(frame)]
                 error.add_note(f"which is frame {index.numbers[frame]} of stream {stream!r}")
-            raise
+            raise _UnreadableFrame(frame, error) from error
         size = image_size(content)
         if size is not None:
             sizes[frame, camera] = size
