@@ -1,6 +1,6 @@
-# make demo [DATA=<folder of sequence folders with images>]    set up, and run the demo
-# make test                                                    set up, and run lint, type check and tests
-# make docs | bench | wheel-test | clean                       what the names say
+# make demo [DATA=<folder of images or videos>]    set up, and run the demo
+# make test                                        set up, and run lint, type check and tests
+# make docs | bench | wheel-test | clean           what the names say
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,6 +29,7 @@ docs: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/bench_samplers.py
+	$(BIN)/python benchmarks/bench_sources.py
 
 # The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp

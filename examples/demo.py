@@ -1,9 +1,11 @@
-"""The whole way from files to a training loop, on generated scenes or on your own frames.
+"""The whole way from files to a training loop, on generated scenes or on your own frames or videos.
 
     python examples/demo.py                          six cameras, boxes; the scenes are generated first
-    python examples/demo.py --data FOLDER            your own frames: a folder of sequence folders with images
+    python examples/demo.py --data FOLDER            your own data: a folder of sequence folders with images,
+                                                     of videos, or of drives with a video per camera
 
-Two worker processes load; DALI decodes and resizes, on the GPU where there is one; the batches come out as
+Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
+in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
 nested dicts of PyTorch tensors. Sequences are played in the slots of the batch, each frame once per epoch, and a
 small network learns to predict each camera's next frame from the one before. Then another loader continues from
 the middle of the first epoch, and must deliver what the first one did. One of the batches is drawn:
@@ -23,6 +25,7 @@ from demo_steps import BoxPadder, ImageResizer
 from driving_provider import DrivingSceneProvider
 from driving_scenes import DrivingScenesError, ensure_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
+from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
@@ -32,7 +35,7 @@ from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 if TYPE_CHECKING:
     import torch
 
-DemoProvider = DrivingSceneProvider | FrameFolderProvider
+DemoProvider = DrivingSceneProvider | FrameFolderProvider | VideoFolderProvider
 
 _DEFAULT_HEIGHT_PX = 256
 
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         _run(options)
-    except (DemoError, DrivingScenesError, FrameFolderError, FrameworkError) as error:
+    except (DemoError, DrivingScenesError, FrameFolderError, VideoFolderError, FrameworkError) as error:
         print(f"The demo cannot go on: {error}", file=sys.stderr)
         return 1
     return 0
@@ -64,10 +67,12 @@ def _run(options: argparse.Namespace) -> None:
     provider = open_provider(options.data, options.output)
     batch_size = min(options.batch_size, len(provider.sequence_lengths))
     image_hw = options.image_size or _default_image_hw(provider)
+    is_of_videos = isinstance(provider, VideoFolderProvider)
+    num_workers = options.num_workers or (1 if is_of_videos else 2)
     _describe(provider, batch_size, image_hw, device_id)
 
     seed_everything(options.seed)
-    loader = make_loader(provider, batch_size, image_hw, options.num_workers, options.seed, device_id)
+    loader = make_loader(provider, batch_size, image_hw, num_workers, options.seed, device_id)
     _describe_epoch(loader)
     num_batches = min(len(loader), options.max_batches)
     with loader, _progress(options.epochs * num_batches) as on_step:
@@ -84,7 +89,7 @@ def _run(options: argparse.Namespace) -> None:
             raise DemoError(f"{error} Use longer sequences, more epochs, or smaller batches.") from error
 
     if report.bookmark.following:
-        num_workers = options.num_workers + 1
+        num_workers += 1
         loader = make_loader(provider, batch_size, image_hw, num_workers, options.seed, device_id)
         with loader:
             if not delivers_the_same(loader, report.bookmark):
@@ -106,14 +111,19 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def open_provider(data: Path | None, output: Path) -> DemoProvider:
-    """The provider for a folder: a data set of generated scenes (made here without a folder), or frames."""
+    """The provider for a folder: a data set of scenes (generated here without a folder), videos, or frames."""
     if data is None:
         data = output / "scenes"
         if not data.exists():
             print(f"Generating driving scenes in {data} (once) ...", flush=True)
         ensure_scenes(data, overwrite=True)  # only ever replaces a data set of scenes
-    is_generated = (data / "scenes.json").is_file()
-    provider = DrivingSceneProvider(data) if is_generated else FrameFolderProvider(data)
+    provider: DemoProvider
+    if (data / "scenes.json").is_file():
+        provider = DrivingSceneProvider(data)
+    elif holds_videos(data):
+        provider = VideoFolderProvider(data)
+    else:
+        provider = FrameFolderProvider(data)
     if max(provider.sequence_lengths) < 2:
         raise DemoError(
             f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
@@ -134,11 +144,13 @@ def make_loader(
     The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
     """
     sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=seed, cut_sequences=True)
+    is_of_videos = isinstance(provider, VideoFolderProvider)
     has_boxes = "boxes" in provider.sample_data_structure
     definition = PipelineDefinition(
         SamplerInputCallable(provider, sampler, context_name="place"),
         [
-            ImageDecoder("image", use_device_mixed=True),  # on the CPU where there is no GPU
+            # On the CPU where there is no GPU. Frames of videos come decoded.
+            None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
             ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
             BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
         ],
@@ -148,17 +160,24 @@ def make_loader(
 
 def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
     """256 pixels high, and wide enough for the aspect ratio of the first image, in steps of 16."""
-    from PIL import Image, ImageOps
-
     if isinstance(provider, DrivingSceneProvider):
         return provider.image_hw
-    path = provider.image_path(0)
+    if isinstance(provider, VideoFolderProvider):
+        height_px, width_px = provider.image_hw
+    else:
+        height_px, width_px = _image_hw(provider.image_path(0))
+    return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))
+
+
+def _image_hw(path: Path) -> tuple[int, int]:
+    from PIL import Image, ImageOps
+
     try:
         with Image.open(path) as image:
             width_px, height_px = ImageOps.exif_transpose(image).size
     except OSError as error:
         raise DemoError(f"'{path}' must be an image, but it cannot be read: {error}") from error
-    return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))
+    return height_px, width_px
 
 
 def _chosen_device_id(wanted: str) -> int | None:
@@ -229,13 +248,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, folder of images, or data set of driving_scenes "
-        "(default: scenes are generated)",
+        help="folder of sequence folders with images, folder of images, folder of videos, folder of drives with a "
+        "video per camera, or data set of driving_scenes (default: scenes are generated)",
     )
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)
     parser.add_argument("--batch-size", type=_positive, default=4, help="at most the number of sequences")
-    parser.add_argument("--num-workers", type=_positive, default=2, help="processes that load samples")
+    parser.add_argument(
+        "--num-workers", type=_positive, help="processes that load samples (default: 2, for videos 1)"
+    )
     parser.add_argument("--image-size", type=_positive, nargs=2, metavar=("HEIGHT", "WIDTH"), help="in pixels")
     parser.add_argument("--max-batches", type=_positive, default=150, help="per epoch")
     parser.add_argument("--seed", type=_seed, default=7, help="equal seeds give equal runs")

@@ -45,7 +45,8 @@ class _Block:
 def save_batch_picture(path: Path, batch: Mapping[Any, Any], category_names: Sequence[str]) -> None:
     """Write a picture of the first samples of a batch.
 
-    With several cameras each sample has a block of its own: a grid of its cameras with the projected boxes.
+    With several cameras each sample has a block of its own: a grid of its cameras, with the projected boxes where
+    there are any.
     With one camera there is one grid with a tile per sample.
 
     Args:
@@ -73,9 +74,10 @@ def _block_of_sample(batch: Mapping[Any, Any], sample: int, category_names: Sequ
         _Tile(_image_with_boxes(batch, sample, index), cameras[index]["name"][sample].replace("_", " "))
         for index in order
     ]
-    count = int(batch["boxes"]["count"][sample])
     legend = list(zip(category_names, CATEGORY_COLOURS, strict=False))
-    detail = f"{_frame(batch, sample)}   {count} objects"
+    detail = _frame(batch, sample)
+    if "boxes" in batch:
+        detail += f"   {int(batch['boxes']['count'][sample])} objects"
     return _Block(batch["sequence"][sample], detail, legend, tiles)
 
 
@@ -90,6 +92,8 @@ def _image(camera: Mapping[str, Any], sample: int) -> NDArray[np.uint8]:
 
 
 def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) -> NDArray[np.uint8]:
+    if "boxes" not in batch:
+        return _image(batch["cameras"][camera_index], sample)
     boxes = batch["boxes"]
     is_shown = (boxes["visibilities"][sample, :, camera_index] >= _MIN_VISIBILITY).cpu().numpy()
     is_shown &= np.arange(len(is_shown)) < int(boxes["count"][sample])  # the rest is padding

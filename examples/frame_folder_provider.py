@@ -13,7 +13,14 @@ from nvidia.dali.types import DALIDataType
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 
-__all__ = ["IMAGE_SUFFIXES", "FrameFolderError", "FrameFolderProvider"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "FrameFolderError",
+    "FrameFolderProvider",
+    "image_names",
+    "natural_key",
+    "subfolders",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -87,7 +94,7 @@ class FrameFolderProvider(DataProvider):
 
     def _log_what_is_left_out(self) -> None:
         used = {folder for folder, _ in self._sequences}
-        left_out = [folder.name for folder in _subfolders(self._root) if folder not in used]
+        left_out = [folder.name for folder in subfolders(self._root) if folder not in used]
         if not left_out:
             return
         shown = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
@@ -154,8 +161,8 @@ def _list_sequences(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
         raise FrameFolderError(
             f"'{root}' must be a folder of images, or of sequence folders with images, but it {found}."
         )
-    candidates = [root] if _image_names(root) else _subfolders(root)
-    sequences = [(folder, names) for folder in candidates if (names := _image_names(folder))]
+    candidates = [root] if image_names(root) else subfolders(root)
+    sequences = [(folder, names) for folder in candidates if (names := image_names(folder))]
     if not sequences:
         raise FrameFolderError(
             f"'{root}' must hold images ({', '.join(sorted(IMAGE_SUFFIXES))}), or subfolders that do; looked "
@@ -164,21 +171,23 @@ def _list_sequences(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
     yield from sequences
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def subfolders(folder: Path) -> list[Path]:
+    """Folders in a folder, without hidden ones, in natural order."""
     found = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sorted(found, key=lambda path: _natural_key(path.name))
+    return sorted(found, key=lambda path: natural_key(path.name))
 
 
-def _image_names(folder: Path) -> tuple[str, ...]:
+def image_names(folder: Path) -> tuple[str, ...]:
+    """Names of the images in a folder, without hidden ones, in natural order."""
     names = [
         path.name
         for path in folder.iterdir()
         if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
     ]
-    return tuple(sorted(names, key=_natural_key))
+    return tuple(sorted(names, key=natural_key))
 
 
-def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
+def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
     """Numbers in names count as numbers; the name itself decides between "1" and "01"."""
     parts = re.split(r"([0-9]+)", name.casefold())  # text, digits, text, digits, ..., text
     return [(int(part), "") if part[:1].isdecimal() else (-1, part) for part in parts], name

@@ -1,0 +1,208 @@
+"""The demo on folders of videos: its provider, and whole runs."""
+
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import demo
+import demo_picture
+import numpy as np
+import pytest
+from frame_folder_provider import FrameFolderProvider
+from PIL import Image
+from support.videos import B_FRAMES, make_video, read_numbers
+from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
+
+from accvlab.dali_pipeline_framework.errors import VideoError
+
+HEIGHT, WIDTH = 64, 96
+
+
+@pytest.fixture
+def videos(tmp_path) -> Path:
+    """Four videos of four codecs and containers, two sizes; the first frame of the n-th one shows 100 n."""
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    make_video(folder / "v2.mp4", 24, "libx264", first_number=0, options=B_FRAMES["libx264"])
+    make_video(folder / "v10.mkv", 20, "libx265", first_number=100)
+    make_video(folder / "v11.AVI", 16, "mjpeg", first_number=200, size=(192, 128), format="avi")
+    make_video(folder / "v12.webm", 12, "libvpx-vp9", first_number=300)
+    (folder / "notes.txt").write_text("no video")
+    (folder / ".hidden.mp4").write_text("no video")
+    return folder
+
+
+@pytest.fixture
+def drives(tmp_path) -> Path:
+    """Two drives with two cameras; those of the rear run 100 ahead, and once lack their frame 3."""
+    folder = tmp_path / "drives"
+    for number, name in enumerate(("monday", "tuesday")):
+        (folder / name).mkdir(parents=True)
+        first = 1000 * number
+        make_video(folder / name / "front.mp4", 12, "libx264", first_number=first)
+        times = [40 * frame for frame in range(13) if frame != 3 or number == 0][:12]
+        make_video(folder / name / "rear.mkv", 12, "libx264", first_number=first + 100, times=times)
+    return folder
+
+
+def _images(sample) -> list[int]:
+    return [read_numbers(camera["image"][None])[0] for camera in sample["cameras"].values()]
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error::UserWarning", str(demo.__file__), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+# --- the provider -----------------------------------------------------------------------------------
+
+
+def test_each_video_is_a_sequence_in_natural_order(videos):
+    provider = VideoFolderProvider(videos)
+    assert provider.sequence_lengths == (24, 20, 16, 12)
+    assert provider.image_hw == (HEIGHT, WIDTH)
+    sizes, numbers = [], []
+    for index in range(provider.get_number_of_samples()):
+        sample = provider.get_data(index)
+        assert sample.type_matches(provider.sample_data_structure)
+        assert sample["cameras"][0]["name"] == "camera"
+        assert bool(sample["is_first_of_sequence"]) == (int(sample["frame"]) == 0)
+        sizes.append(sample["cameras"][0]["image"].shape)
+        numbers.append((sample["sequence"], int(sample["frame"]), *_images(sample)))
+    names = ("v2.mp4", "v10.mkv", "v11.AVI", "v12.webm")
+    assert numbers == [
+        (name, frame, 100 * video + frame)
+        for video, name in enumerate(names)
+        for frame in range(provider.sequence_lengths[video])
+    ]
+    assert sizes == [(HEIGHT, WIDTH, 3)] * 44 + [(128, 192, 3)] * 16 + [(HEIGHT, WIDTH, 3)] * 12
+
+
+def test_a_batch_is_what_its_samples_are(videos):
+    provider = VideoFolderProvider(videos)
+    indices = [70, 3, 3, 45]
+    batch = list(provider.load_batch(indices, [0, 1, 2, 3]))
+    assert batch == [provider.get_data(index) for index in indices]
+
+
+def test_drives_are_aligned_by_time_and_end_where_a_frame_is_missing(drives, caplog):
+    provider = VideoFolderProvider(drives)
+    assert provider.camera_names == ("front", "rear")
+    assert "drive 1: 1 frame(s) of 'rear'" in caplog.text
+    assert provider.sequence_lengths == (12, 3, 8)
+    samples = [provider.get_data(index) for index in range(23)]
+    found = [(sample["sequence"], int(sample["frame"]), *_images(sample)) for sample in samples]
+    monday = [("monday", frame, frame, 100 + frame) for frame in range(12)]
+    tuesday = [("tuesday", frame, 1000 + frame, 1100 + frame) for frame in range(3)]
+    later = [("tuesday", frame, 1004 + frame, 1103 + frame) for frame in range(8)]
+    assert found == [*monday, *tuesday, *later]
+    assert [camera["name"] for camera in samples[0]["cameras"].values()] == ["front", "rear"]
+
+
+def test_drives_with_one_file_have_one_camera_whatever_its_name(drives):
+    (drives / "monday" / "rear.mkv").unlink()
+    (drives / "tuesday" / "front.mp4").unlink()
+    provider = VideoFolderProvider(drives)
+    assert (provider.camera_names, provider.sequence_lengths) == (("camera",), (12, 12))
+    assert [provider.get_data(index)["sequence"] for index in (0, 12)] == ["monday", "tuesday"]
+
+
+def test_videos_beside_folders_of_videos_come_first(drives, caplog):
+    make_video(drives / "all.mp4", 5, "libx264")
+    assert VideoFolderProvider(drives).sequence_lengths == (5,)
+    assert "2 subfolder(s) with others are left out: monday, tuesday" in caplog.text
+
+
+def test_drives_with_different_cameras_are_refused(drives):
+    (drives / "tuesday" / "rear.mkv").rename(drives / "tuesday" / "left.mkv")
+    with pytest.raises(VideoFolderError, match=r"'monday' holds front\.mp4, rear\.mkv and 'tuesday' holds front"):
+        VideoFolderProvider(drives)
+
+
+def test_a_folder_without_videos_is_refused(tmp_path):
+    with pytest.raises(VideoFolderError, match=r"must hold videos \(.*\.mp4.*found none"):
+        VideoFolderProvider(tmp_path)
+
+
+def test_a_file_that_is_no_video_is_named(videos):
+    (videos / "v3.mp4").write_bytes(b"no video" * 100)
+    with pytest.raises(VideoError, match=r"v3\.mp4"):
+        VideoFolderProvider(videos)
+
+
+def test_pickles_are_small_also_after_use(videos):
+    provider = VideoFolderProvider(videos)
+    before = provider.get_data(3)
+    data = pickle.dumps(provider)
+    assert len(data) < 20_000
+    assert pickle.loads(data).get_data(3) == before
+
+
+def test_videos_are_told_from_images_by_their_number(videos, tmp_path):
+    for number in range(4):
+        Image.new("RGB", (8, 8)).save(videos / f"thumbnail_{number}.jpg")
+    assert holds_videos(videos)
+    assert isinstance(demo.open_provider(videos, tmp_path), VideoFolderProvider)
+    Image.new("RGB", (8, 8)).save(videos / "one_more.png")
+    assert not holds_videos(videos)
+    assert isinstance(demo.open_provider(videos, tmp_path), FrameFolderProvider)
+    assert not holds_videos(tmp_path / "nowhere")
+
+
+def test_the_loader_of_the_demo_decodes_each_frame_once(videos):
+    provider = VideoFolderProvider(videos)
+    settings = {"batch_size": 3, "image_hw": (32, 48), "num_workers": 0, "device_id": None}
+    with demo.make_loader(provider, seed=1, **settings) as loader:
+        frames = [
+            (name, frame)
+            for batch in loader
+            for name, frame in zip(batch["sequence"], batch["frame"].tolist(), strict=True)
+        ]
+    assert len(set(frames)) == len(frames) == 72
+    # Where a sequence is cut, decoding begins at the key frame before, at most 11 frames earlier.
+    assert 72 <= provider.statistics.num_decoded <= 72 + 2 * 11
+
+
+# --- whole runs -------------------------------------------------------------------------------------
+
+
+def test_demo_runs_on_videos_of_different_codecs_and_sizes(videos, tmp_path):
+    options = ("--output", tmp_path / "out", "--image-size", 32, 48, "--epochs", 2)
+    result = _run("--data", videos, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Data: 72 frames of 1 camera, in 4 sequences" in result.stdout
+    assert "Batches: 4 slots, images of 48 x 32 pixels" in result.stdout
+    assert "First epoch: 18 batches, 72 of 72 frames once each" in result.stdout
+    assert "Continued behind 9 batches of the first epoch, with 2 workers: the next 2" in result.stdout
+    first, final = map(float, re.search(r"Loss: ([0-9.]+) at first, ([0-9.]+) in", result.stdout).groups())
+    assert final < first
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        assert picture.size == (gap + 3 * (48 + gap), heading + 2 * (32 + gap) + gap)
+        tile = np.asarray(picture.convert("RGB"))[heading : heading + 32, gap : gap + 48]
+    assert np.ptp(tile.reshape(-1, 3).astype(int), axis=0).min() > 100  # dark and light blocks
+
+
+def test_demo_runs_on_drives_with_several_cameras(drives, tmp_path):
+    result = _run("--data", drives, "--output", tmp_path / "out", "--image-size", 32, 48, "--batch-size", 2)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("\n") == 2  # the frame that is missing
+    assert "Data: 23 frames of 2 cameras, in 3 sequences" in result.stdout
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        assert picture.size == (gap + 2 * (48 + gap), 2 * (heading + 32 + gap) + gap)
+
+
+def test_image_size_follows_the_aspect_ratio_of_the_first_video(videos):
+    assert demo._default_image_hw(VideoFolderProvider(videos)) == (256, 384)
+
+
+def test_a_broken_video_ends_the_demo_with_its_name(videos, tmp_path, capsys):
+    (videos / "v3.mp4").write_bytes(b"no video" * 100)
+    assert demo.main(["--data", str(videos), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("The demo cannot go on: ")
+    assert "v3.mp4" in error
+    assert error.count("\n") == 1
