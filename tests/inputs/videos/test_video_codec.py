@@ -83,3 +83,9 @@ def test_without_pyav(
         VideoDataProvider(path, sequence_length=2)
     with pytest.raises(SettingError, match=rule):
         index_video(path)
+
+
+def test_old_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("av.__version__", "16.9.1")
+    with pytest.raises(SettingError, match=r"PyAV must be at least 17.0 .* got 16.9.1"):
+        index_video(video("vp9.webm"))

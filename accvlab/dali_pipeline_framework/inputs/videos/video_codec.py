@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import struct
-from collections.abc import Iterator
 from typing import Any, BinaryIO
+
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import (
+    MOST_ELEMENTS,
+    ebml_number,
+    mp4_boxes,
+    opened,
+)
 
 _NAMES = {
     **dict.fromkeys(("avc1", "avc3", "h264", "x264", "V_MPEG4/ISO/AVC"), "h264"),
@@ -19,11 +23,9 @@ _NAMES = {
     **dict.fromkeys(("jpeg", "mjpg", "V_MJPEG"), "mjpeg"),
     **dict.fromkeys(("xvid", "divx", "dx50", "fmp4", "V_MPEG4/ISO/ASP"), "mpeg4"),
 }
-_MP4_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
 _EBML_HEADER, _SEGMENT, _TRACKS, _TRACK, _TRACK_TYPE, _CODEC_ID = (
     0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE, 0x83, 0x86,
 )  # fmt: skip
-_MOST_ELEMENTS = 100_000  # a damaged file must not be walked for ever
 
 
 def sniff_codec(source: Any) -> str | None:
@@ -43,22 +45,6 @@ def sniff_codec(source: Any) -> str | None:
     if found is None:
         return None
     return _NAMES.get(found, _NAMES.get(found.lower(), found))
-
-
-@contextlib.contextmanager
-def opened(source: Any) -> Iterator[BinaryIO]:
-    """Open a path or bytes, or lend an open binary file, whose position is restored."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        yield io.BytesIO(source)
-    elif isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            yield file
-    else:
-        position = source.tell()
-        try:
-            yield source
-        finally:
-            source.seek(position)
 
 
 def _sniff(file: BinaryIO) -> str | None:
@@ -97,31 +83,9 @@ def _in_mp4(file: BinaryIO, size: int) -> str | None:
     return None
 
 
-def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
-    """Walk the boxes of an MP4 file: name, start and end of the content of each.
-
-    Args:
-        enters: Whether to walk also the boxes within those that lead to the codec.
-    """
-    for _ in range(_MOST_ELEMENTS):
-        if start + 8 > end:
-            return
-        file.seek(start)
-        length, name = struct.unpack(">I4s", file.read(8))
-        header = 8
-        if length == 1:
-            length, header = struct.unpack(">Q", file.read(8))[0], 16
-        stop = end if length == 0 else start + length
-        if stop < start + header:
-            return
-        yield name, start + header, stop
-        # What a container holds comes next; what is no container is passed over.
-        start = start + header if enters and name in _MP4_CONTAINERS else stop
-
-
 def _in_matroska(file: BinaryIO, size: int) -> str | None:
     position, is_video, codec = 0, False, None
-    for _ in range(_MOST_ELEMENTS):
+    for _ in range(MOST_ELEMENTS):
         if position >= size:
             return None
         file.seek(position)
@@ -138,14 +102,6 @@ def _in_matroska(file: BinaryIO, size: int) -> str | None:
             return codec
         position += length
     return None
-
-
-def ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
-    """Read a number of variable length, as Matroska has them."""
-    first = file.read(1)[0]
-    num_bytes = 9 - first.bit_length()
-    value = first if keeps_marker else first & (0xFF >> num_bytes)
-    return int.from_bytes(bytes([value]) + file.read(num_bytes - 1), "big")
 
 
 def _text(raw: bytes) -> str | None:

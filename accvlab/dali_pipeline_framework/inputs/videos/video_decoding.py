@@ -44,6 +44,7 @@ _PIXEL_FORMATS = {
 # (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
 _SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
 _BT601 = 5
+_OLDEST_PYAV = 17
 
 
 def import_av(source: VideoSource | None = None) -> ModuleType:
@@ -53,7 +54,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
         source: The video to decode, so that the message can name its codec.
 
     Raises:
-        SettingError: PyAV is not installed.
+        SettingError: PyAV is not installed, or too old.
     """
     try:
         import av
@@ -65,6 +66,11 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
         ) from error
+    if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
+        raise SettingError(
+            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told how to convert colors as DALI does), "
+            f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
+        )
     return av
 
 

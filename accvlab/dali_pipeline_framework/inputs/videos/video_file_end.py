@@ -7,7 +7,7 @@ import os
 import struct
 from typing import BinaryIO
 
-from accvlab.dali_pipeline_framework.inputs.videos.video_codec import ebml_number, mp4_boxes, opened
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import ebml_number, mp4_boxes, opened
 
 
 def missing_bytes(source: object) -> int:

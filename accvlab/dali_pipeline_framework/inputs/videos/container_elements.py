@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of video containers are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+MOST_ELEMENTS = 100_000  # a damaged file must not be walked for ever
+_MP4_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+
+
+@contextlib.contextmanager
+def opened(source: Any) -> Iterator[BinaryIO]:
+    """Open a path or bytes, or lend an open binary file, whose position is restored."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        yield io.BytesIO(source)
+    elif isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            yield file
+    else:
+        position = source.tell()
+        try:
+            yield source
+        finally:
+            source.seek(position)
+
+
+def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
+    """Walk the boxes of an MP4 file: name, start and end of the content of each.
+
+    Args:
+        enters: Whether to walk also the boxes within those that lead to the codec.
+    """
+    for _ in range(MOST_ELEMENTS):
+        if start + 8 > end:
+            return
+        file.seek(start)
+        length, name = struct.unpack(">I4s", file.read(8))
+        header = 8
+        if length == 1:
+            length, header = struct.unpack(">Q", file.read(8))[0], 16
+        stop = end if length == 0 else start + length
+        if stop < start + header:
+            return
+        yield name, start + header, stop
+        # What a container holds comes next; what is no container is passed over.
+        start = start + header if enters and name in _MP4_CONTAINERS else stop
+
+
+def ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
+    """Read a number of variable length, as Matroska has them."""
+    first = file.read(1)[0]
+    num_bytes = 9 - first.bit_length()
+    value = first if keeps_marker else first & (0xFF >> num_bytes)
+    return int.from_bytes(bytes([value]) + file.read(num_bytes - 1), "big")
