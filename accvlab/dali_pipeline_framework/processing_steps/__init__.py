@@ -26,6 +26,11 @@ if TYPE_CHECKING:
         ImageBrightnessContrastJitter,
     )
     from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
+    from accvlab.dali_pipeline_framework.processing_steps.image_mean_std_dev_normalizer import (
+        ImageMeanStdDevNormalizer,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.image_range_01_normalizer import ImageRange01Normalizer
+    from accvlab.dali_pipeline_framework.processing_steps.image_to_tile_size_padder import ImageToTileSizePadder
     from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 
 _MODULE_OF = {
@@ -37,6 +42,9 @@ _MODULE_OF = {
     "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
     "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
     "ImageDecoder": "image_decoder",
+    "ImageMeanStdDevNormalizer": "image_mean_std_dev_normalizer",
+    "ImageRange01Normalizer": "image_range_01_normalizer",
+    "ImageToTileSizePadder": "image_to_tile_size_padder",
     "PipelineStepBase": "pipeline_step_base",
 }
 
@@ -49,6 +57,9 @@ __all__ = [
     "GroupToApplyToSelectedStepBase",
     "ImageBrightnessContrastJitter",
     "ImageDecoder",
+    "ImageMeanStdDevNormalizer",
+    "ImageRange01Normalizer",
+    "ImageToTileSizePadder",
     "PipelineStepBase",
 ]
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring images to the range from 0 to 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+
+_PER_LEVEL = np.float32(1 / 255)
+_CAST_FIRST = (types.DALIDataType.FLOAT16, types.DALIDataType.FLOAT64)  # DALI's product is no float32
+
+
+class ImageRange01Normalizer(PipelineStepBase):
+    """Divides every image of a name, anywhere in the sample, by 255.
+
+    Input: images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another type of
+    numbers, in the same range. Output, in the same field: float32, the same shape and layout::
+
+        output = float32(input) * float32(1 / 255)
+
+    An image that is in [0, 1] already is divided again.
+
+    The type of the field becomes ``FLOAT``.
+
+    Price on the CPU: about 2 ms for 1600 x 900 pixels. Where mean and standard deviation are to be taken off
+    anyway, let `ImageMeanStdDevNormalizer` do both: ``mean`` and ``std_dev`` times 255.
+
+    Example:
+        >>> ImageRange01Normalizer("image")
+        ImageRange01Normalizer(image_name='image')
+    """
+
+    def __init__(self, image_name: Name) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+        """
+        self._image_name = image_name
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            if data.get_type_of_item_in_path(path) in _CAST_FIRST:
+                image = fn.cast(image, dtype=types.DALIDataType.FLOAT)
+            scaled = image * _PER_LEVEL
+            data.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT)
+            data.set_item_in_path(path, scaled)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+        search.raise_problems()
+        for path in paths:
+            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT)
+        return data_empty

@@ -1,0 +1,149 @@
+"""Mean and standard deviation taken off images."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT, ArrayProvider, gradient
+from support.step_runs import run_steps
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
+from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype != DT.BOOL]
+
+
+def reference(image: np.ndarray, mean: Any = MEAN, std: Any = STD) -> np.ndarray:
+    return (image.astype(np.float64) - np.asarray(mean, np.float64)) / np.asarray(std, np.float64)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    num_channels=st.integers(1, 4),
+    is_scalar=st.tuples(st.booleans(), st.booleans()),
+    conditionals=st.booleans(),
+)
+def test_the_formula(seed: int, num_channels: int, is_scalar: tuple[bool, bool], conditionals: bool) -> None:
+    generator = np.random.default_rng(seed)
+    images = [
+        generator.integers(0, 256, (*generator.integers(1, 7, 2), num_channels), dtype=np.uint8) for _ in range(3)
+    ]
+    mean = float(generator.uniform(-10, 1000)) if is_scalar[0] else generator.uniform(-10, 1000, num_channels)
+    std = float(generator.uniform(0.1, 60)) if is_scalar[1] else generator.uniform(0.1, 60, num_channels)
+    step = ImageMeanStdDevNormalizer("image", mean, std)
+    for image, found in zip(
+        images, run_steps(step, {"image": (DT.UINT8, images)}, conditionals=conditionals)["image"], strict=True
+    ):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, reference(image, mean, std), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [DT.UINT8, DT.FLOAT])
+def test_a_mean_far_off_and_a_small_deviation(dtype: DT) -> None:
+    image = gradient(8, 8).astype(NUMPY_TYPES[dtype])
+    [found] = run_steps(ImageMeanStdDevNormalizer("image", 1000, 0.1), {"image": (dtype, [image])})["image"]
+    np.testing.assert_allclose(found, reference(image, 1000, 0.1), rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("output_type", NUMBERS)
+def test_every_output_type_is_produced_and_declared(output_type: DT) -> None:
+    images = [gradient(4, 6), gradient(3, 5, 2)]
+    step = ImageMeanStdDevNormalizer("image", [120, 110, 100], [2, 3, 1], output_type)
+    run = run_steps(step, {"image": (DT.UINT8, images)})
+    for image, found in zip(images, run["image"], strict=True):
+        expected = reference(image, [120, 110, 100], [2, 3, 1])
+        assert found.dtype == NUMPY_TYPES[output_type]
+        if output_type in (DT.FLOAT, DT.FLOAT16, DT.FLOAT64):
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-3 if output_type == DT.FLOAT16 else 1e-6, atol=1e-5
+            )
+        else:
+            limits = np.iinfo(NUMPY_TYPES[output_type])
+            assert np.abs(found - np.clip(expected, limits.min, limits.max)).max() <= 0.5001
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+def test_input_of_any_type(dtype: DT) -> None:
+    image = gradient(4, 6).astype(NUMPY_TYPES[dtype])
+    [found] = run_steps(ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (dtype, [image])})["image"]
+    np.testing.assert_allclose(found, reference(image), atol=1e-5)
+
+
+@pytest.mark.parametrize("mean", [MEAN, tuple(MEAN), np.array(MEAN), np.array(MEAN, np.float32).reshape(1, 1, 3)])
+@pytest.mark.parametrize("std", [2, np.array(2.0), np.float32(2), [2, 2, 2], np.array([2, 2, 2])])
+def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any) -> None:
+    step = ImageMeanStdDevNormalizer("image", mean, std)
+    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])})["image"]
+    np.testing.assert_allclose(found, reference(gradient(4, 6), MEAN, 2), atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["FHWC", ""])
+def test_clips(layout: str) -> None:
+    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
+    run = run_steps(
+        ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (DT.UINT8, clips)}, layouts={"image": layout}
+    )
+    for clip, found in zip(clips, run["image"], strict=True):
+        np.testing.assert_allclose(found, reference(clip), atol=1e-5)
+    assert not layout or run.layouts["image"] == layout
+
+
+def test_transposed_on_the_way() -> None:
+    step = ImageMeanStdDevNormalizer("image", MEAN, STD, output_layout="CHW")
+    run = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])}, layouts={"image": "HWC"})
+    np.testing.assert_allclose(run["image"][0], reference(gradient(4, 6)).transpose(2, 0, 1), atol=1e-5)
+    assert run.layouts["image"] == "CHW"
+    step = ImageMeanStdDevNormalizer("image", MEAN, STD, DT.FLOAT16, output_layout="FCHW")
+    clip = np.stack([gradient(4, 6, phase) for phase in range(3)])
+    run = run_steps(step, {"image": (DT.UINT8, [clip])}, layouts={"image": "FHWC"})
+    np.testing.assert_allclose(run["image"][0], reference(clip).transpose(0, 3, 1, 2), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"std_dev": 0}, "Standard deviation must be greater than 0"),
+        ({"std_dev": [1, -1, 1]}, "Standard deviation must be greater than 0"),
+        ({"mean": "a"}, "`mean` must be a number, or one per channel, got 'a'"),
+        ({"mean": []}, "`mean` must be a number, or one per channel"),
+        ({"mean": [[1, 2], [3, 4]]}, "`mean` must be a number, or one per channel"),
+        ({"std_dev": float("nan")}, "`std_dev` must be a number, or one per channel"),
+        ({"mean": [1, 2]}, "same number of channels, got 2 and 3"),
+        ({"output_type": DT.BOOL}, "`output_type` must be a type of numbers"),
+        ({"output_type": "FLOAT"}, "`output_type` must be a type of numbers"),
+        ({"output_layout": "WHC"}, "`output_layout` must be one of"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        ImageMeanStdDevNormalizer(**{"image_name": "image", "mean": MEAN, "std_dev": STD, **settings})
+
+
+def test_no_image() -> None:
+    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
+    with pytest.raises(KeyError, match="No occurrences of images found"):
+        ImageMeanStdDevNormalizer("image", 0, 1).check_input_data_format_and_set_output_data_format(blueprint)
+
+
+def test_pickle_and_repr() -> None:
+    step = ImageMeanStdDevNormalizer("image", 1, 2)
+    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
+    assert "mean=(1.0,), std_dev=(2.0,)" in repr(step)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("output_type", [DT.FLOAT, DT.FLOAT16, DT.FLOAT64])
+def test_on_the_gpu_as_on_the_cpu(output_type: DT) -> None:
+    step = ImageMeanStdDevNormalizer("image", MEAN, STD, output_type)
+    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
+    on_gpu = run_steps(step, fields, device_id=0, gpu_fields=["image"])
+    for expected, found in zip(run_steps(step, fields)["image"], on_gpu["image"], strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-3)

@@ -1,0 +1,74 @@
+"""Images divided by 255."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from support.arrays import DT, ArrayProvider, gradient
+from support.step_runs import run_steps
+
+from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer
+from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+
+STEP = ImageRange01Normalizer("image")
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+def test_images_of_any_size_divided_by_255(conditionals: bool) -> None:
+    images = [gradient(4, 6), gradient(3, 3, 1), np.zeros((0, 5, 3), np.uint8)]
+    fields = {
+        "a": {"image": (DT.UINT8, images)},
+        "image": (DT.UINT8, images[::-1]),
+        "index": (DT.INT64, [3, 4, 5]),
+    }
+    run = run_steps(STEP, fields, layouts={"a.image": "HWC"}, conditionals=conditionals)
+    for image, found, other in zip(images, run["a.image"], run["image"][::-1], strict=True):
+        assert found.dtype == other.dtype == np.float32
+        assert found.shape == other.shape == image.shape
+        assert (found == image * np.float32(1 / 255)).all()
+        assert (other == found).all()
+    assert [int(index) for index in run["index"]] == [3, 4, 5]
+    assert run.layouts["a.image"] == "HWC"
+
+
+@pytest.mark.parametrize("layout", [None, "FHWC"])
+def test_clips(layout: str | None) -> None:
+    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
+    run = run_steps(STEP, {"image": (DT.UINT8, clips)}, layouts={"image": layout} if layout else {})
+    assert all((a == b * np.float32(1 / 255)).all() for a, b in zip(run["image"], clips, strict=True))
+    assert run.layouts["image"] == (layout or "")
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+def test_numbers_of_any_type(dtype: DT) -> None:
+    image = gradient(4, 6).astype(NUMPY_TYPES[dtype])
+    [found] = run_steps(STEP, {"image": (dtype, [image])})["image"]
+    assert found.dtype == np.float32
+    assert found == pytest.approx(image.astype(np.float64) / 255, abs=1e-6)
+
+
+def test_format() -> None:
+    before = ArrayProvider({"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}}).sample_data_structure
+    after = STEP.check_input_data_format_and_set_output_data_format(before)
+    assert after.field_types_flat == (DT.FLOAT, DT.FLOAT)
+    assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
+
+
+def test_no_image() -> None:
+    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
+    with pytest.raises(KeyError, match="No occurrences of images found"):
+        STEP.check_input_data_format_and_set_output_data_format(blueprint)
+
+
+def test_pickle_and_repr() -> None:
+    assert repr(pickle.loads(pickle.dumps(STEP))) == repr(STEP) == "ImageRange01Normalizer(image_name='image')"
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_as_on_the_cpu() -> None:
+    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
+    on_gpu = run_steps(STEP, fields, device_id=0, gpu_fields=["image"])
+    for expected, found in zip(run_steps(STEP, fields)["image"], on_gpu["image"], strict=True):
+        assert found == pytest.approx(expected, abs=1e-6)

@@ -1,0 +1,132 @@
+"""Images padded to multiples of a tile."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT, ArrayProvider, gradient
+from support.step_runs import run_steps
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
+from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+
+
+def reference(image: np.ndarray, tile_x: int, tile_y: int, fill: float = 0) -> np.ndarray:
+    *_, height, width, _ = image.shape
+    pad = [(0, 0)] * (image.ndim - 3) + [(0, -height % tile_y), (0, -width % tile_x), (0, 0)]
+    return np.pad(image, pad, constant_values=fill)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=3),
+    tile=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    dtype=st.sampled_from([DT.UINT8, DT.FLOAT]),
+    is_clip=st.booleans(),
+    has_layout=st.booleans(),
+    conditionals=st.booleans(),
+)
+def test_zeros_below_and_on_the_right(
+    sizes: list[tuple[int, int]],
+    tile: tuple[int, int],
+    dtype: DT,
+    is_clip: bool,
+    has_layout: bool,
+    conditionals: bool,
+) -> None:
+    images = [gradient(*size, phase=1).astype(NUMPY_TYPES[dtype]) for size in sizes]
+    if is_clip:
+        images = [np.stack([image] * 2) for image in images]
+    layout = ("FHWC" if is_clip else "HWC") if has_layout else ""
+    run = run_steps(
+        ImageToTileSizePadder("image", tile),
+        {"image": (dtype, images), "hw": (DT.INT32, sizes), "index": (DT.INT64, [*range(len(sizes))])},
+        layouts={"image": layout},
+        conditionals=conditionals,
+    )
+    for image, found in zip(images, run["image"], strict=True):
+        assert found.dtype == image.dtype
+        np.testing.assert_array_equal(found, reference(image, *tile))
+    assert run.layouts["image"] == layout
+    assert [tuple(hw) for hw in run["hw"]] == sizes  # not named, not touched
+
+
+@pytest.mark.parametrize(("size", "padded"), [((16, 32), (16, 32)), ((32, 48), (32, 64))])
+def test_a_tile_is_width_and_height(size: tuple[int, int], padded: tuple[int, int]) -> None:
+    [found] = run_steps(ImageToTileSizePadder("image", [32, 16]), {"image": (DT.UINT8, [gradient(*size)])})[
+        "image"
+    ]
+    assert found.shape == (*padded, 3)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+def test_numbers_of_any_type(dtype: DT) -> None:
+    image = gradient(5, 7).astype(NUMPY_TYPES[dtype])
+    [found] = run_steps(ImageToTileSizePadder("image", 4), {"image": (dtype, [image])})["image"]
+    assert found.dtype == image.dtype
+    np.testing.assert_array_equal(found, reference(image, 4, 4))
+
+
+@pytest.mark.parametrize("tile", [np.int64(5), np.array(5), np.array([5, 5]), [5], 5.0])
+def test_tiles_as_arrays(tile: Any) -> None:
+    [found] = run_steps(ImageToTileSizePadder("image", tile), {"image": (DT.UINT8, [gradient(4, 6)])})["image"]
+    assert found.shape == (5, 10, 3)
+
+
+@pytest.mark.parametrize("dtype", [DT.INT32, DT.INT64, DT.FLOAT])
+def test_size_fields_that_are_named_are_rounded_up(dtype: DT) -> None:
+    fields = {
+        "image": (DT.UINT8, [gradient(4, 6), gradient(8, 8)]),
+        "hw": (dtype, [(4, 6), (8, 8)]),
+        "x": {"image_hw": (dtype, [(1, 9), (2, 3)])},
+    }
+    step = ImageToTileSizePadder("image", (4, 8), image_hw_field_names=["hw", "image_hw"])
+    run = run_steps(step, fields)
+    assert [hw.tolist() for hw in run["hw"]] == [[8, 8], [8, 8]]
+    assert [hw.tolist() for hw in run["x.image_hw"]] == [[8, 12], [8, 4]]
+    assert run["hw"][0].dtype == NUMPY_TYPES[dtype]
+
+
+def test_fill_value() -> None:
+    step = ImageToTileSizePadder("image", 8, fill_value=114)
+    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(5, 5)])})["image"]
+    np.testing.assert_array_equal(found, reference(gradient(5, 5), 8, 8, 114))
+
+
+@pytest.mark.parametrize("tile", [0, -1, (4, 0), (1, 2, 3), 2.5, "a", None, [[1, 2]], [[1], [2, 3]], float("nan")])
+def test_tiles_are_checked(tile: Any) -> None:
+    with pytest.raises(SettingError, match="`tile_size_to_pad_to` must be a whole number of at least 1"):
+        ImageToTileSizePadder("image", tile)
+
+
+def test_format() -> None:
+    fields = {"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}, "hw": (DT.INT32, [])}
+    blueprint = ArrayProvider(fields).sample_data_structure
+    step = ImageToTileSizePadder("image", 8, image_hw_field_names="hw")
+    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
+    with pytest.raises(KeyError, match="No occurrences of images found"):
+        ImageToTileSizePadder("img", 8).check_input_data_format_and_set_output_data_format(blueprint)
+    with pytest.raises(KeyError, match="No occurrences of image sizes found"):
+        ImageToTileSizePadder(
+            "image", 8, image_hw_field_names="size"
+        ).check_input_data_format_and_set_output_data_format(blueprint)
+
+
+def test_pickle_and_repr() -> None:
+    step = ImageToTileSizePadder("image", (4, 8))
+    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
+    assert "tile_size_xy=(4, 8)" in repr(step)
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_as_on_the_cpu() -> None:
+    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
+    run = run_steps(ImageToTileSizePadder("image", 4), fields, device_id=0, gpu_fields=["image"])
+    for image, found in zip(fields["image"][1], run["image"], strict=True):
+        np.testing.assert_array_equal(found, reference(image, 4, 4))
