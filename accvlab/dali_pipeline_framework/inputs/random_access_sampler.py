@@ -64,7 +64,7 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `with_settings` may change the policy for the last batch: all methods look at `last_batch`."""
+    """Whether `with_settings` may change the policy for the last batch: all methods look at ``last_batch``."""
 
     must_be_played = False
     """Whether batches can be told only by playing the sampler up to them, so that epochs are long to look at."""
