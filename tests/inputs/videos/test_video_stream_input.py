@@ -104,7 +104,7 @@ def delivered(stream: VideoStreamInput, *videos: Any, batch_size: int = 3, **arg
 @pytest.fixture(autouse=True)
 def _threads_end() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 10
     while any(thread.name == "video stream" for thread in threading.enumerate()):
         gc.collect()
         assert time.monotonic() < deadline, "a thread is left behind"
@@ -440,8 +440,10 @@ class TestFeeding:
             batches = iter(loader)
             next(batches)
             later(lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer = later(stream.close, 10)  # instead of hanging
             with pytest.raises(KeyboardInterrupt):
                 next(batches)
+            timer.cancel()
             stream.feed(video_of(7))  # nothing is lost by it
             assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
 
@@ -449,8 +451,10 @@ class TestFeeding:
         stream = VideoStreamInput(5)
         loader = make_loader(stream)
         later(loader.close)
+        timer = later(stream.close, 10)  # instead of hanging
         with pytest.raises(ClosedError):
             next(iter(loader))
+        timer.cancel()
 
     def test_decodes_only_so_far_ahead(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, num_batches_ahead=2)
