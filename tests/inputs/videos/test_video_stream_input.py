@@ -245,6 +245,11 @@ class TestFrames:
         path = video_of(5, "libx264", num_streams=2)
         assert numbers(delivered(VideoStreamInput(5, stream=1), path)[0]) == [[*range(1000, 1005)]]
 
+    def test_of_a_container_that_does_not_tell_its_codec(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "live.ts", 12, "libx264")
+        batches = delivered(VideoStreamInput(5), path)
+        assert [numbers(batch) for batch in batches] == expected_batches(12, 5, 3)
+
     def test_are_the_same_decoded_by_threads(self, video_of: Any) -> None:
         path = video_of(30, "libx264")
         one, two = (delivered(VideoStreamInput(4, num_threads=n), path) for n in (1, 2))
