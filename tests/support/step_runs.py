@@ -10,8 +10,8 @@ import numpy as np
 from nvidia.dali import fn
 from nvidia.dali.pipeline import do_not_convert, pipeline_def
 
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, transport_dtype
-from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type, transport_dtype
 
 Tree = Mapping[str | int, Any]
 
@@ -69,7 +69,7 @@ def run_step(
     ]
     if layouts is not None:
         layouts.update(zip(sample_format.flat_names, (batch.layout() for batch in batches), strict=True))
-    results: list[dict[str | int, Any]] = [{} for _ in samples]
+    results = [_groups(outputs[0]) for _ in samples]
     for path, batch in zip(sample_format.flat_paths, batches, strict=True):
         for result, value in zip(results, batch, strict=True):
             _put(result, path, np.array(value))
@@ -97,9 +97,15 @@ def _at(sample: Any, path: Sequence[str | int]) -> Any:
     return sample
 
 
+def _groups(group: SampleDataGroup) -> dict[str | int, Any]:
+    """The tree without the data: also groups that have none."""
+    children = group.items()
+    return {name: _groups(child) if isinstance(child, SampleDataGroup) else None for name, child in children}
+
+
 def _put(result: Any, path: Sequence[str | int], value: np.ndarray) -> None:
     for name in path[:-1]:
-        result = result.setdefault(name, {})
+        result = result[name]
     result[path[-1]] = value
 
 

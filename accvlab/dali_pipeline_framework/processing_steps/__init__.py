@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework.processing_steps.axes_layout_setter import AxesLayoutSetter
+    from accvlab.dali_pipeline_framework.processing_steps.conditional_element_removal import (
+        ConditionalElementRemover,
+    )
+    from accvlab.dali_pipeline_framework.processing_steps.coordinate_cropper import CoordinateCropper
     from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_elements_applied_step import (
         DataGroupArrayInPathElementsAppliedStep,
     )
@@ -31,9 +36,17 @@ if TYPE_CHECKING:
     )
     from accvlab.dali_pipeline_framework.processing_steps.image_range_01_normalizer import ImageRange01Normalizer
     from accvlab.dali_pipeline_framework.processing_steps.image_to_tile_size_padder import ImageToTileSizePadder
+    from accvlab.dali_pipeline_framework.processing_steps.padding_to_uniform import PaddingToUniform
+    from accvlab.dali_pipeline_framework.processing_steps.photo_metric_distorter import PhotoMetricDistorter
     from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+    from accvlab.dali_pipeline_framework.processing_steps.points_in_range_check import PointsInRangeCheck
+    from accvlab.dali_pipeline_framework.processing_steps.tensor_size_adder import TensorSizeAdder
+    from accvlab.dali_pipeline_framework.processing_steps.unneeded_fields_remover import UnneededFieldRemover
 
 _MODULE_OF = {
+    "AxesLayoutSetter": "axes_layout_setter",
+    "ConditionalElementRemover": "conditional_element_removal",
+    "CoordinateCropper": "coordinate_cropper",
     "DataGroupArrayInPathElementsAppliedStep": "data_group_array_in_path_elements_applied_step",
     "DataGroupArrayWithNameElementsAppliedStep": "data_group_array_with_name_elements_applied_step",
     "DataGroupInPathAppliedStep": "data_group_in_path_applied_step",
@@ -45,10 +58,18 @@ _MODULE_OF = {
     "ImageMeanStdDevNormalizer": "image_mean_std_dev_normalizer",
     "ImageRange01Normalizer": "image_range_01_normalizer",
     "ImageToTileSizePadder": "image_to_tile_size_padder",
+    "PaddingToUniform": "padding_to_uniform",
+    "PhotoMetricDistorter": "photo_metric_distorter",
     "PipelineStepBase": "pipeline_step_base",
+    "PointsInRangeCheck": "points_in_range_check",
+    "TensorSizeAdder": "tensor_size_adder",
+    "UnneededFieldRemover": "unneeded_fields_remover",
 }
 
 __all__ = [
+    "AxesLayoutSetter",
+    "ConditionalElementRemover",
+    "CoordinateCropper",
     "DataGroupArrayInPathElementsAppliedStep",
     "DataGroupArrayWithNameElementsAppliedStep",
     "DataGroupInPathAppliedStep",
@@ -60,7 +81,12 @@ __all__ = [
     "ImageMeanStdDevNormalizer",
     "ImageRange01Normalizer",
     "ImageToTileSizePadder",
+    "PaddingToUniform",
+    "PhotoMetricDistorter",
     "PipelineStepBase",
+    "PointsInRangeCheck",
+    "TensorSizeAdder",
+    "UnneededFieldRemover",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)

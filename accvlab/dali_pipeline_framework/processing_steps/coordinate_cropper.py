@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clamp coordinates to a range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import nvidia.dali.fn as fn
+from nvidia.dali import math, types
+
+from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, computable, leaf_at
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.point_limits import PointLimits
+from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+
+_FLOAT16 = types.DALIDataType.FLOAT16
+
+
+class CoordinateCropper(PipelineStepBase):
+    """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
+
+    Input and output: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0::
+
+        output[i, j] = min(max(input[i, j], minimum_point[j]), maximum_point[j])
+
+    NaN stays NaN. The limits are converted to the type of the field first: for integers, fractions are cut off,
+    and limits beyond the range of the type are those of the type. Where D is not the number of limits, the graph
+    fails and names the sample.
+
+    The format does not change. Price: about 0.2 ms per field and batch (small fields).
+
+    Example::
+
+        CoordinateCropper("boxes", [0, 0, 0, 0], [1600, 900, 1600, 900])      # xyxy, to a 1600 x 900 image
+    """
+
+    def __init__(
+        self, points_fields_name: Name, minimum_point: Sequence[float], maximum_point: Sequence[float]
+    ) -> None:
+        """Create the step.
+
+        Args:
+            points_fields_name: Name of the fields.
+            minimum_point: Least value of each column; ``-inf`` for no limit.
+            maximum_point: Greatest value of each column; ``inf`` for no limit.
+
+        Raises:
+            SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
+        """
+        self._points_fields_name = points_fields_name
+        self._limits = PointLimits.checked(minimum_point, maximum_point)
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._points_fields_name):
+            dtype = leaf_at(data, path).dtype
+            points = computable(data.get_item_in_path(path), dtype)
+            low, high = self._limits.nodes(points, dtype, inner=False)
+            cropped = math.clamp(points, low, high)
+            data.set_item_in_path(path, fn.cast(cropped, dtype=dtype) if dtype == _FLOAT16 else cropped)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="crop")
+        search.find(self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError)
+        search.raise_problems()
+        return data_empty

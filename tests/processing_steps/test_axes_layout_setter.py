@@ -1,0 +1,71 @@
+"""Setting layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import DT, ArrayProvider
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
+
+SAMPLES = [
+    {"image": np.full((2, n, 3), n, np.uint8), "cam": {0: {"image": np.zeros((n, 1, 2))}}, "x": np.zeros((n, 2))}
+    for n in (0, 1, 4)
+]
+
+
+@pytest.mark.parametrize("names", ["image", ["image"], ("image", "image")])
+def test_the_layout_is_set_and_the_data_stay(names: Any) -> None:
+    layouts: dict[str, str] = {}
+    found = check_laws(AxesLayoutSetter(names, "HWC"), SAMPLES, layouts=layouts)
+    assert layouts == {"image": "HWC", "cam.[0].image": "HWC", "x": ""}
+    for one, sample in zip(found, SAMPLES, strict=True):
+        assert_same(one, sample)
+
+
+def test_the_empty_layout_removes_one() -> None:
+    class Both:
+        def __call__(self, data: Any) -> Any:
+            return AxesLayoutSetter("x", "")(AxesLayoutSetter(["x"], "AB")(data))
+
+    layouts: dict[str, str] = {}
+    run_step(Both(), SAMPLES, layouts=layouts)
+    assert layouts["x"] == ""
+
+
+def test_the_layout_survives_to_the_output_with_type_checks() -> None:
+    provider = ArrayProvider({"image": (DT.UINT8, [np.zeros((2, 3, 3))] * 2)})
+    definition = PipelineDefinition(
+        shuffled(provider, 2), [AxesLayoutSetter("image", "HWC")], check_data_format=True
+    )
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0)
+    [images] = pipeline.run()
+    assert images.layout() == "HWC"
+    pipeline.close()
+
+
+def test_another_number_of_axes_fails_and_names_the_sample() -> None:
+    provider = ArrayProvider({"image": (DT.UINT8, [np.zeros((2, 3))] * 2)})
+    iterator = make_iterator(shuffled(provider, 2), [AxesLayoutSetter("image", "HWC")], py_num_workers=0)
+    with iterator, pytest.raises(RuntimeError, match=r"sample 0.*field image"):
+        next(iter(iterator))
+
+
+def test_refusals() -> None:
+    with pytest.raises(KeyError, match=r"No occurrences of .* 'imag'.*\n.*the name 'bo'") as caught:
+        output_format(AxesLayoutSetter(["imag", "bo"], "HWC"), SAMPLES[0])
+    assert "Did you mean 'image'?" in str(caught.value)
+    with pytest.raises(ValueError, match="cam: must be a data field with axes, is a group"):
+        output_format(AxesLayoutSetter("cam", "HWC"), SAMPLES[0])
+    with pytest.raises(SettingError, match="at least one name"):
+        AxesLayoutSetter([], "HWC")
+    with pytest.raises(SettingError, match="must be a name"):
+        AxesLayoutSetter([1.5], "HWC")
+    with pytest.raises(SettingError, match="`layout_to_set` must be a text"):
+        AxesLayoutSetter("image", None)

@@ -1,0 +1,165 @@
+"""Selection by a mask against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import pipeline_def
+from support.arrays import DT, ArrayProvider
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import ConditionalElementRemover
+from accvlab.dali_pipeline_framework.processing_steps.element_selection import ElementSelection
+
+ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
+
+
+def bits(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    return np.frombuffer(random.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_elements_are_kept_bit_by_bit_in_order(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    fields = data.draw(st.lists(st.tuples(st.sampled_from(ALL_TYPES), st.integers(1, 4)), min_size=1, max_size=2))
+    axes = [data.draw(st.integers(-ndim, ndim - 1)) for _, ndim in fields]
+    samples = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        mask = np.array(data.draw(st.lists(st.booleans(), max_size=7)), bool)
+        values = {}
+        for number, ((dtype, ndim), axis) in enumerate(zip(fields, axes, strict=True)):
+            shape = [*random.integers(0 if ndim == 2 else 1, 4, ndim)]
+            shape[axis] = len(mask)
+            values[number] = bits(random, tuple(map(int, shape)), np.dtype(dtype))
+        samples.append({"annotation": {"mask": mask, **values}})
+    remove = data.draw(st.booleans())
+    ndims = [ndim for _, ndim in fields]
+    step = ConditionalElementRemover("annotation", "mask", [*range(len(fields))], axes, ndims, remove)
+    for one, sample in zip(run_step(step, samples), samples, strict=True):
+        values = sample["annotation"]
+        kept = {
+            number: np.compress(values["mask"], values[number], axis=axis).astype(values[number].dtype)
+            for number, axis in enumerate(axes)
+        }
+        assert_same(one["annotation"], kept if remove else {"mask": values["mask"], **kept})
+
+
+def test_every_annotation_has_its_own_mask_and_the_rest_stays() -> None:
+    samples = [
+        {
+            "annotation": {
+                "boxes": np.arange(4.0 * n).reshape(n, 4),
+                "mask": np.arange(n) % 2 == 0,
+                "name": np.int8(n),
+                "annotation": {"mask": np.arange(2) > 5 - n, "boxes": np.arange(8).reshape(2, 4)},
+            },
+            "boxes": np.arange(4.0 * n).reshape(n, 4),
+        }
+        for n in (5, 0, 1)
+    ]
+    for remove in (False, True):
+        step = ConditionalElementRemover("annotation", "mask", ["boxes"], [0], [2], remove)
+        for one, sample in zip(check_laws(step, samples), samples, strict=True):
+            outer, inner = sample["annotation"], sample["annotation"]["annotation"]
+            new_inner = {**inner, "boxes": inner["boxes"][inner["mask"]]}
+            expected = {**outer, "boxes": outer["boxes"][outer["mask"]], "annotation": new_inner}
+            if remove:
+                del expected["mask"], new_inner["mask"]
+            assert_same(one, {**sample, "annotation": expected})
+
+
+def test_the_mask_filters_itself_only_when_it_is_among_the_fields() -> None:
+    sample = {"a": {"mask": np.array([True, False, True])}}
+    [found] = run_step(ConditionalElementRemover("a", "mask", ["mask"], [0], [1], False), [sample])
+    assert found["a"]["mask"].tolist() == [True, True]
+    [found] = run_step(ConditionalElementRemover("a", "mask", [], [], [], False), [sample])
+    assert found["a"]["mask"].tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("num_elements", [300, 70_000])
+def test_many_elements(num_elements: int) -> None:
+    random = np.random.default_rng(1)
+    sample = {"a": {"x": random.random((num_elements, 4), np.float32), "m": random.random(num_elements) < 0.5}}
+    [found] = run_step(ConditionalElementRemover("a", "m", ["x"], [0], [2], True), [sample])
+    assert_same(found["a"]["x"], sample["a"]["x"][sample["a"]["m"]])
+
+
+@pytest.mark.parametrize("length", [0, 2, 4, 6])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_mask_of_another_length_fails_and_names_the_sample(length: int, axis: int) -> None:
+    values = np.zeros((3, 3))
+    masks = [np.ones(3, bool), np.ones(length, bool)]
+    provider = ArrayProvider({"a": {"x": (DT.FLOAT, [values] * 2), "m": (DT.BOOL, masks)}})
+    step = ConditionalElementRemover("a", "m", ["x"], [axis], [2], False)
+    iterator = make_iterator(shuffled(provider, 2), [step], py_num_workers=0)
+    with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field a\.x"):
+        next(iter(iterator))
+
+
+def test_later_random_operators_draw_the_same_with_and_without_a_selection() -> None:
+    def draws(select: bool) -> np.ndarray:
+        @pipeline_def(batch_size=2, num_threads=1, device_id=None, seed=7)
+        def graph() -> Any:
+            mask = types.Constant(np.array([True, False, True]))
+            positions = ElementSelection.by_mask(mask).positions
+            uniform = fn.random.uniform(range=[0, 1])
+            return (positions, uniform) if select else uniform
+
+        pipeline = graph()
+        pipeline.build()
+        return np.concatenate([np.asarray(pipeline.run()[-1].as_tensor()) for _ in range(2)])
+
+    assert (draws(True) == draws(False)).all()
+
+
+class TestRefusals:
+    def test_problems_of_all_annotations(self) -> None:
+        sample = {
+            "g": {"annotation": {"mask": np.zeros(1, bool), "x": np.zeros(1)}},
+            "h": {"annotation": {"mask": np.zeros(1, np.uint8)}},
+            "annotation": np.zeros(1),
+        }
+        with pytest.raises(ValueError, match="ConditionalElementRemover cannot remove elements:") as caught:
+            output_format(ConditionalElementRemover("annotation", "mask", ["x"], [0], [1], True), sample)
+        assert isinstance(caught.value, KeyError)
+        message = str(caught.value)
+        assert "annotation: must be a data group field with annotations, is a data field" in message
+        assert "h.annotation: does not have the field 'x'" in message
+        assert "h.annotation.mask: must be BOOL (a mask), got UINT8" in message
+
+    def test_no_mask(self) -> None:
+        step = ConditionalElementRemover("a", "m", ["x"], [0], [1], True)
+        with pytest.raises(KeyError, match="a: does not have the field 'm'"):
+            output_format(step, {"a": {"x": np.zeros(1)}})
+        with pytest.raises(ValueError, match=r"a\.x: must be a data field, is a group"):
+            output_format(step, {"a": {"x": {}, "m": np.zeros(1, bool)}})
+
+    def test_no_annotation(self) -> None:
+        step = ConditionalElementRemover("a", "m", ["x"], [0], [1], True)
+        with pytest.raises(KeyError, match="No occurrences of annotations found: no field has the name 'a'"):
+            output_format(step, {"b": np.zeros(1)})
+
+    @pytest.mark.parametrize(
+        ("names", "axes", "counts", "message"),
+        [
+            (["x"], [0, 1], [2], "same length, got 1, 2 and 1"),
+            (["x"], [2], [2], r"Field 'x' has no axis 2: .* \[-n, n\)"),
+            (["x"], [-3], [2], "Field 'x' has no axis -3"),
+            (["x", "x"], [0, 0], [2, 2], "name each field once"),
+            ([1.5], [0], [2], "must be a name"),
+        ],
+    )
+    def test_settings(self, names: Any, axes: Any, counts: Any, message: str) -> None:
+        with pytest.raises(SettingError, match=message) as caught:
+            ConditionalElementRemover("a", "m", names, axes, counts, True)
+        assert isinstance(caught.value, AssertionError)

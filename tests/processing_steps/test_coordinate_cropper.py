@@ -1,0 +1,103 @@
+"""Clamping against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import CoordinateCropper
+
+FLOATS = ["f2", "f4", "f8"]
+INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_floats_are_clamped_per_column(data: st.DataObject) -> None:
+    dtype = np.dtype(data.draw(st.sampled_from(FLOATS)))
+    columns = data.draw(st.integers(1, 4))
+    number = st.floats(-100, 100, width=16)
+    special = st.sampled_from([float("nan"), float("inf"), -float("inf"), -0.0])
+    limits = [sorted(data.draw(st.tuples(number, number))) for _ in range(columns)]
+    limits[0][data.draw(st.integers(0, 1))] *= data.draw(st.sampled_from([1, 1]))
+    low, high = zip(*limits, strict=True)
+    samples = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        rows = data.draw(st.lists(st.lists(number | special, min_size=columns, max_size=columns), max_size=4))
+        samples.append({"p": np.array(rows, dtype).reshape(-1, columns)})
+    found = run_step(CoordinateCropper("p", low, high), samples)
+    for one, sample in zip(found, samples, strict=True):
+        expected = np.clip(sample["p"], np.array(low, dtype), np.array(high, dtype)).astype(dtype)
+        np.testing.assert_array_equal(one["p"], expected)
+        assert one["p"].dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_are_exact_at_the_ends_of_their_type(dtype: str) -> None:
+    info = np.iinfo(dtype)
+    ends = [int(info.min), int(info.min) + 1, 5, int(info.max) - 1, int(info.max)]
+    points = np.array([[value, value] for value in ends], dtype)
+    [found] = run_step(CoordinateCropper("p", [-np.inf, 6.9], [np.inf, 1e30]), [{"p": points}])
+    assert found["p"].tolist() == [[value, max(value, 6)] for value in ends]
+    assert found["p"].dtype == np.dtype(dtype)
+
+
+def test_all_fields_of_the_name_and_only_they_change() -> None:
+    samples = [
+        {
+            "p": np.full((n, 2), 9, np.float32),
+            "a": {"p": np.full((n, 2), -3, np.int32), "q": np.full((n, 2), 9.0)},
+        }
+        for n in (2, 0)
+    ]
+    found = check_laws(CoordinateCropper("p", [0, 1], [5, 4]), samples)
+    for one, n in zip(found, (2, 0), strict=True):
+        expected = {
+            "p": np.array([[5, 4]] * n, np.float32).reshape(n, 2),
+            "a": {"p": np.array([[0, 1]] * n, np.int32).reshape(n, 2), "q": np.full((n, 2), 9.0)},
+        }
+        assert_same(one, expected)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_another_number_of_columns_than_limits_fails(columns: int, rows: int) -> None:
+    with pytest.raises(RuntimeError, match="Requested shape:\t" + str(columns)):
+        run_step(CoordinateCropper("p", [0, 0], [1, 1]), [{"p": np.zeros((rows, columns))}])
+
+
+def test_one_limit_is_not_for_all_columns() -> None:
+    with pytest.raises(RuntimeError):
+        run_step(CoordinateCropper("p", [0], [1]), [{"p": np.zeros((2, 3))}])
+
+
+def test_refusals() -> None:
+    sample = {"p": {"x": np.zeros(1)}, "q": np.zeros(1, bool), "r": {"q": np.zeros((1, 2), np.float32)}}
+    with pytest.raises(ValueError, match="No occurrences of points found: no field has the name 'points'"):
+        output_format(CoordinateCropper("points", [0], [1]), sample)
+    with pytest.raises(ValueError, match="p: must be a data field with numbers, is a group"):
+        output_format(CoordinateCropper("p", [0], [1]), sample)
+    with pytest.raises(ValueError, match=r"q: must be INT8 or .* got BOOL"):
+        output_format(CoordinateCropper("q", [0], [1]), sample)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        ([0, 0], [1], "one number per axis each, got 2 and 1"),
+        ([2], [1], "must be at most"),
+        ([float("nan")], [1], "`minimum_point` must be a list of numbers"),
+        ([0], "ab", "`maximum_point` must be a list of numbers"),
+        ([], [], "`minimum_point` must be a list of numbers"),
+        (0, 1, "`minimum_point` must be a list of numbers"),
+    ],
+)
+def test_limits_that_are_none(low: Any, high: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        CoordinateCropper("p", low, high)

@@ -1,0 +1,57 @@
+"""Removing fields by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nvidia.dali.types import DALIDataType
+from support.step_runs import assert_same, blueprint_of, check_laws
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+
+SAMPLE = {
+    "a": np.float32(1),
+    "b": {"a": {"a": np.int64(2), "c": np.int64(3)}, "d": np.zeros((0, 2))},
+    "e": {0: {"a": np.uint8(4), "b": np.uint8(5)}},
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (["a"], {"b": {"d": SAMPLE["b"]["d"]}, "e": {0: {"b": np.uint8(5)}}}),
+        (("d", "unknown", 0), {"a": np.float32(1), "b": {"a": SAMPLE["b"]["a"]}, "e": {}}),
+        (["b"], {"a": np.float32(1), "e": {0: {"a": np.uint8(4)}}}),
+        ([], SAMPLE),
+    ],
+)
+def test_all_occurrences_are_removed_and_nothing_else(names: Any, left: Any) -> None:
+    for found in check_laws(UnneededFieldRemover(names), [SAMPLE] * 2):
+        assert_same(found, left)
+
+
+def test_a_group_that_becomes_empty_stays() -> None:
+    step = UnneededFieldRemover(["x"])
+    declared = step.check_input_data_format_and_set_output_data_format(blueprint_of({"g": {"x": np.int32(0)}}))
+    assert declared.is_data_group_field("g")
+    assert len(declared["g"]) == 0
+
+
+def test_no_operator_is_added() -> None:
+    value = object()
+    sample = SampleDataGroup()
+    sample.add_data_field("kept", DALIDataType.FLOAT)
+    sample.add_data_field("gone", DALIDataType.FLOAT)
+    sample.set_data([value, None])
+    assert UnneededFieldRemover(["gone"])(sample).get_data() == (value,)
+
+
+@pytest.mark.parametrize("names", ["a", None, 3, {"a"}, [1.5], [None], [["a"]], [True]])
+def test_something_else_than_a_list_of_names_is_refused(names: Any) -> None:
+    with pytest.raises(SettingError, match="`unneeded_field_names` must be") as caught:
+        UnneededFieldRemover(names)
+    assert isinstance(caught.value, AssertionError)
