@@ -61,6 +61,14 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
     reader.close()
 
 
+@pytest.mark.parametrize("kind", ["h264_open.mkv", "h264_open.mp4", "hevc_open.mkv"])
+def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: Callable[[str], Path], kind: str) -> None:
+    expected = all_frames(video(kind))
+    reader = FrameReader(video(kind), index_video(video(kind)), kept=KeptFrames(20))
+    for number in (25, 22, 23, 21, 24, 26):
+        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
+
+
 class TestNumberOfDecodedFrames:
     """Key frames of these videos are 0, 12, 24, 36."""
 
@@ -175,6 +183,13 @@ class TestPool:
         pool.close()
         assert pool.statistics == statistics
         assert pool.num_open == 0
+
+    def test_the_closest_decoder_goes_on(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm")], 4)
+        for start in (0, 6, 2, 8, 4, 10):
+            self.read(pool, 0, start)
+        # The first decoder goes on from 2 to 6; so a second one begins anew to get 2.
+        assert (pool.statistics.num_decoded, pool.statistics.num_opened) == (2 + 6 + 4 + 2 + 2 + 2, 2)
 
     def test_number_of_open_decoders(self, video: Callable[[str], Path]) -> None:
         pool = self.pool([video("vp9.webm"), video("h264_b.mp4"), video("mjpeg.avi")], 2)

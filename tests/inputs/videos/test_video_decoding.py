@@ -35,7 +35,13 @@ def decoded(
 
 
 def noise_video(
-    path: Path, codec: str, size: tuple[int, int], pixel_format: str, colorspace: int, color_range: int
+    path: Path,
+    codec: str,
+    size: tuple[int, int],
+    pixel_format: str,
+    colorspace: int,
+    color_range: int,
+    options: dict[str, str] | None = None,
 ) -> Path:
     """Sharp colored blocks, which show every difference in the conversion of colors."""
     width, height = size
@@ -45,6 +51,7 @@ def noise_video(
         stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
         stream.codec_context.colorspace = colorspace
         stream.codec_context.color_range = color_range
+        stream.codec_context.options = options or {}
         for number in range(4):
             blocks = generator.integers(0, 256, (height // 6 + 1, width // 6 + 1, 3))
             image = np.kron(blocks, np.ones((6, 6, 1)))[:height, :width].astype(np.uint8)
@@ -86,6 +93,14 @@ def test_pixels_are_those_of_dali(
     size: tuple[int, int],
 ) -> None:
     path = noise_video(tmp_path / name, codec, size, pixel_format, colorspace, color_range)
+    np.testing.assert_array_equal(decoded(path), dali_frames(path, 4))
+
+
+@pytest.mark.parametrize("location", ["left", "topleft"])
+def test_location_of_chroma_samples_does_not_count(tmp_path: Path, location: str) -> None:
+    options = {"chroma_sample_location": location}
+    path = noise_video(tmp_path / "a.webm", "libvpx-vp9", (96, 64), "yuv420p", BT601, LIMITED, options)
+    assert b"\x55\xb7" in path.read_bytes()  # ChromaSitingHorz: the file tells it
     np.testing.assert_array_equal(decoded(path), dali_frames(path, 4))
 
 

@@ -202,7 +202,6 @@ class FrameReader:
     def _go_to(self, start: int | None) -> int:
         """Go there; return the number of the first frame that can be decoded from there."""
         self.num_seeks += 1
-        self._kept.clear()
         if start is not None:
             self._decoder.seek(int(self._index.seek_points[start]))
             # Frames that are decoded after a key frame, but shown before it, refer to frames before it.

@@ -68,7 +68,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
         ) from error
     if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
         raise SettingError(
-            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told how to convert colors as DALI does), "
+            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
             f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
         )
     return av
