@@ -4,8 +4,10 @@
 helper_functions   labels to numbers, values to nodes of the graph
 check_type         a type check at run time, for debugging
 debug_helpers      operators that show what flows through the graph
+mini_parser        the language of conditions on annotations
 """
 
+from accvlab.dali_pipeline_framework.internal_helpers import mini_parser
 from accvlab.dali_pipeline_framework.internal_helpers.check_type import check_type
 from accvlab.dali_pipeline_framework.internal_helpers.debug_helpers import (
     print_tensor_op,
@@ -13,4 +15,11 @@ from accvlab.dali_pipeline_framework.internal_helpers.debug_helpers import (
 )
 from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node, get_mapped
 
-__all__ = ["check_type", "get_as_data_node", "get_mapped", "print_tensor_op", "print_tensor_size_op"]
+__all__ = [
+    "check_type",
+    "get_as_data_node",
+    "get_mapped",
+    "mini_parser",
+    "print_tensor_op",
+    "print_tensor_size_op",
+]

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from accvlab.dali_pipeline_framework.processing_steps.affine_transformer import AffineTransformer
+    from accvlab.dali_pipeline_framework.processing_steps.annotation_element_condition_eval import (
+        AnnotationElementConditionEval,
+    )
     from accvlab.dali_pipeline_framework.processing_steps.axes_layout_setter import AxesLayoutSetter
     from accvlab.dali_pipeline_framework.processing_steps.conditional_element_removal import (
         ConditionalElementRemover,
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.unneeded_fields_remover import UnneededFieldRemover
 
 _MODULE_OF = {
+    "AffineTransformer": "affine_transformer",
+    "AnnotationElementConditionEval": "annotation_element_condition_eval",
     "AxesLayoutSetter": "axes_layout_setter",
     "ConditionalElementRemover": "conditional_element_removal",
     "CoordinateCropper": "coordinate_cropper",
@@ -67,6 +73,8 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "AffineTransformer",
+    "AnnotationElementConditionEval",
     "AxesLayoutSetter",
     "ConditionalElementRemover",
     "CoordinateCropper",
