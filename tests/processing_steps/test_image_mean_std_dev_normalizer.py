@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, gradient
-from support.step_runs import run_steps
+from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer

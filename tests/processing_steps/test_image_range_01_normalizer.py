@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from support.arrays import DT, ArrayProvider, gradient
-from support.step_runs import run_steps
+from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
