@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
+from nvidia.dali import tfrecord as tfrec
 from nvidia.dali import types
 from support.inputs import NumberIterable
 from support.loaders import json_copy, loop, make_loader
 from support.providers import IndexProvider
-from support.reader_data import frame_folders, number_of, numbered_files
+from support.reader_data import frame_folders, number_of, numbered_files, record_file
 
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError, StateError
 from accvlab.dali_pipeline_framework.inputs import (
@@ -25,6 +26,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputIterable,
     SequenceReader,
     ShuffledSampler,
+    TFRecordReader,
 )
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
@@ -147,6 +149,25 @@ class TestState:
                 assert len(loop(loader)) == 1
                 loader.load_state_dict(first)
                 assert loop(loader, 2) == batches
+
+    def test_records_are_continued_with_features_that_are_made_anew(self, tmp_path: Path) -> None:
+        records, index = record_file(tmp_path / "records", 6)
+
+        def make() -> DataLoader:
+            features = {"number": tfrec.FixedLenFeature((), tfrec.int64, 0)}
+            return make_loader(TFRecordReader(path=records, index_path=index, features=features), 2)
+
+        def received(loader: DataLoader) -> list[list[int]]:
+            return [batch["number"].ravel().tolist() for batch in loader]
+
+        with make() as first:
+            for batch in first:
+                assert batch["number"].ravel().tolist() == [0, 1]
+                break
+            state = json_copy(first.state_dict())
+            with make() as second:  # while the features of the first are there
+                second.load_state_dict(state)
+                assert received(second) == [[2, 3], [4, 5]]
 
     def test_state_is_small(self, root: Path) -> None:
         with make_loader(FileReader(file_root=root), 4, steps=[Noise()]) as loader:

@@ -110,6 +110,15 @@ class TestWhatTheyDeliver:
         got = samples(VideoReader(filenames=[vp9], sequence_length=7, enable_frame_num=enable))
         assert [each["frame_num"].tolist() for each in got] == [[0], [7]]
 
+    @pytest.mark.parametrize("labels", [[3, 4], (3, 4), np.array([3, 4])])
+    def test_labels_of_videos(self, vp9: Path, labels: Any) -> None:
+        got = samples(VideoReader(filenames=[vp9, vp9], labels=labels, sequence_length=14))
+        assert [each["label"].tolist() for each in got] == [[3], [4]]
+
+    def test_an_empty_list_of_labels_is_left_to_dali(self, vp9: Path) -> None:
+        with pytest.raises(SettingError, match="Provided 1 files and 0 labels"):
+            samples(VideoReader(filenames=[vp9], labels=[], sequence_length=7))
+
     @pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8])
     def test_arrays(self, tmp_path: Path, dtype: type) -> None:
         root = array_files(tmp_path / "root", 3, dtype)

@@ -16,6 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.sample_data import Name, get_dali_type_for_numpy_type
@@ -146,7 +147,9 @@ class VideoReader(ReaderInput):
         names = types.DALIDataType
         dtype = arguments.get("dtype", names.UINT8) if not experimental else names.UINT8
         fields = [ReaderField(frames_name, dtype)]
-        if any(arguments.get(each) not in (None, "", []) for each in ("labels", "file_list", "file_root")):
+        # An empty list counts: `fn.readers.video` then numbers the files.
+        has_labels = arguments.get("labels") is not None
+        if has_labels or _is_given(arguments.get("file_list")) or _is_given(arguments.get("file_root")):
             fields.append(ReaderField(label_name, names.INT32))
         if arguments.get("enable_frame_num", "none") not in ("none", False):
             fields.append(ReaderField(frame_num_name, names.INT32))
@@ -275,6 +278,11 @@ class TFRecordReader(ReaderInput):
 
     def _in_order(self, outputs: Any) -> Sequence[DataNode]:
         return [outputs[field.name] for field in self._fields]
+
+    def describe(self) -> Description:
+        """See `ReaderInput.describe`. DALI's features tell nothing of themselves: their types stand for them."""
+        features = {str(field.name): field.dtype.name for field in self._fields}
+        return {**super().describe(), "features": repr(features)}
 
     def _find_dtypes(self) -> dict[str, types.DALIDataType]:
         arguments = {name: self._arguments[name] for name in ("path", "index_path", "features")}
@@ -408,7 +416,7 @@ def _require_source(
     operator: str, arguments: Mapping[str, Any], exclusive: Sequence[str], root: str | None
 ) -> None:
     """Check that exactly one argument says where the files are, and that it is there."""
-    given = [name for name in exclusive if arguments.get(name) not in (None, "", [])]
+    given = [name for name in exclusive if _is_given(arguments.get(name))]
     has_root = root is not None and arguments.get(root) is not None
     if len(given) > 1 or not (given or has_root):
         names = ", ".join(f"`{name}`" for name in exclusive)
@@ -422,6 +430,10 @@ def _require_source(
         _require_files(operator, "file_list", arguments["file_list"])
     if "filenames" in given:
         _require_files(operator, "filenames", arguments["filenames"])
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and not (hasattr(value, "__len__") and len(value) == 0)
 
 
 def _require_folder(operator: str, path: Any) -> None:

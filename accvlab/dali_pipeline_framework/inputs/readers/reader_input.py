@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import attrs
+import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -73,7 +74,7 @@ class ReaderInput(NativeInput):
         Raises:
             SettingError: An argument is unknown or reserved, or a required one is missing.
         """
-        self._arguments = {name: _without_paths(value) for name, value in arguments.items()}
+        self._arguments = {name: _plain(value) for name, value in arguments.items()}
         self._check_arguments(operator)
         if all(field.name is None for field in self.fields):
             raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
@@ -285,8 +286,10 @@ class ReaderRun(NativeRun):
         return self.epochs.num_valid(self._epoch, batch)
 
 
-def _without_paths(value: Any) -> Any:
-    """DALI takes paths as texts only."""
+def _plain(value: Any) -> Any:
+    """DALI takes paths as texts only, and lists of names or labels not as arrays."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple) and any(isinstance(each, Path) for each in value):
