@@ -16,9 +16,10 @@ the contestants deliver the same:
 ``PyTorch`` is ``torch.utils.data.DataLoader``, which decodes in as many workers as the provider has, with Pillow,
 PyAV, and, if it is installed, OpenCV.
 
-They run interleaved, in turns of half a second each, in an order that changes from turn to turn; each turn gives
-a ratio. Printed are medians and ranges, then the targets. The load averages in the file tell whether other
-programs ran at the same time: contestants with more processes win then, as they get more of the machine.
+They run interleaved, in turns of nearly half a second, in an order that changes from turn to turn; each turn gives
+a ratio. Printed are medians and ranges, the time on processors that a frame takes in all processes together, then
+the targets. The load averages in the file tell whether other programs ran at the same time: contestants with more
+processes win then, as they get more of the machine; the time on processors hardly depends on that.
 
     python benchmarks/bench_sources.py [--quick] [--only RACE ...] [--output FILE]
 """
@@ -41,6 +42,7 @@ from typing import Any
 import attrs
 import numpy as np
 import nvidia.dali
+import psutil
 from source_contestants import (
     NUM_THREADS,
     SEQUENCE_LENGTH,
@@ -60,7 +62,8 @@ from source_data import (
 )
 
 FILES_PER_BATCH = 16
-SEQUENCES_PER_BATCH = 2
+SEQUENCES_PER_BATCH = 4
+CLIPS_PER_BATCH = 2
 MOST_DECODED_PER_DELIVERED = 1.1
 
 
@@ -92,8 +95,8 @@ class Scale:
 
 
 APART, OVERLAPPING = SEQUENCE_LENGTH, SEQUENCE_LENGTH // 2
-FULL = Scale(2, 7, 0.5, 5, 64, 40, 240, slice(None), {"apart": APART, "overlapping": OVERLAPPING})
-QUICK = Scale(1, 1, 0.02, 1, 16, 2, 48, slice(2, 3), {"overlapping": OVERLAPPING})
+FULL = Scale(2, 5, 0.4, 4, 64, 40, 240, slice(None), {"apart": APART, "overlapping": OVERLAPPING})
+QUICK = Scale(1, 1, 0.02, 1, 16, 2, 48, slice(1, 2), {"overlapping": OVERLAPPING})
 
 
 @attrs.frozen
@@ -167,7 +170,7 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
         f"video, {kind.name}",
         "frames",
         lambda resources: videos(
-            paths, FRAMES_PER_SECOND, SEQUENCES_PER_BATCH, kind.is_native, scale.num_workers, resources
+            paths, FRAMES_PER_SECOND, CLIPS_PER_BATCH, kind.is_native, scale.num_workers, resources
         ),
         (),
         (
@@ -184,39 +187,53 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
 # --- measuring ------------------------------------------------------------------------------------------
 
 
-def units_per_second(get_batch: GetBatch, scale: Scale) -> float:
+def processor_seconds() -> float:
+    """Time on processors of this process and all its workers until now."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def take_turn(get_batch: GetBatch, scale: Scale) -> tuple[float, float]:
+    """Units per second, and milliseconds on processors per unit."""
     for _ in range(scale.num_prefetched):  # what was loaded while others ran
         get_batch()
-    num_units, start = 0, time.perf_counter()
+    on_processors, start, num_units = processor_seconds(), time.perf_counter(), 0
     while time.perf_counter() - start < scale.num_seconds:
         num_units += get_batch()
-    return num_units / (time.perf_counter() - start)
+    num_seconds = time.perf_counter() - start
+    return num_units / num_seconds, 1e3 * (processor_seconds() - on_processors) / num_units
 
 
 def run(race: Race, scale: Scale) -> dict[str, Any]:
     with ExitStack() as resources:
         contestants = race.start(resources)
-        rates: dict[str, list[float]] = {name: [] for name in contestants}
+        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
         order, shuffle = list(contestants), random.Random(0)
         for turn in range(scale.num_turns + 1):
             shuffle.shuffle(order)
             for name in order:
-                rate = units_per_second(contestants[name], scale)
+                result = take_turn(contestants[name], scale)
                 if turn > 0:  # the first one warms up
-                    rates[name].append(rate)
-    row: dict[str, Any] = {"race": race.name, "unit": f"{race.unit}/s"}
-    if race.videos:
-        row["decoded_per_delivered"] = decoded_per_delivered(race.videos, SEQUENCES_PER_BATCH)
+                    turns[name].append(result)
+    rates = {name: [rate for rate, _ in of_name] for name, of_name in turns.items()}
     pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
-    return {
-        **row,
-        "rates": {name: spread(values, 1) for name, values in rates.items()},
+    row: dict[str, Any] = {
+        "race": race.name,
+        "unit": race.unit,
+        "per_second": {name: spread(values, 1) for name, values in rates.items()},
+        "processor_ms_each": {
+            name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
+        },
         "ratios": [
             {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
             for one, other in pairs
             if {one, other} <= rates.keys()
         ],
     }
+    if race.videos:
+        row["decoded_per_delivered"] = decoded_per_delivered(race.videos, CLIPS_PER_BATCH)
+    return row
 
 
 def spread(values: list[float], num_digits: int) -> dict[str, float]:
@@ -271,9 +288,10 @@ def in_words(values: dict[str, float], form: str) -> str:
 
 
 def show(row: dict[str, Any]) -> None:
-    print(f"\n{row['race']}, {row['unit']}: median [min, max]")
-    for name, rates in row["rates"].items():
-        print(f"  {name:36s} {in_words(rates, '.0f')}")
+    print(f"\n{row['race']}, {row['unit']} per second, and milliseconds on processors for each: median [min, max]")
+    for name, rates in row["per_second"].items():
+        milliseconds = in_words(row["processor_ms_each"][name], ".2f")
+        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds}")
     for name, count in row.get("decoded_per_delivered", {}).items():
         print(f"  frames decoded per frame delivered, {name}: {count:.3f}")
     for ratio in row["ratios"]:

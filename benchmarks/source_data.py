@@ -34,22 +34,21 @@ class VideoKind:
         name: For tables.
         codec: ``libx264`` (with three B-frames between the others), ``libvpx-vp9``, or ``mjpeg``.
         suffix: Of the file; it chooses the container.
-        key_frame_every: Frames from one key frame to the next.
+        key_frames_every: Frames from one key frame to the next, for the drives in turn.
         is_native: Whether DALI decodes it on the CPU.
     """
 
     name: str
     codec: str
     suffix: str
-    key_frame_every: int
+    key_frames_every: tuple[int, ...]
     is_native: bool
 
 
 VIDEO_KINDS = (
-    VideoKind("H.264, key frame every 12", "libx264", ".mp4", 12, False),
-    VideoKind("H.264, key frame every 30", "libx264", ".mp4", 30, False),
-    VideoKind("VP9, key frame every 30", "libvpx-vp9", ".webm", 30, True),
-    VideoKind("MJPEG", "mjpeg", ".avi", 1, True),
+    VideoKind("H.264", "libx264", ".mp4", (12, 18, 24, 30), False),
+    VideoKind("VP9", "libvpx-vp9", ".webm", (12, 18, 24, 30), True),
+    VideoKind("MJPEG", "mjpeg", ".avi", (1,), True),
 )
 
 
@@ -118,16 +117,17 @@ def make_videos(root: Path, picture: UInt8Array, kind: VideoKind, num_frames: in
     paths = []
     for number in range(NUM_DRIVES):
         paths.append(root / f"drive_{number}{kind.suffix}")
-        write_video(paths[-1], drive(picture, number, num_frames + 10 * number, VIDEO_HW), kind)
+        frames = drive(picture, number, num_frames + 10 * number, VIDEO_HW)
+        write_video(paths[-1], frames, kind, kind.key_frames_every[number % len(kind.key_frames_every)])
     return paths
 
 
-def write_video(path: Path, frames: Iterator[UInt8Array], kind: VideoKind) -> None:
+def write_video(path: Path, frames: Iterator[UInt8Array], kind: VideoKind, key_frame_every: int) -> None:
     import av
 
     options = {
-        "libx264": {"preset": "veryfast", "crf": "23", "bf": "3", "g": str(kind.key_frame_every)},
-        "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8", "b": "4M", "g": str(kind.key_frame_every)},
+        "libx264": {"preset": "veryfast", "crf": "23", "bf": "3", "g": str(key_frame_every)},
+        "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8", "b": "4M", "g": str(key_frame_every)},
         "mjpeg": {"qmin": "4", "qmax": "4"},
     }[kind.codec]
     with av.open(str(path), "w") as container:

@@ -26,16 +26,18 @@ def test_a_quick_run_reports_rates_ratios_counts_and_targets(tmp_path: Path) -> 
     assert result.returncode == 0, result.stderr
     report = json.loads(output.read_text())
     rows = {row["race"]: row for row in report["results"]}
-    video = "video, VP9, key frame every 30"
+    video = "video, VP9"
     assert rows.keys() == {"files, decoded", "files, bytes", "sequences, overlapping", video}
-    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["files, decoded"]["rates"].keys()
-    assert rows["files, bytes"]["rates"].keys() >= PROVIDER_AND_NATIVE
-    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["sequences, overlapping"]["rates"].keys()
+    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["files, decoded"]["per_second"].keys()
+    assert rows["files, bytes"]["per_second"].keys() >= PROVIDER_AND_NATIVE
+    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["sequences, overlapping"]["per_second"].keys()
     assert {"provider, streamed, 1 worker", "native, in order", "PyTorch, PyAV, shuffled"} <= rows[video][
-        "rates"
+        "per_second"
     ].keys()
     for row in rows.values():
-        for spread in [*row["rates"].values(), *row["ratios"]]:
+        assert row["processor_ms_each"].keys() == row["per_second"].keys()
+        assert all(spread["median"] > 0 for spread in row["processor_ms_each"].values())
+        for spread in [*row["per_second"].values(), *row["ratios"]]:
             assert 0 < spread["min"] <= spread["median"] <= spread["max"]
     counts = rows[video]["decoded_per_delivered"]
     assert counts["streamed"] <= 1.1 < counts["shuffled"]
