@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         AnnotationElementConditionEval,
     )
     from accvlab.dali_pipeline_framework.processing_steps.axes_layout_setter import AxesLayoutSetter
+    from accvlab.dali_pipeline_framework.processing_steps.bev_bboxes_transformer_3d import BEVBBoxesTransformer3D
     from accvlab.dali_pipeline_framework.processing_steps.conditional_element_removal import (
         ConditionalElementRemover,
     )
@@ -51,6 +52,7 @@ _MODULE_OF = {
     "AffineTransformer": "affine_transformer",
     "AnnotationElementConditionEval": "annotation_element_condition_eval",
     "AxesLayoutSetter": "axes_layout_setter",
+    "BEVBBoxesTransformer3D": "bev_bboxes_transformer_3d",
     "ConditionalElementRemover": "conditional_element_removal",
     "CoordinateCropper": "coordinate_cropper",
     "DataGroupArrayInPathElementsAppliedStep": "data_group_array_in_path_elements_applied_step",
@@ -76,6 +78,7 @@ __all__ = [
     "AffineTransformer",
     "AnnotationElementConditionEval",
     "AxesLayoutSetter",
+    "BEVBBoxesTransformer3D",
     "ConditionalElementRemover",
     "CoordinateCropper",
     "DataGroupArrayInPathElementsAppliedStep",
