@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transform images by random affine transformations, with all that is given in their pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.processing_steps import affine_transformation_steps as steps_module
+from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
+    Coverage,
+    TransformationChain,
+    TransformationStep,
+    check_order,
+    checked_steps,
+    coverage_after,
+    draws_of,
+    extend_by,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+    Resampler,
+    Resampling,
+    ResizingAnchor,
+    ResizingMode,
+    checked_resizing,
+    resized,
+    swapped,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
+    ImagePlaneChange,
+    ImageTransformStep,
+    Names,
+    checked_hw,
+)
+from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup
+
+_PLACE = "steps"
+
+
+class AffineTransformer(ImageTransformStep):
+    """Transforms images by a chain of random steps and brings them to one size.
+
+    The images, and all that is given in their pixels, anywhere in the sample, get the same transformation
+    ``M = resize @ step_n @ ... @ step_1``, one ``(2, 3)`` matrix per sample. ``(x, y)`` are pixels, with
+    ``(0, 0)`` at the outer corner of the first pixel. Rotation, scaling and shearing are about the center
+    ``(W / 2, H / 2)`` of the *viewport*, the rectangle of the size of the input.
+
+    =====================  ==========================================  =========================================
+    fields                 input                                       output
+    =====================  ==========================================  =========================================
+    images                 ``(H, W, C)`` or a clip ``(F, H, W, C)``;   ``(h, w, C)``, ``(F, h, w, C)``; bilinear;
+                           uint8, int16, float32                       ``fill_value`` beyond the image
+    masks                  as images, values are labels                nearest pixel; 0 beyond the image
+    image sizes            ``(2,)`` height, width, of any type         ``output_hw``
+    projection matrices    ``(..., 3 or 4, K)``, e.g. intrinsics,      ``[M; 0 0 1] @ P``; a fourth row stays
+                           of float
+    points                 ``(..., 2 * k)`` x, y, ... of any type      ``M @ [x, y, 1]``; whole numbers rounded
+    boxes                  ``(..., 4)`` x1, y1, x2, y2 of any type     the smallest box around the transformed one
+    =====================  ==========================================  =========================================
+
+    Any number of points, boxes and matrices is possible, also none. They are not clipped to the image (see
+    `CoordinateCropper`). The arithmetic is float32: points are exact to about 0.001 pixels. The format does not
+    change, nor does the type of a field.
+
+    All images and size fields of a sample must have the same size, otherwise the batch fails. For cameras of
+    different sizes, apply the step to each camera by a wrapper; with a ``key`` of ``"rig"`` they share the draws.
+
+    Settings without rotation and shearing are computed by ``fn.resize`` of a region (with mirrored regions for
+    flips) instead of ``fn.warp_affine``: the same pixels to 1 grey level, except along the edge of the image,
+    where ``fn.warp_affine`` mixes half a pixel of ``fill_value`` in. There is no antialiasing in either case.
+
+    Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: about 7 ms with rotation or shearing;
+    3.7 ms without; 2.7 ms where the settings leave nothing to be filled (no ``PAD``, no translation, factors of at
+    least 1).
+    The geometry takes about 0.05 ms per sample.
+
+    Example:
+        >>> T = AffineTransformer
+        >>> flip = T.NonUniformScaling(0.5, [-1, 1])
+        >>> zoom = T.Selection(1.0, [0.7, 0.3], [T.UniformScaling(1.0, 1.0, 1.5), [T.Rotation(0.5, -5, 5)]])
+        >>> step = T(
+        ...     [256, 704],
+        ...     T.ResizingMode.CROP,
+        ...     T.ResizingAnchor.BOTTOM_OR_RIGHT,
+        ...     image_field_names="image",
+        ...     projection_matrix_field_names="intrinsics",
+        ...     transformation_steps=[zoom, flip],
+        ... )
+    """
+
+    ResizingMode: TypeAlias = ResizingMode
+    ResizingAnchor: TypeAlias = ResizingAnchor
+    TransformationStep: TypeAlias = TransformationStep
+    Translation: TypeAlias = steps_module.Translation
+    Rotation: TypeAlias = steps_module.Rotation
+    UniformScaling: TypeAlias = steps_module.UniformScaling
+    NonUniformScaling: TypeAlias = steps_module.NonUniformScaling
+    Shearing: TypeAlias = steps_module.Shearing
+    ShiftInsideOriginalImage: TypeAlias = steps_module.ShiftInsideOriginalImage
+    ShiftToAlignWithOriginalImageBorder: TypeAlias = steps_module.ShiftToAlignWithOriginalImageBorder
+    Selection: TypeAlias = steps_module.Selection
+
+    def __init__(
+        self,
+        output_hw: Sequence[int],
+        resizing_mode: ResizingMode,
+        resizing_anchor: ResizingAnchor | None = None,
+        image_field_names: Names = None,
+        image_hw_field_names: Names = None,
+        projection_matrix_field_names: Names = None,
+        point_field_names: Names = None,
+        transformation_steps: Sequence[TransformationStep] | None = None,
+        transform_image_on_gpu: bool = True,
+        *,
+        box_field_names: Names = None,
+        mask_field_names: Names = None,
+        fill_value: float = 0,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            output_hw: Height and width of the output.
+            resizing_mode: How the viewport is brought to this size, after all steps.
+            resizing_anchor: What stays in place with ``PAD`` and ``CROP``; to be left out with ``STRETCH``.
+            image_field_names: Name or names of the images.
+            image_hw_field_names: Name or names of fields with the size of the images. They are needed where no
+                images are transformed.
+            projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
+            point_field_names: Name or names of points.
+            transformation_steps: What is done to the viewport, in this order.
+            transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
+                Otherwise they are transformed where they are.
+            box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
+            mask_field_names: Name or names of masks.
+            fill_value: Value of what the images do not show.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of a
+                data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step stands after
+                a rotation or shearing; an argument is not of its form.
+        """
+        fields = {
+            "image": image_field_names,
+            "mask": mask_field_names,
+            "image_hw": image_hw_field_names,
+            "projection_matrix": projection_matrix_field_names,
+            "point": point_field_names,
+            "box": box_field_names,
+        }
+        super().__init__(fields, fill_value, transform_image_on_gpu)
+        self._output_hw = checked_hw(output_hw, "output_hw")
+        self._resizing_mode, self._resizing_anchor = checked_resizing(resizing_mode, resizing_anchor)
+        self._steps = checked_steps(transformation_steps, "`transformation_steps`")
+        check_order(self._steps, set())
+        self._draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare for each step whether it is applied, and its parameters, as far as they are random."""
+        return self._draws
+
+    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+        chain = TransformationChain(swapped(hw), self.draw)
+        extend_by(chain, self._steps, _PLACE)
+        matrix = resized(chain.matrix, hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
+        resampler = Resampler.prepare(self._resampling(), matrix, hw, self._output_hw)
+        return ImagePlaneChange(matrix, resampler, self._output_hw)
+
+    def _resampling(self) -> Resampling:
+        if not all(step.keeps_axes for step in self._steps):
+            return Resampling.WARP
+        is_covered = all(coverage_after(self._steps, Coverage()).is_covered)
+        return (
+            Resampling.REGION
+            if is_covered and self._resizing_mode != ResizingMode.PAD
+            else Resampling.PASTED_REGION
+        )

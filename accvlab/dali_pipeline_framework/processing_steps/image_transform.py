@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Affine transformations of the image plane in a graph: of images, and of all that is given in pixels.
+
+Coordinates: ``(x, y)`` in pixels, x to the right, y down, ``(0, 0)`` at the outer corner of the first pixel. So an
+image is the rectangle from ``(0, 0)`` to ``(width, height)``, and pixel ``(row, column)`` has its center at
+``(column + 0.5, row + 0.5)``.
+
+A transformation is one matrix per sample, ``(2, 3)`` float32 on the CPU: ``p_out = matrix @ [x, y, 1]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+
+_FLOAT = types.DALIDataType.FLOAT
+_INT32 = types.DALIDataType.INT32
+_ONE = np.array([1], np.int32)
+_TWO = np.array([2], np.int32)
+# Added to an index or a size that must not be there: DALI refuses it.
+_FAR_OUTSIDE = 1 << 24
+
+
+class ResizingMode(Enum):
+    """How an image is brought to a size of another aspect ratio."""
+
+    STRETCH = 0
+    """Each axis is scaled by itself: all of the image, the output filled, the aspect ratio changed."""
+    PAD = 1
+    """All of the image at its aspect ratio; what remains of the output is filled."""
+    CROP = 2
+    """The output filled, at the aspect ratio of the image; what is too much is cut off."""
+
+
+class ResizingAnchor(Enum):
+    """What stays in place when an image is padded or cropped."""
+
+    CENTER = 0
+    TOP_OR_LEFT = 1
+    BOTTOM_OR_RIGHT = 2
+
+
+_SHARE_BEFORE = {
+    ResizingAnchor.CENTER: 0.5,
+    ResizingAnchor.TOP_OR_LEFT: 0.0,
+    ResizingAnchor.BOTTOM_OR_RIGHT: 1.0,
+}
+
+
+class Resampling(Enum):
+    """How images are computed. The settings of a step decide, so that all batches are made in one way."""
+
+    WARP = 0
+    """``fn.warp_affine``: any matrix."""
+    REGION = 1
+    """``fn.resize`` of a region: nothing rotated or sheared, and the output shows nothing beyond the image."""
+    PASTED_REGION = 2
+    """``fn.resize`` of the visible part, put in its place: nothing rotated or sheared."""
+
+
+# --- sizes ----------------------------------------------------------------------------------------------
+
+
+def image_hw(image: DataNode) -> DataNode:
+    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` float32 on the CPU."""
+    hw: DataNode = image.shape(dtype=_FLOAT)[-3:-1]
+    return hw
+
+
+def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
+    """The size that all have, ``(2,)`` float32.
+
+    A sample where sizes differ, or are less than one pixel, is an error of the graph.
+    """
+    stacked: Any = fn.stack(*sizes)  # (num_sizes, 2)
+    are_empty = fn.cast(fn.reductions.min(stacked) < 1, dtype=_INT32) * _FAR_OUTSIDE
+    # DALI shows the next line where an image has no pixels.
+    size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels
+    if len(sizes) > 1:
+        differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
+        # DALI shows the next line where the sizes differ.
+        size = stacked[differ]  # ERROR: the images or size fields of a sample differ in size
+    return size
+
+
+def swapped(pair: Any) -> DataNode:
+    """Width and height of height and width, or the reverse, ``(2,)``."""
+    reverse: DataNode = fn.stack(pair[1], pair[0])
+    return reverse
+
+
+def _constant(values: Sequence[float]) -> Any:
+    """Numbers as a node: NumPy arrays cannot stand to the left of a node."""
+    return types.Constant(np.array(values, np.float32), device="cpu")
+
+
+# --- matrices -------------------------------------------------------------------------------------------
+
+
+def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, ResizingAnchor | None]:
+    """Return mode and anchor of a resizing.
+
+    Raises:
+        SettingError: They are not of these kinds, or do not fit together.
+    """
+    if not isinstance(mode, ResizingMode):
+        raise SettingError(f"`resizing_mode` must be a ResizingMode (STRETCH, PAD or CROP), got {mode!r}.")
+    if anchor is not None and not isinstance(anchor, ResizingAnchor):
+        raise SettingError(
+            f"`resizing_anchor` must be a ResizingAnchor (CENTER, TOP_OR_LEFT or BOTTOM_OR_RIGHT), got {anchor!r}."
+        )
+    if mode == ResizingMode.STRETCH and anchor is not None:
+        raise SettingError(
+            f"`resizing_anchor` must be left out with STRETCH, which fills the output; got {anchor}."
+        )
+    if mode != ResizingMode.STRETCH and anchor is None:
+        raise SettingError(f"`resizing_anchor` must be given with {mode.name}: what stays in place?")
+    return mode, anchor
+
+
+def resized(
+    matrix: DataNode | None,
+    hw: Any,
+    output_hw: tuple[int, int],
+    mode: ResizingMode,
+    anchor: ResizingAnchor | None,
+) -> DataNode:
+    """Let a resizing follow on a transformation.
+
+    Args:
+        matrix: ``(2, 3)``; None for the identity.
+        hw: Height and width that are brought to the output, ``(2,)`` float32.
+        output_hw: Height and width of the output.
+        mode: How.
+        anchor: What stays in place; None with ``STRETCH``.
+    """
+    before = () if matrix is None else (matrix,)
+    wh = swapped(hw)
+    output_wh = _constant(output_hw[::-1])
+    ratio = output_wh / wh
+    if mode == ResizingMode.STRETCH or anchor is None:
+        return fn.transforms.scale(*before, scale=ratio)
+    factor = fn.reductions.min(ratio) if mode == ResizingMode.PAD else fn.reductions.max(ratio)
+    scaled = fn.transforms.scale(*before, scale=fn.stack(factor, factor))
+    if not _SHARE_BEFORE[anchor]:
+        return scaled
+    return fn.transforms.translation(scaled, offset=(output_wh - wh * factor) * np.float32(_SHARE_BEFORE[anchor]))
+
+
+# --- fields given in pixels -----------------------------------------------------------------------------
+
+
+def transformed_points(points: DataNode, matrix: DataNode, dtype: types.DALIDataType) -> DataNode:
+    """Transform points, ``(..., 2 * k)``: each two following numbers are ``x, y``.
+
+    The arithmetic is float32. Whole numbers are rounded.
+    """
+    shape: Any = points.shape(dtype=_INT32)
+    # DALI shows the next line where the number of columns is odd.
+    pairs = fn.reshape(points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO))  # ERROR: points must be x, y pairs
+    moved = fn.coord_transform(_as_float(pairs, dtype), MT=matrix)
+    return _as_type(fn.reshape(moved, shape=shape), dtype)
+
+
+def boxes_matrix(matrix: Any) -> DataNode:
+    """The ``(4, 5)`` matrix that takes a box ``x1, y1, x2, y2`` to the smallest box around its image.
+
+    With the linear part ``A = P + N``, where ``P`` holds what is positive and ``N`` what is negative::
+
+        low' = P @ low + N @ high + t        high' = N @ low + P @ high + t
+    """
+    linear, offset = matrix[:, 0:2], matrix[:, 2:3]
+    positive, negative = dali_math.max(linear, np.float32(0)), dali_math.min(linear, np.float32(0))
+    of_boxes: DataNode = fn.cat(
+        fn.cat(positive, negative, offset, axis=1), fn.cat(negative, positive, offset, axis=1)
+    )
+    return of_boxes
+
+
+def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.DALIDataType) -> DataNode:
+    """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
+    shape = boxes.shape(dtype=_INT32)
+    # DALI shows the next line where the number of columns is another.
+    moved = fn.coord_transform(_as_float(boxes, dtype), MT=matrix_of_boxes)  # ERROR: boxes must be x1, y1, x2, y2
+    # DALI forgets the number of columns where no sample of a batch has boxes.
+    return _as_type(fn.reshape(moved, shape=shape), dtype)
+
+
+def projections_matrix(matrix: DataNode) -> DataNode:
+    """The matrix for projection matrices, ``(4, 4)``: for those of three rows its first three rows and columns."""
+    three = fn.cat(matrix, np.array([[0, 0, 1]], np.float32))
+    return fn.cat(fn.cat(three, np.zeros((3, 1), np.float32), axis=1), np.array([[0, 0, 0, 1]], np.float32))
+
+
+def transformed_projections(
+    projections: DataNode, matrix_of_projections: Any, dtype: types.DALIDataType
+) -> DataNode:
+    """Let a transformation follow on projections, ``(..., 3 or 4, num_columns)``: ``matrix @ projection``.
+
+    The first three rows give ``x * z``, ``y * z`` and ``z``; a fourth row stays as it is.
+    """
+    shape: Any = projections.shape(dtype=_INT32)
+    rows = shape[-2:-1]
+    square = matrix_of_projections[0 : shape[-2], 0 : shape[-2]]
+    too_few = fn.cast(rows < 3, dtype=_INT32) * _FAR_OUTSIDE
+    size = fn.cat(_ONE, rows + too_few, rows, _ONE)
+    # DALI shows the next line where there are other numbers of rows.
+    factors = fn.reshape(square, shape=size)  # ERROR: projection matrices must have 3 or 4 rows
+    columns = fn.reshape(_as_float(projections, dtype), shape=fn.cat(-_ONE, _ONE, shape[-2:]))
+    product = fn.reductions.sum(factors * columns, axes=[2])
+    return _as_type(fn.reshape(product, shape=shape), dtype)
+
+
+def _as_float(values: DataNode, dtype: types.DALIDataType) -> DataNode:
+    return values if dtype == _FLOAT else fn.cast(values, dtype=_FLOAT)
+
+
+def _as_type(values: DataNode, dtype: types.DALIDataType) -> DataNode:
+    return values if dtype == _FLOAT else fn.cast(values, dtype=dtype)
+
+
+# --- images ---------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Resampler:
+    """Computes the images of a sample; what they share is prepared once.
+
+    Attributes:
+        resampling: How.
+        output_hw: Height and width of the output.
+        arguments: What the operator needs, ``(2,)`` or a matrix per sample.
+    """
+
+    resampling: Resampling
+    output_hw: tuple[int, int]
+    arguments: dict[str, Any]
+
+    @classmethod
+    def prepare(cls, resampling: Resampling, matrix: Any, hw: Any, output_hw: tuple[int, int]) -> Resampler:
+        """Prepare for a transformation.
+
+        Args:
+            resampling: How.
+            matrix: Transformation from the input to the output, ``(2, 3)``.
+            hw: Height and width of the input, ``(2,)`` float32.
+            output_hw: Height and width of the output.
+        """
+        if resampling == Resampling.WARP:
+            return cls(resampling, output_hw, {"matrix": matrix})
+        scale = fn.stack(matrix[1, 1], matrix[0, 0])
+        offset = fn.stack(matrix[1, 2], matrix[0, 2])
+        size = _constant(output_hw)
+        if resampling == Resampling.REGION:
+            region = {"roi_start": -offset / scale, "roi_end": (size - offset) / scale}
+            return cls(resampling, output_hw, region)
+        # Pixels whose center lies in the image: from `first`, before `end`. Where there are none, one pixel of an
+        # empty region is computed (DALI reads beyond the image if a region lies outside), and put out of sight.
+        far = offset + scale * hw
+        zero = np.float32(0)
+        first = dali_math.clamp(dali_math.ceil(dali_math.min(offset, far) - 0.5), zero, size)
+        end = dali_math.clamp(dali_math.floor(dali_math.max(offset, far) - 0.5) + 1, zero, size)
+        is_visible = end > first
+        part = {
+            "roi_start": (first - offset) / scale * is_visible,
+            "roi_end": (end - offset) / scale * is_visible,
+            "size": dali_math.max(end - first, np.float32(1)),
+            "start": fn.cast(size * is_visible - first - size, dtype=_INT32),
+        }
+        return cls(resampling, output_hw, part)
+
+    def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False) -> DataNode:
+        """Compute an image, ``(H, W, C)`` or ``(F, H, W, C)``.
+
+        Args:
+            image: The image, on the CPU or the GPU.
+            fill_value: What is written where the input shows nothing.
+            is_mask: Whether the values are labels: the nearest pixel is taken, nothing is interpolated.
+        """
+        interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
+        if self.resampling == Resampling.WARP:
+            warped: DataNode = fn.warp_affine(
+                image,
+                **self.arguments,
+                size=[*self.output_hw],
+                interp_type=interpolation,
+                fill_value=fill_value,
+                inverse_map=False,
+            )
+            return warped
+        region = dict(self.arguments)
+        start = region.pop("start", None)
+        size = region.pop("size", [*self.output_hw])
+        part: Any = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=False)
+        if start is not None:
+            part = fn.slice(
+                part,
+                start=start,
+                shape=[*self.output_hw],
+                axis_names="HW",
+                out_of_bounds_policy="pad",
+                fill_values=fill_value,
+            )
+        resized_image: DataNode = part
+        return resized_image

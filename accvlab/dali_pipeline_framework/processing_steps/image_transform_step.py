@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of the steps that move the content of images."""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+    boxes_matrix,
+    image_hw,
+    one_size_of_all,
+    projections_matrix,
+    transformed_boxes,
+    transformed_points,
+    transformed_projections,
+)
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+
+_DT = types.DALIDataType
+_REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
+_INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
+_PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
+
+Names = Name | Sequence[Name] | None
+
+
+@attrs.frozen
+class FieldKind:
+    """A kind of fields that lie in the image plane.
+
+    Attributes:
+        what: What a field of it holds.
+        plural: What several are called.
+        dtypes: Allowed types.
+    """
+
+    what: str
+    plural: str
+    dtypes: tuple[types.DALIDataType, ...]
+
+
+KINDS = {
+    "image": FieldKind("an image", "images", _PIXELS),
+    "mask": FieldKind("a mask", "masks", _PIXELS),
+    "image_hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
+    "projection_matrix": FieldKind("a projection matrix", "projection matrices", _REALS),
+    "point": FieldKind("points", "points", _REALS + _INTEGERS),
+    "box": FieldKind("boxes", "boxes", _REALS + _INTEGERS),
+}
+
+
+@attrs.frozen
+class ImagePlaneChange:
+    """What a step does to the images of a sample.
+
+    Attributes:
+        matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
+        changed: Called with an image, the value to fill with, and whether it is a mask; gives the output image.
+        output_hw: Height and width of the output; None where it is that of the input.
+    """
+
+    matrix: DataNode
+    changed: Callable[[DataNode, float, bool], DataNode]
+    output_hw: tuple[int, int] | None
+
+
+class ImageTransformStep(PipelineStepBase):
+    """Applies one transformation per sample to images, and to all that is given in their pixels.
+
+    A step of this base says which transformation. All fields, found by name anywhere in the sample, get the same
+    one. So all images and size fields of a sample must have one size; for cameras of different sizes, apply the
+    step to each camera by a wrapper.
+    """
+
+    def __init__(self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool) -> None:
+        """Set up for the names of the fields of each kind."""
+        self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
+        self._fill_value = _checked_fill_value(fill_value)
+        self._transform_image_on_gpu = transform_image_on_gpu
+        if not self._fields["image"] and not self._fields["image_hw"]:
+            raise SettingError(
+                "Give `image_field_names` or `image_hw_field_names` (or both): the transformation depends on the "
+                "size of the images, and neither names a field."
+            )
+        if self._fields["mask"] and not self._fields["image"]:
+            raise SettingError("`mask_field_names` needs `image_field_names`: masks go with images.")
+        several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
+        if several:
+            raise SettingError(f"A field can be of one kind only, but these names are given twice: {several}.")
+
+    @abstractmethod
+    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+        """Define the transformation of images of a height and width, ``(2,)`` float32."""
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        self._apply(data)
+        return data
+
+    @do_not_convert
+    def _apply(self, data: SampleDataGroup) -> None:
+        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "image_hw"))
+        hw = one_size_of_all(
+            [*map(image_hw, (images | masks).values())]
+            + [fn.cast(size, dtype=_DT.FLOAT) for size in sizes.values()]
+        )
+        change = self._change_of(hw)
+        for path, image in (images | masks).items():
+            is_mask = path in masks
+            fill_value = 0.0 if is_mask else self._fill_value
+            data.set_item_in_path(path, change.changed(self._on_device(image), fill_value, is_mask))
+        self._set_sizes(data, sizes, hw, change.output_hw)
+        self._change_geometry(data, change.matrix)
+
+    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, DataNode]:
+        paths = [path for name in self._fields[kind] for path in data.find_all_occurrences(name)]
+        return {tuple(path): data.get_item_in_path(path) for path in paths}
+
+    def _on_device(self, image: DataNode) -> DataNode:
+        has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
+        return image.gpu() if self._transform_image_on_gpu and has_gpu else image
+
+    def _set_sizes(
+        self, data: SampleDataGroup, sizes: dict[FieldPath, DataNode], hw: Any, output_hw: tuple[int, int] | None
+    ) -> None:
+        if output_hw is None or not sizes:
+            return
+        # Depends on the input, so that its size is checked.
+        size = hw * np.float32(0) + np.array(output_hw, np.float32)
+        for path in sizes:
+            dtype: Any = data.get_type_of_item_in_path(path)
+            data.set_item_in_path(path, size if dtype == _DT.FLOAT else fn.cast(size, dtype=dtype))
+
+    def _change_geometry(self, data: SampleDataGroup, matrix: DataNode) -> None:
+        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., DataNode]]] = {
+            "point": (lambda given: given, transformed_points),
+            "box": (boxes_matrix, transformed_boxes),
+            "projection_matrix": (projections_matrix, transformed_projections),
+        }
+        for kind, (matrix_of, transformed) in changes.items():
+            values = self._values(data, kind)
+            matrix_of_kind = matrix_of(matrix) if values else matrix
+            for path, value in values.items():
+                dtype: Any = data.get_type_of_item_in_path(path)
+                data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for kind, names in self._fields.items():
+            search.find(names, KINDS[kind].what, KINDS[kind].dtypes, group_of=KINDS[kind].plural)
+        search.raise_problems()
+        return data_empty
+
+
+def checked_hw(value: Any, argument: str) -> tuple[int, int]:
+    """Return a height and a width of at least 1 pixel.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    try:
+        height, width = map(operator.index, value)
+    except (TypeError, ValueError):
+        height, width = 0, 0
+    if height < 1 or width < 1:
+        raise SettingError(f"`{argument}` must be [height, width] in whole pixels of at least 1, got {value!r}.")
+    return height, width
+
+
+def _checked_fill_value(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise SettingError(f"`fill_value` must be a finite number, got {value!r}.")
+    return float(value)

@@ -1,0 +1,666 @@
+"""Affine transformations against NumPy: matrices, images, all that is given in pixels; settings and errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import affine_reference as reference
+from support.affine_reference import Border, given_draws, shares_as_draws
+from support.arrays import DT, ArrayProvider, gradient
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
+from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampling
+
+Mode, Anchor = A.ResizingMode, A.ResizingAnchor
+MANY_DRAWS = 60
+
+
+# --- strategies -----------------------------------------------------------------------------------------
+
+probs = st.sampled_from([0.0, 0.3, 0.7, 1.0])
+
+
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, width=16)
+
+
+def ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Least and greatest of one value, or only the least."""
+    several = st.tuples(values, values).map(sorted)
+    return several | several.map(lambda pair: [pair[0], None])
+
+
+def pair_ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    pairs = st.tuples(values, values).map(sorted)
+    both = st.tuples(pairs, pairs).map(lambda axes: [*map(list, zip(*axes, strict=True))])
+    return both | both.map(lambda limits: [limits[0], None])
+
+
+factors = numbers(0.5, 2) | numbers(-2, -0.5)
+axis_steps = st.one_of(
+    st.builds(lambda prob, limits: A.Translation(prob, *limits), probs, pair_ranges(numbers(-9, 9))),
+    st.builds(lambda prob, limits: A.UniformScaling(prob, *limits), probs, ranges(numbers(0.5, 2))),
+    st.builds(
+        lambda prob, limits, signs: A.NonUniformScaling(prob, np.multiply(limits[0], signs)),
+        probs,
+        pair_ranges(numbers(0.5, 2)),
+        st.sampled_from([(1, 1), (-1, 1), (-1, -1)]),
+    ),
+    st.builds(lambda prob, limits: A.NonUniformScaling(prob, *limits), probs, pair_ranges(numbers(0.5, 2))),
+    st.builds(A.ShiftInsideOriginalImage, probs, st.booleans(), st.booleans()),
+    st.builds(A.ShiftToAlignWithOriginalImageBorder, probs, st.sampled_from(Border)),
+)
+turning_steps = st.one_of(
+    st.builds(lambda prob, limits: A.Rotation(prob, *limits), probs, ranges(numbers(-180, 180))),
+    st.builds(lambda prob, limits: A.Shearing(prob, *limits), probs, pair_ranges(numbers(-30, 30))),
+    st.builds(lambda prob, limits: A.Translation(prob, *limits), probs, pair_ranges(numbers(-9, 9))),
+)
+
+
+def selections(steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    options = st.lists(st.lists(steps, max_size=2), min_size=1, max_size=3)
+    shares = {1: [1.0], 2: [0.25, 0.75], 3: [0.5, 0.0, 0.5]}
+    return st.builds(lambda prob, several: A.Selection(prob, shares[len(several)], several), probs, options)
+
+
+def chains(steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(steps | selections(steps) | selections(steps | selections(steps)), max_size=4)
+
+
+axis_chains = chains(axis_steps)
+all_chains = st.tuples(axis_chains, chains(turning_steps)).map(lambda two: two[0][:2] + two[1])
+resizings = st.sampled_from([(Mode.STRETCH, None)] + [(m, a) for m in (Mode.PAD, Mode.CROP) for a in Anchor])
+
+
+def sample_of(rng: np.random.Generator, hw: tuple[int, int], num: int) -> dict[str | int, Any]:
+    low = rng.uniform(-5, 20, (num, 2))
+    return {
+        "image": rng.integers(0, 256, (*hw, 3), dtype=np.uint8),
+        "image_hw": np.array(hw, np.int32),
+        "points": rng.uniform(-5, 20, (num, 4)).astype(np.float32),
+        "boxes": np.concatenate([low, low + rng.uniform(0, 9, (num, 2))], 1).astype(np.float32),
+        "matrix": rng.uniform(-5, 5, (3, 3 + num % 2)).astype(np.float32),
+        "other": rng.uniform(-5, 5, (num, 4)).astype(np.float32),
+    }
+
+
+FIELDS = {
+    "image_field_names": "image",
+    "image_hw_field_names": "image_hw",
+    "projection_matrix_field_names": "matrix",
+    "point_field_names": "points",
+    "box_field_names": "boxes",
+}
+
+
+def check_chain(steps: Any, resizing: Any, seed: int, output_hw: tuple[int, int] = (11, 14)) -> None:
+    """A batch of three samples of different sizes against the reference."""
+    rng = np.random.default_rng(seed)
+    samples = [sample_of(rng, hw, num) for hw, num in (((13, 17), 2), ((8, 20), 0), ((20, 9), 3))]
+    shares = rng.random((3, MANY_DRAWS))
+    step = A(output_hw, *resizing, transformation_steps=steps, fill_value=7, **FIELDS)
+    with given_draws(shares):
+        found = run_step(step, samples)
+    for sample, output, draws in zip(samples, found, shares, strict=True):
+        hw = sample["image"].shape[:2]
+        matrix = reference.matrix_of(steps, hw, output_hw, *resizing, shares_as_draws(draws))
+        tolerance = {"rtol": 1e-5, "atol": 1e-3 * max(1, np.abs(matrix[:2, :2]).max())}
+        np.testing.assert_allclose(output["points"], reference.points_by(matrix, sample["points"]), **tolerance)
+        np.testing.assert_allclose(output["boxes"], reference.boxes_by(matrix, sample["boxes"]), **tolerance)
+        np.testing.assert_allclose(output["matrix"], matrix @ sample["matrix"].astype(float), rtol=1e-4, atol=2e-3)
+        assert output["image_hw"].tolist() == [*output_hw]
+        assert_same(output["other"], sample["other"])
+        expected, is_free = reference.image_by(matrix, sample["image"], output_hw, 7)
+        assert output["image"].dtype == np.uint8
+        assert output["image"].shape == expected.shape
+        assert np.abs(output["image"] - expected)[is_free].max(initial=0) <= 1.5
+
+
+@settings(max_examples=12, deadline=None)
+@given(axis_chains, resizings, st.integers(0, 1000))
+def test_chains_without_rotation_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
+    check_chain(steps, resizing, seed)
+
+
+@settings(max_examples=12, deadline=None)
+@given(all_chains, resizings, st.integers(0, 1000))
+def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
+    try:
+        check_chain(steps, resizing, seed)
+    except SettingError as error:
+        assert "if rotation or shearing are performed" in str(error)  # noqa: PT017
+
+
+@settings(max_examples=12, deadline=None)
+@given(axis_chains, resizings, st.integers(0, 1000))
+def test_a_region_is_read_only_where_the_image_covers_it(steps: Any, resizing: Any, seed: int) -> None:
+    step = A((11, 14), *resizing, image_field_names="image", transformation_steps=steps)
+    if step._resampling() != Resampling.REGION:
+        assert step._resampling() == Resampling.PASTED_REGION
+        return
+    for hw in ((13, 17), (8, 20), (20, 9)):
+        for draws in np.random.default_rng(seed).random((20, MANY_DRAWS)):
+            matrix = reference.matrix_of(steps, hw, (11, 14), *resizing, shares_as_draws(draws))
+            corners = np.linalg.inv(matrix)[:2] @ [[0, 14], [0, 11], [1, 1]]
+            assert (corners >= -0.02).all()
+            assert (corners <= [[hw[1] + 0.02], [hw[0] + 0.02]]).all()
+
+
+@pytest.mark.parametrize(
+    ("steps", "mode", "resampling"),
+    [
+        ([], Mode.STRETCH, Resampling.REGION),
+        ([], Mode.CROP, Resampling.REGION),
+        ([], Mode.PAD, Resampling.PASTED_REGION),
+        ([A.NonUniformScaling(0.5, [-1, 1])], Mode.CROP, Resampling.REGION),
+        ([A.UniformScaling(0.5, 1, 1.5), A.ShiftInsideOriginalImage(1, True, True)], Mode.CROP, Resampling.REGION),
+        ([A.UniformScaling(0.5, 0.9, 1.5)], Mode.CROP, Resampling.PASTED_REGION),
+        ([A.NonUniformScaling(1, [-1.5, 1], [1.5, 1])], Mode.CROP, Resampling.PASTED_REGION),
+        ([A.Translation(0.5, [0, 1])], Mode.STRETCH, Resampling.PASTED_REGION),
+        (
+            [A.Translation(0.5, [0, 1]), A.ShiftToAlignWithOriginalImageBorder(1, Border.TOP)],
+            Mode.CROP,
+            Resampling.REGION,
+        ),
+        (
+            [A.Translation(0.5, [0, 1]), A.ShiftToAlignWithOriginalImageBorder(0.5, Border.TOP)],
+            Mode.CROP,
+            Resampling.PASTED_REGION,
+        ),
+        ([A.Rotation(0, 5)], Mode.STRETCH, Resampling.REGION),
+        ([A.Rotation(0.1, 5)], Mode.STRETCH, Resampling.WARP),
+        ([A.Selection(0.5, [1.0], [A.Shearing(1, [1, 1])])], Mode.STRETCH, Resampling.WARP),
+        ([A.Selection(0.5, [0.5, 0.5], [A.UniformScaling(1, 2), []])], Mode.STRETCH, Resampling.REGION),
+        ([A.Selection(0.5, [0.5, 0.5], [A.UniformScaling(1, 0.5), []])], Mode.STRETCH, Resampling.PASTED_REGION),
+    ],
+)
+def test_the_settings_choose_the_operator(steps: Any, mode: Mode, resampling: Resampling) -> None:
+    anchor = None if mode == Mode.STRETCH else Anchor.CENTER
+    assert A([4, 5], mode, anchor, "image", transformation_steps=steps)._resampling() == resampling
+
+
+# --- what the steps mean, by hand -----------------------------------------------------------------------
+
+
+def moved(steps: Any, point: Any, hw: tuple[int, int] = (20, 40), shares: Any = None) -> list[float]:
+    """Where a point goes when the size stays."""
+    step = A(hw, Mode.STRETCH, image_hw_field_names="hw", point_field_names="points", transformation_steps=steps)
+    sample = {"hw": np.array(hw, np.int32), "points": np.array([point], np.float32)}
+    with given_draws(np.full((1, MANY_DRAWS), 0.5) if shares is None else np.array([shares])):
+        [output] = run_step(step, [sample])
+    return output["points"][0].round(3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("steps", "point", "expected"),
+    [
+        ([A.Translation(1, [3, -2])], [5, 5], [8, 3]),
+        ([A.Translation(1, [0, -2], [4, 4])], [5, 5], [7, 6]),
+        ([A.Rotation(1, 90)], [30, 10], [20, 0]),  # right of the center -> above it: counter-clockwise
+        ([A.UniformScaling(1, 2)], [30, 10], [40, 10]),
+        ([A.NonUniformScaling(1, [-1, 1])], [5, 5], [35, 5]),
+        ([A.NonUniformScaling(1, [1, 3], [3, 3])], [25, 11], [30, 13]),
+        ([A.Shearing(1, [45, 0])], [20, 15], [25, 15]),
+        ([A.Shearing(1, [0, 45])], [25, 10], [25, 15]),
+        ([A.UniformScaling(1, 2), A.ShiftToAlignWithOriginalImageBorder(1, Border.TOP)], [0, 0], [-20, 0]),
+        ([A.UniformScaling(1, 2), A.ShiftToAlignWithOriginalImageBorder(1, Border.LEFT)], [0, 0], [0, -10]),
+        ([A.UniformScaling(1, 2), A.ShiftToAlignWithOriginalImageBorder(1, Border.BOTTOM)], [40, 20], [60, 20]),
+        ([A.UniformScaling(1, 2), A.ShiftToAlignWithOriginalImageBorder(1, Border.RIGHT)], [40, 20], [40, 30]),
+        ([A.UniformScaling(1, 2), A.ShiftInsideOriginalImage(1, True, False)], [0, 0], [-20, -10]),
+        ([A.Translation(1, [7, 0]), A.ShiftInsideOriginalImage(1, True, False)], [0, 0], [0, 0]),
+    ],
+)
+def test_each_step(steps: Any, point: Any, expected: Any) -> None:
+    assert moved(steps, point) == pytest.approx(expected, abs=2e-3)
+
+
+def test_fixed_scaling_keeps_what_was_done_before() -> None:
+    assert moved([A.Translation(1, [3, 0]), A.NonUniformScaling(1, [-1, 1])], [0, 0]) == [37, 0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.999])
+def test_shifting_inside_leaves_small_images_where_they_are(share: float) -> None:
+    steps = [A.NonUniformScaling(1, [0.5, 2]), A.ShiftInsideOriginalImage(1, True, True)]
+    x, y = moved(steps, [0, 0], shares=[share] * 9)
+    assert x == 10
+    assert y == pytest.approx(-20 + 20 * share, abs=1e-3)
+
+
+def test_a_selection_takes_the_first_option_that_the_draw_does_not_exceed() -> None:
+    def option(share: float) -> float:
+        steps = [A.Selection(1, [0.25, 0.5, 0.25], [A.Translation(1, [x, 0]) for x in (1, 2, 4)])]
+        return moved(steps, [0, 0], shares=[0, share, 0, 0, 0])[0]
+
+    assert [option(share) for share in (0.0, 0.25, 0.26, 0.75, 0.76, 0.999)] == [1, 1, 2, 2, 4, 4]
+
+
+def test_draws_are_made_in_the_published_order() -> None:
+    steps = [
+        A.Translation(1, [0, 1], [2, 1]),
+        A.Selection(
+            0.5, [0.5, 0.5], [A.Rotation(0.5, -5, 5), [A.UniformScaling(1, 1, 2), A.Translation(1, [1, 1])]]
+        ),
+        A.NonUniformScaling(0.5, [1, 2], [3, 4]),
+    ]
+    step = A([4, 4], Mode.STRETCH, None, "image", transformation_steps=steps)
+    with given_draws(np.zeros((1, MANY_DRAWS))) as ranges:
+        run_step(step, [{"image": gradient(4, 4)}])
+    unit = (0, 1)
+    selection = [unit, unit, unit, (-5, 5), unit, (1, 2), unit]
+    assert ranges == [unit, (0, 2), *selection, unit, (1, 3), (2, 4)]
+
+
+# --- probabilities, with DALI's own generators and with keyed draws -------------------------------------
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+def test_batches_in_which_some_samples_are_transformed(conditionals: bool) -> None:
+    flip = A.NonUniformScaling(0.5, [-1, 1])
+    either = A.Selection(0.5, [0.5, 0.5], [flip, A.Translation(1, [2, 0])])
+    for steps in ([flip], [either], [A.Translation(0.5, [2, 0])], [either, flip]):
+        step = A([4, 10], Mode.STRETCH, None, "image", point_field_names="points", transformation_steps=steps)
+        sample = {"image": gradient(4, 10), "points": np.array([[1, 1]], np.float32)}
+        outputs = run_step(step, [sample] * 32, enable_conditionals=conditionals)
+        xs = Counter(float(output["points"][0, 0]) for output in outputs)
+        assert len(xs) > 1
+        assert set(xs) <= {1, 9, 3, 7, 11}
+        for output in outputs:
+            if output["points"][0, 0] == 9:
+                assert (output["image"] == sample["image"][:, ::-1]).all()
+
+
+def keyed(step: Any, **arguments: Any) -> list[Any]:
+    cameras = {number: {"image": (DT.UINT8, [gradient(6, 8, i) for i in range(6)])} for number in range(2)}
+    points = {number: {"points": (DT.FLOAT, [np.ones((1, 2), np.float32)] * 6)} for number in range(2)}
+    fields = {"cameras": {number: {**cameras[number], **points[number]} for number in range(2)}}
+    source = shuffled(ArrayProvider(fields), arguments.pop("batch_size", 3))
+    with make_iterator(source, [step], py_num_workers=0, **arguments) as iterator:
+        batches = [*iterator]
+    return [
+        np.concatenate([np.asarray(batch["cameras"][camera]["points"]).reshape(-1, 2) for batch in batches])
+        for camera in range(2)
+    ]
+
+
+def random_step(**arguments: Any) -> A:
+    steps = [
+        A.UniformScaling(0.7, 0.5, 2),
+        A.Selection(0.8, [0.5, 0.5], [A.Rotation(0.5, -9, 9), A.Translation(1, [0, 0], [3, 3])]),
+    ]
+    return A(
+        [6, 8], Mode.STRETCH, None, "image", point_field_names="points", transformation_steps=steps, **arguments
+    )
+
+
+def test_keyed_draws_do_not_depend_on_the_batch_size() -> None:
+    first, second = keyed(random_step()), keyed(random_step(), batch_size=2)
+    assert np.array_equal(first, second)
+    assert np.array_equal(first[0], first[1])  # one transformation per sample
+    assert len(np.unique(first[0], axis=0)) > 3
+
+
+def test_a_key_says_what_shares_a_transformation() -> None:
+    def each_camera(**arguments: Any) -> list[Any]:
+        return keyed(DataGroupArrayWithNameElementsAppliedStep(random_step(**arguments), "cameras"))
+
+    assert not np.array_equal(*each_camera())
+    assert np.array_equal(*each_camera(key="rig"))
+
+
+# --- fields ---------------------------------------------------------------------------------------------
+
+
+def test_laws() -> None:
+    rng = np.random.default_rng(0)
+    samples = [sample_of(rng, hw, num) for hw, num in (((13, 17), 2), ((8, 20), 0), ((20, 9), 3))]
+    steps = [A.Translation(1, [2, 1]), A.Selection(1, [1.0], [[A.UniformScaling(1, 1.5), A.Rotation(1, 3)]])]
+    check_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps, **FIELDS), samples)
+    check_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps[:1], **FIELDS), samples)
+    check_laws(A([5, 6], Mode.CROP, Anchor.CENTER, **FIELDS), samples)
+
+
+STEPS_OF_RESAMPLING = {
+    "region": [A.UniformScaling(1, 1.2)],
+    "pasted": [A.UniformScaling(1, 0.7), A.NonUniformScaling(1, [-1, 1])],
+    "warp": [A.Rotation(1, 5), A.UniformScaling(1, 0.7)],
+}
+
+
+@pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_frames_of_a_clip_are_changed_as_images(kind: str, dtype: Any, channels: int) -> None:
+    rng = np.random.default_rng(1)
+    clips = [rng.integers(0, 256, (frames, 9, 12, channels)).astype(dtype) for frames in (3, 1)]
+    arguments = {"image_field_names": "image", "transformation_steps": STEPS_OF_RESAMPLING[kind], "fill_value": 9}
+    step = A([6, 7], Mode.STRETCH, None, **arguments)
+    layouts: dict[str, str] = {}
+    found = run_step(step, [{"image": clip} for clip in clips], layouts=layouts)
+    assert layouts == {"image": "FHWC"}
+    for clip, output in zip(clips, found, strict=True):
+        images = run_step(step, [{"image": image} for image in clip], layouts=layouts)
+        assert layouts == {"image": "HWC"}
+        assert_same(output["image"], np.stack([image["image"] for image in images]))
+
+
+@pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])
+def test_masks_get_no_new_labels(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    mask = rng.choice(np.array([1, 50, 200], np.uint8), (9, 12, 1))
+    steps = STEPS_OF_RESAMPLING[kind]
+    step = A(
+        [6, 8], Mode.STRETCH, None, "image", transformation_steps=steps, mask_field_names="mask", fill_value=9
+    )
+    [output] = run_step(step, [{"image": gradient(9, 12), "mask": mask}])
+    matrix = reference.matrix_of(steps, (9, 12), (6, 8), Mode.STRETCH, None, shares_as_draws(np.zeros(9)))
+    y, x = np.mgrid[:6, :8] + 0.5
+    column, row = np.floor(np.einsum("ij,jhw->ihw", np.linalg.inv(matrix)[:2], [x, y, x * 0 + 1])).astype(int)
+    inside = (row >= 0) & (row < 9) & (column >= 0) & (column < 12)
+    expected = np.where(inside, mask[row.clip(0, 8), column.clip(0, 11), 0], 0)
+    assert (output["mask"][..., 0] == expected).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float16, np.float64])
+def test_types_stay_and_whole_numbers_are_rounded(dtype: Any) -> None:
+    step = A(
+        [10, 10],
+        Mode.STRETCH,
+        image_hw_field_names="hw",
+        point_field_names="points",
+        box_field_names="boxes",
+        transformation_steps=[A.UniformScaling(1, 0.69), A.Translation(1, [1, 1])],
+    )
+    sample = {"hw": np.array([10, 10], dtype), "points": np.array([[5, 6, 7, 8]], dtype)}
+    [output] = run_step(step, [{**sample, "boxes": sample["points"]}])
+    exact = (sample["points"].astype(float) - 5) * 0.69 + 6  # 6, 6.69, 7.38, 8.07
+    expected = exact.round() if np.issubdtype(dtype, np.integer) else exact
+    for name in ("points", "boxes"):
+        assert output[name].dtype == dtype
+        np.testing.assert_allclose(output[name], expected, rtol=1e-3)
+    assert_same(output["hw"], np.array([10, 10], dtype))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 4), (4, 4), (2, 3, 4), (5, 4, 4), (0, 3, 4), (2, 2, 3, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_projections_of_any_shape(shape: Any, dtype: Any) -> None:
+    matrices = np.random.default_rng(3).uniform(-5, 5, shape).astype(dtype)
+    steps = [A.Rotation(1, 30), A.Translation(1, [2, -3])]
+    names = {"image_hw_field_names": "hw", "projection_matrix_field_names": "matrix"}
+    step = A([8, 9], Mode.STRETCH, **names, transformation_steps=steps)
+    [output] = run_step(step, [{"hw": np.array([4, 6]), "matrix": matrices}])
+    change = np.eye(shape[-2])
+    change[:3, :3] = reference.matrix_of(steps, (4, 6), (8, 9), Mode.STRETCH, None, shares_as_draws(np.zeros(9)))
+    assert output["matrix"].dtype == dtype
+    np.testing.assert_allclose(output["matrix"], change @ matrices, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (4, 2), (3, 6), (0,), (2,), (2, 5, 4)])
+def test_points_of_any_shape(shape: Any) -> None:
+    points = np.random.default_rng(3).uniform(-5, 5, shape).astype(np.float32)
+    step = A([8, 9], Mode.STRETCH, image_hw_field_names="hw", point_field_names="points")
+    [output] = run_step(step, [{"hw": np.array([4, 6]), "points": points}])
+    expected = points.reshape(-1, 2) * [1.5, 2]
+    np.testing.assert_allclose(output["points"], expected.reshape(shape), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])
+def test_a_projected_point_stays_on_the_same_content(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    projection = np.array([[150.0, 0, 120, 10], [0, 150, 80, -5], [0, 0, 1, 0.5]])
+    world = np.array([[0.4, 0.1, 3.0, 1.0], [-1.2, 0.6, 4.0, 1.0], [0.0, 0.0, 6.0, 1.0]])
+    y, x = np.mgrid[:160, :240] + 0.5
+    samples = []
+    for point in world:
+        u, v, w = projection @ point
+        blob = 255 * np.exp(-((x - u / w) ** 2 + (y - v / w) ** 2) / 2 / 6**2)
+        samples.append(
+            {"image": blob.round().astype(np.uint8)[..., None], "matrix": projection.astype(np.float32)}
+        )
+    steps = [A.NonUniformScaling(0.5, [-1, 1]), A.Translation(1, [-4, -4], [4, 4]), *STEPS_OF_RESAMPLING[kind]]
+    step = A(
+        [96, 120],
+        Mode.CROP,
+        Anchor.BOTTOM_OR_RIGHT,
+        "image",
+        projection_matrix_field_names="matrix",
+        transformation_steps=steps,
+    )
+    with given_draws(rng.random((3, MANY_DRAWS))):
+        found = run_step(step, samples)
+    for point, output in zip(world, found, strict=True):
+        u, v, w = output["matrix"] @ point
+        weight = output["image"][..., 0].astype(float)
+        y, x = np.mgrid[:96, :120] + 0.5
+        assert weight.sum() > 1000
+        center = np.array([(x * weight).sum(), (y * weight).sum()]) / weight.sum()
+        if 15 < u / w < 105 and 15 < v / w < 81:
+            assert np.abs(center - [u / w, v / w]).max() < 0.5
+
+
+def test_images_far_outside_leave_only_the_fill_value() -> None:
+    for offset in ([100, 0], [-100, 0], [0, 100], [0, -100]):
+        step = A(
+            [6, 8], Mode.STRETCH, None, "image", transformation_steps=[A.Translation(1, offset)], fill_value=33
+        )
+        [output] = run_step(step, [{"image": gradient(6, 8)}])
+        assert (output["image"] == 33).all()
+
+
+def test_an_image_of_one_pixel() -> None:
+    image = np.full((1, 1, 3), 77, np.uint8)
+    for mode in Mode:
+        step = A([4, 6], mode, None if mode == Mode.STRETCH else Anchor.CENTER, "image")
+        [output] = run_step(step, [{"image": image}])
+        inner = output["image"][:, 1:5] if mode == Mode.PAD else output["image"]
+        assert (inner == 77).all()
+
+
+# --- what differs in size -------------------------------------------------------------------------------
+
+SAME = np.array([4, 5], np.int32)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cameras": {0: {"image": gradient(4, 5)}, 1: {"image": gradient(5, 4)}}, "hw": SAME},
+        {"cameras": {0: {"image": gradient(4, 5)}, 1: {"image": gradient(4, 5)}}, "hw": SAME + 1},
+    ],
+)
+def test_images_and_size_fields_of_different_sizes_are_refused(odd: Any) -> None:
+    good = {"cameras": {0: {"image": gradient(4, 5)}, 1: {"image": gradient(4, 5)}}, "hw": SAME}
+    step = A([8, 8], Mode.STRETCH, None, "image", "hw")
+    [output, _] = run_step(step, [good, good])
+    assert output["hw"].tolist() == [8, 8]
+    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size") as caught:
+        run_step(step, [good, odd])
+    assert "sample #1" in str(caught.value)
+
+
+@pytest.mark.parametrize("image", [np.zeros((0, 5, 3), np.uint8), np.zeros((4, 0, 3), np.uint8)])
+def test_images_without_pixels_are_refused(image: np.ndarray) -> None:
+    step = A([8, 8], Mode.STRETCH, None, "image")
+    with pytest.raises(RuntimeError, match="an image, or a size field, of no pixels") as caught:
+        run_step(step, [{"image": gradient(4, 5)}, {"image": image}])
+    assert "sample #1" in str(caught.value)
+
+
+def test_size_fields_of_different_sizes_are_refused() -> None:
+    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names=["hw", "size"])
+    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size"):
+        run_step(step, [{"hw": SAME, "size": SAME * 2}])
+
+
+def test_the_error_in_a_pipeline_names_the_sample() -> None:
+    sizes = [np.array([4, 5], np.int32), np.array([5, 4], np.int32)]
+    source = shuffled(ArrayProvider({"image": (DT.UINT8, [gradient(4, 5)] * 2), "hw": (DT.INT32, sizes)}), 2)
+    with (
+        make_iterator(source, [A([8, 8], Mode.STRETCH, None, "image", "hw")], py_num_workers=0) as iterator,
+        pytest.raises(GraphError, match="the images or size fields of a sample differ in size"),
+    ):
+        next(iter(iterator))
+
+
+@pytest.mark.parametrize("name", ["points", "boxes", "matrix"])
+@pytest.mark.parametrize("columns", [3, 5])
+def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
+    kinds = {"points": "point", "boxes": "box", "matrix": "projection_matrix"}
+    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names="hw", **{f"{kinds[name]}_field_names": name})
+    value = np.ones((2, columns), np.float32)
+    reason = {
+        "points": "points must be x, y pairs",
+        "matrix": "projection matrices must have 3 or 4 rows",
+        "boxes": "boxes must be x1",
+    }[name]
+    with pytest.raises(RuntimeError, match=reason):
+        run_step(step, [{"hw": SAME, name: value}])
+
+
+# --- settings and format --------------------------------------------------------------------------------
+
+
+def build(**arguments: Any) -> A:
+    return A(**{"output_hw": [4, 5], "resizing_mode": Mode.STRETCH, "image_field_names": "image", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_field_names": None}, "Give `image_field_names` or `image_hw_field_names`"),
+        ({"image_field_names": []}, "Give `image_field_names` or `image_hw_field_names`"),
+        ({"image_field_names": ()}, "Give `image_field_names` or `image_hw_field_names`"),
+        ({"image_field_names": (), "image_hw_field_names": ()}, "Give `image_field_names`"),
+        ({"image_field_names": 1.5}, "`image_field_names` must be a name"),
+        (
+            {"image_field_names": None, "image_hw_field_names": "a", "mask_field_names": "b"},
+            "`mask_field_names` needs",
+        ),
+        ({"point_field_names": ["a", "image"]}, "these names are given twice: ['image']"),
+        ({"output_hw": [4]}, "`output_hw` must be [height, width]"),
+        ({"output_hw": [4, 0]}, "`output_hw` must be [height, width]"),
+        ({"output_hw": [4, 2.5]}, "`output_hw` must be [height, width]"),
+        ({"output_hw": 4}, "`output_hw` must be [height, width]"),
+        ({"resizing_mode": 0}, "`resizing_mode` must be a ResizingMode"),
+        ({"resizing_mode": Mode.PAD, "resizing_anchor": 0}, "`resizing_anchor` must be a ResizingAnchor"),
+        ({"resizing_anchor": Anchor.CENTER}, "must be left out with STRETCH"),
+        ({"resizing_mode": Mode.PAD}, "must be given with PAD"),
+        ({"resizing_mode": Mode.CROP}, "must be given with CROP"),
+        ({"transformation_steps": [1]}, "`transformation_steps` must be a transformation step or a sequence"),
+        ({"transformation_steps": 1}, "`transformation_steps` must be a transformation step or a sequence"),
+        ({"fill_value": "a"}, "`fill_value` must be a finite number"),
+        ({"fill_value": float("nan")}, "`fill_value` must be a finite number"),
+        ({"key": "camera", "transformation_steps": [A.Rotation(0.5, 1)]}, "The `key` of a draw must be one of"),
+    ],
+)
+def test_settings_are_checked(arguments: Any, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        build(**arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: A.Translation(1.5, [0, 0]), "`prob` must be in [0, 1], got 1.5"),
+        (lambda: A.Rotation("a", 0), "needs finite numbers, got 'a'"),
+        (lambda: A.Rotation(1, float("inf")), "needs finite numbers, got inf"),
+        (lambda: A.Rotation(1, 5, 4), "Rotation: the minimum must not exceed the maximum, got 5.0 and 4.0"),
+        (lambda: A.Translation(1, 3), "needs two numbers, for x and y; got 3"),
+        (lambda: A.Translation(1, [3, 4, 5]), "needs two numbers, for x and y; got [3, 4, 5]"),
+        (lambda: A.Translation(1, [0, 1], [1, 0]), "Translation: no minimum may exceed its maximum"),
+        (lambda: A.UniformScaling(1, 0), "UniformScaling: a factor must not be 0"),
+        (lambda: A.NonUniformScaling(1, [1, 0]), "NonUniformScaling: a factor must not be 0"),
+        (lambda: A.Shearing(1, [90, 0]), "between -90 and 90"),
+        (lambda: A.ShiftToAlignWithOriginalImageBorder(1, 0), "`border` must be one of"),
+        (lambda: A.Selection(1, [0.5], []), "must have the same length, got 1 and 0"),
+        (lambda: A.Selection(1, [], []), "sum up to 1, got []"),
+        (lambda: A.Selection(1, [0.5, 0.4], [[], []]), "sum up to 1, got [0.5, 0.4]"),
+        (lambda: A.Selection(1, [1.5, -0.5], [[], []]), "must be at least 0"),
+        (lambda: A.Selection(1, [1.0], [3]), "Each of the `options` must be a transformation step"),
+    ],
+)
+def test_settings_of_steps_are_checked(make: Any, message: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        make()
+    assert isinstance(caught.value, SettingError)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("turning", [A.Rotation(0.5, 1), A.Shearing(1, [1, 1])])
+@pytest.mark.parametrize(
+    "shift", [A.ShiftToAlignWithOriginalImageBorder(1, Border.TOP), A.ShiftInsideOriginalImage(1, True, True)]
+)
+def test_shifts_are_refused_after_rotation_and_shearing(turning: Any, shift: Any) -> None:
+    flip = A.NonUniformScaling(1, [-1, 1])
+    name = type(shift).__name__
+    text = f"Cannot perform `{name}` if rotation or shearing are"
+    for steps in (
+        [turning, shift],
+        [turning, flip, shift],
+        [A.Selection(1, [0.5, 0.5], [flip, [flip, turning]]), shift],
+        [turning, A.Selection(1, [1.0], [shift])],
+        [A.Selection(1, [1.0], [[turning, shift]])],
+    ):
+        with pytest.raises(ValueError, match=text):
+            build(transformation_steps=steps)
+    build(transformation_steps=[shift, turning])
+    build(transformation_steps=[A.Selection(1, [0.5, 0.5], [turning, shift])])
+
+
+def test_published_names_and_values() -> None:
+    assert [(mode.name, mode.value) for mode in Mode] == [("STRETCH", 0), ("PAD", 1), ("CROP", 2)]
+    assert [(a.name, a.value) for a in Anchor] == [("CENTER", 0), ("TOP_OR_LEFT", 1), ("BOTTOM_OR_RIGHT", 2)]
+    assert [(b.name, b.value) for b in Border] == [("TOP", 0), ("LEFT", 1), ("BOTTOM", 2), ("RIGHT", 3)]
+    assert issubclass(A.Selection, A.TransformationStep)
+    with pytest.raises(TypeError, match="abstract"):
+        A.TransformationStep()
+
+
+def test_pickles_and_repr() -> None:
+    step = random_step()
+    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
+    assert "UniformScaling(prob=0.7, min_scaling=0.5, max_scaling=2.0)" in repr(step)
+
+
+def test_all_problems_of_a_format_are_told_at_once() -> None:
+    step = build(point_field_names=["points", "absent"], projection_matrix_field_names="matrix")
+    sample = {"image": np.zeros((2, 2, 3), np.int64), "points": np.zeros(2), "matrix": np.zeros((3, 3), np.int32)}
+    with pytest.raises(ValueError, match="AffineTransformer cannot be applied:") as caught:
+        output_format(step, sample)
+    texts = [problem.describe() for problem in caught.value.problems]
+    assert any("image: must be UINT8 or INT16 or FLOAT (an image), got INT64" in text for text in texts)
+    assert any("matrix: must be FLOAT or FLOAT64 or FLOAT16 (a projection matrix), got INT32" in t for t in texts)
+    assert any("No occurrences of points found: no field has the name 'absent'" in text for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["image", "mask", "image_hw", "projection_matrix", "point", "box"])
+def test_each_missing_name_is_a_key_error(kind: str) -> None:
+    with pytest.raises(KeyError, match="No occurrences of"):
+        output_format(
+            build(
+                **{f"{kind}_field_names": "absent", "image_hw_field_names": "hw"}
+                | ({} if kind != "image_hw" else {"image_hw_field_names": "absent"})
+            ),
+            {"image": gradient(2, 2), "hw": SAME},
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])
+def test_on_the_gpu_as_on_the_cpu(kind: str) -> None:
+    step = A([24, 30], Mode.CROP, Anchor.CENTER, "image", transformation_steps=STEPS_OF_RESAMPLING[kind])
+    samples = [{"image": gradient(40, 50, phase)} for phase in range(3)]
+    on_cpu, on_gpu = run_step(step, samples), run_step(step, samples, gpu=True)
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        difference = np.abs(expected["image"].astype(int) - found["image"].astype(int))
+        assert difference[2:-2, 2:-2].max() <= 2
