@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -442,6 +443,21 @@ class TestCache:
         assert os.fsencode(tmp_path / "cache") in content
         assert b"cat/0.jpg" not in content
         assert pickle.loads(content).get_data(3)["data"].tobytes() == provider.get_data(3)["data"].tobytes()
+
+    def test_shared_by_mistake_at_the_same_time(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / name / "label").mkdir(parents=True)
+            (tmp_path / name / "label" / f"{name}.jpg").write_bytes(b"x")
+
+        def found(name: str) -> list[list[str]]:
+            providers = (
+                FileDataProvider(tmp_path / name, cache_file=tmp_path / "cache", refresh=True) for _ in range(150)
+            )
+            return [[*provider.file_table] for provider in providers]
+
+        with ThreadPoolExecutor(2) as threads:
+            for name, tables in zip("ab", threads.map(found, "ab"), strict=True):
+                assert tables == [[f"label/{name}.jpg"]] * 150
 
     def test_the_home_folder(self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))

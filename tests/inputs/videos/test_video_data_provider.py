@@ -317,6 +317,7 @@ class TestRefused:
             ("7", "line 3 of '.*list' must be `path label "),
             ("{a} -1", "The label on line 3 .* must be a whole number from 0"),
             ("{a} 1.5", "The label on line 3"),
+            ("{a}\0 1", "line 3 .* must be `path label"),
             ("{a} 1 2.5 4", "The range on line 3 .* must be whole numbers of frames"),
             (
                 "{a} 1 5 2",

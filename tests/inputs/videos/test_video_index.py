@@ -221,7 +221,6 @@ class TestCache:
         assert first == index_video(path)
         assert cache.index(path) == first
         assert len(made) == 1
-        assert isinstance(first.pts.base, np.memmap | memoryview | np.ndarray)
         assert not first.pts.flags.writeable
         os.utime(path, ns=(0, 12345))
         cache.index(path)
@@ -237,6 +236,20 @@ class TestCache:
         assert len(pickled) < 150 + len(str(tmp_path))
         assert pickle.loads(pickled) == index
 
+    def test_no_file_stays_open(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        num_before = len(os.listdir("/proc/self/fd"))
+        index = VideoIndexCache(tmp_path).index(video("h264_b.mp4"))
+        assert len(os.listdir("/proc/self/fd")) == num_before
+        assert index.num_frames == 40
+
+    def test_a_folder_that_was_removed_while_in_use(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        pickled = pickle.dumps(VideoIndexCache(tmp_path).index(video("h264_b.mp4")))
+        (file,) = tmp_path.iterdir()
+        file.unlink()
+        with pytest.raises(FileError, match="Keep the folder `index_cache` while it is in use") as caught:
+            pickle.loads(pickled)
+        assert isinstance(caught.value, FileNotFoundError)
+
     @pytest.mark.parametrize("position", [0, 30, 60, -1])
     def test_damaged_file_is_made_anew(
         self, tmp_path: Path, video: Callable[[str], Path], position: int, caplog: pytest.LogCaptureFixture
@@ -246,7 +259,6 @@ class TestCache:
         (file,) = tmp_path.iterdir()
         content = bytearray(file.read_bytes())
         content[position] ^= 0xFF
-        file.unlink()  # the old one is mapped
         file.write_bytes(content)
         assert cache.index(video("h264_b.mp4")) == index
         assert "is made anew" in caplog.text

@@ -32,7 +32,7 @@ def cached_table(
         refresh: Scan in any case.
 
     Returns:
-        The table, mapped from the file.
+        The table, mapped from the file; in memory where another process has put another table there meanwhile.
 
     Raises:
         SettingError: The file holds something else, which is not overwritten, is damaged, or cannot be written.
@@ -48,5 +48,8 @@ def cached_table(
         if not refresh and table.notes["arguments"] == arguments and is_current(table):
             return table
     table = scan()
-    table.with_notes({**table.notes, "arguments": dict(arguments)}).save(path)
-    return FileTable.load(path)
+    table = table.with_notes({**table.notes, "arguments": dict(arguments)})
+    table.save(path)
+    saved = FileTable.load(path)
+    # Another process may have put a table of other arguments there meanwhile.
+    return saved if saved == table and saved.notes == table.notes else table

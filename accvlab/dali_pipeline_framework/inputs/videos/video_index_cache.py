@@ -50,7 +50,7 @@ class VideoIndexCache:
         """Get the index of a video, from its file if that is up to date.
 
         Returns:
-            The index; its arrays are mapped from the file, read-only.
+            The index; its arrays are read-only.
 
         Raises:
             SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
@@ -71,13 +71,20 @@ class VideoIndexCache:
 
 
 def load_index(file: str) -> VideoIndex:
-    """Map an index from its file.
+    """Read an index from its file.
 
     Raises:
         VideoError: The file is damaged.
-        FileNotFoundError: It is not there any more.
+        FileError: It is not there any more, or cannot be read. Also the builtin exception of the cause.
     """
-    return _load(Path(file))[0]
+    try:
+        return _load(Path(file))[0]
+    except OSError as error:
+        message = (
+            f"The index of a video in {file!r} cannot be read: {error.strerror}. Keep the folder `index_cache` "
+            f"while it is in use."
+        )
+        raise error_that_is_also(FileError, [type(error)], message) from error
 
 
 def _key(path: str | os.PathLike[str], stream: int) -> list[Any]:
@@ -120,14 +127,16 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
 
 
 def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
-    content = np.memmap(file, np.uint8, mode="r") if file.stat().st_size else np.empty(0, np.uint8)
+    content = (
+        file.read_bytes()
+    )  # not mapped: Python keeps a file open for each mapping, and there may be thousands
     try:
-        magic, header_length, checksum = _PREFIX.unpack(content[: _PREFIX.size].tobytes())
-        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
+        magic, header_length, checksum = _PREFIX.unpack_from(content)
+        if magic != _MAGIC or zlib.crc32(memoryview(content)[_PREFIX.size :]) != checksum:
             raise ValueError("wrong checksum")
         start = _PREFIX.size + header_length
-        header = json.loads(content[_PREFIX.size : start].tobytes())
-        times = np.frombuffer(content[start:], "<i8")
+        header = json.loads(content[_PREFIX.size : start])
+        times = np.frombuffer(content, "<i8", offset=start)
         num_frames, num_keys = header["num_frames"], header["num_keys"]
         pts, key_pts, seek_points = np.split(times, [num_frames, num_frames + num_keys])
         rate = header["average_rate"]

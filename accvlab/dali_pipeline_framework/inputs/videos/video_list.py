@@ -213,7 +213,7 @@ def _on_line(line: str, where: str, rule: RangeRule) -> ListedVideo:
         numbers.insert(0, number)
         words.pop()
     shown = line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}..."
-    if not numbers:
+    if not numbers or "\0" in line:
         raise SettingError(f"{where} must be `path label [start [end]]` with numbers, got {shown!r}.")
     label, *bounds = numbers
     if label != int(label) or not 0 <= label <= _LABELS[1]:
