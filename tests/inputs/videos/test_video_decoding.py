@@ -187,3 +187,21 @@ def test_damage_is_named(tmp_path: Path, name: str, codec: str, frame: int) -> N
 def test_settings(video: Callable[[str], Path], setting: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=f"`{next(iter(setting))}` must be a whole number"):
         VideoDecoder(video("vp9.webm"), **setting)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.flv"])
+def test_metadata_need_not_be_utf_8(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with (
+        av.open(str(make_video(tmp_path / "source.mp4", 3, "libx264"))) as source,
+        av.open(str(path), "w") as copy,
+    ):
+        copy.metadata["title"] = "Zuerich"
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                copy.mux(packet)
+    path.write_bytes(path.read_bytes().replace(b"Zuerich", b"Z\xfcrich "))
+    with VideoDecoder(path) as decoder:
+        assert len([*decoder]) == 3

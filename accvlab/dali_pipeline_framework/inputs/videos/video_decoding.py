@@ -149,7 +149,8 @@ class VideoDecoder:
             # Without the protocol, FFmpeg takes what stands before a colon in the name for one.
             file = f"file:{os.fspath(source)}"
         try:
-            return cast("InputContainer", self._av.open(file, mode="r"))
+            # Titles and the like need not be UTF-8.
+            return cast("InputContainer", self._av.open(file, mode="r", metadata_errors="replace"))
         except self._av.error.FFmpegError as error:
             raise self._opening_failure(error, source) from error
 
@@ -247,13 +248,19 @@ class VideoDecoder:
             VideoError: The file cannot be read.
         """
         demuxed = self._container.demux(self._stream)
+        has_ended = False
         while True:
             try:
                 packet = next(demuxed, None)
             except self._av.error.FFmpegError as error:
                 raise self._failure("Cannot read", error) from error
+            except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
+                if has_ended:
+                    return
+                raise self._failure("Cannot read", error) from error
             if packet is None:
                 return
+            has_ended = not packet.size and packet.dts is None
             yield packet
 
     def next_frame(self) -> av.VideoFrame | None:
@@ -310,8 +317,9 @@ class VideoDecoder:
             raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
 
     def _failure(self, what: str, error: Any) -> VideoError:
+        reason = getattr(error, "strerror", None) or str(error)
         return VideoError(
-            f"{what} {self.name} after {self.num_decoded} decoded frames: {error.strerror}. The file is damaged "
+            f"{what} {self.name} after {self.num_decoded} decoded frames: {reason}. The file is damaged "
             f"or incomplete."
         )
 
