@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 import nvidia.dali.fn as fn
+from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 
@@ -32,6 +33,18 @@ def given_draws(shares: np.ndarray) -> Iterator[list[tuple[float, float]]]:
 
     with mock.patch.object(fn.random, "uniform", uniform):
         yield ranges
+
+
+@contextmanager
+def constant_draws(share: float) -> Iterator[None]:
+    """All of DALI's uniform numbers are at this share of their range."""
+
+    def uniform(*, range: Any) -> Any:
+        low, high = map(float, range)
+        return types.Constant(np.float32(low + share * (high - low)), device="cpu")
+
+    with mock.patch.object(fn.random, "uniform", uniform):
+        yield
 
 
 def shares_as_draws(shares: Sequence[float]) -> Draw:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
         GroupToApplyToSelectedStepBase,
     )
+    from accvlab.dali_pipeline_framework.processing_steps.horizontal_flipper import HorizontalFlipper
     from accvlab.dali_pipeline_framework.processing_steps.image_brightness_contrast_jitter import (
         ImageBrightnessContrastJitter,
     )
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         ImageMeanStdDevNormalizer,
     )
     from accvlab.dali_pipeline_framework.processing_steps.image_range_01_normalizer import ImageRange01Normalizer
+    from accvlab.dali_pipeline_framework.processing_steps.image_resize_crop_flipper import ImageResizeCropFlipper
+    from accvlab.dali_pipeline_framework.processing_steps.image_resizer import ImageResizer
     from accvlab.dali_pipeline_framework.processing_steps.image_to_tile_size_padder import ImageToTileSizePadder
     from accvlab.dali_pipeline_framework.processing_steps.padding_to_uniform import PaddingToUniform
     from accvlab.dali_pipeline_framework.processing_steps.photo_metric_distorter import PhotoMetricDistorter
@@ -61,10 +64,13 @@ _MODULE_OF = {
     "DataGroupsWithNameAppliedStep": "data_groups_with_name_applied_step",
     "FrameSequenceDecoder": "frame_sequence_decoder",
     "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
+    "HorizontalFlipper": "horizontal_flipper",
     "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
     "ImageDecoder": "image_decoder",
     "ImageMeanStdDevNormalizer": "image_mean_std_dev_normalizer",
     "ImageRange01Normalizer": "image_range_01_normalizer",
+    "ImageResizeCropFlipper": "image_resize_crop_flipper",
+    "ImageResizer": "image_resizer",
     "ImageToTileSizePadder": "image_to_tile_size_padder",
     "PaddingToUniform": "padding_to_uniform",
     "PhotoMetricDistorter": "photo_metric_distorter",
@@ -87,10 +93,13 @@ __all__ = [
     "DataGroupsWithNameAppliedStep",
     "FrameSequenceDecoder",
     "GroupToApplyToSelectedStepBase",
+    "HorizontalFlipper",
     "ImageBrightnessContrastJitter",
     "ImageDecoder",
     "ImageMeanStdDevNormalizer",
     "ImageRange01Normalizer",
+    "ImageResizeCropFlipper",
+    "ImageResizer",
     "ImageToTileSizePadder",
     "PaddingToUniform",
     "PhotoMetricDistorter",

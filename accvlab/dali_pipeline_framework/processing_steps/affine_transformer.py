@@ -72,9 +72,9 @@ class AffineTransformer(ImageTransformStep):
     where ``fn.warp_affine`` mixes half a pixel of ``fill_value`` in. There is no antialiasing in either case.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: about 7 ms with rotation or shearing;
-    3.7 ms without; 2.7 ms where the settings leave nothing to be filled (no ``PAD``, no translation, factors of at
-    least 1).
-    The geometry takes about 0.05 ms per sample.
+    2.5 ms without; 2.2 ms where the settings leave nothing to be filled (no ``PAD``, no translation, factors of at
+    least 1). In batches of 8, the matrix takes about 0.1 ms per sample for a chain of four steps, each field of
+    projection matrices 0.04 ms, points or boxes 0.01 ms.
 
     Example:
         >>> T = AffineTransformer

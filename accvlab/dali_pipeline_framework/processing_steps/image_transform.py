@@ -212,7 +212,7 @@ def transformed_projections(
     shape: Any = projections.shape(dtype=_INT32)
     rows = shape[-2:-1]
     square = matrix_of_projections[0 : shape[-2], 0 : shape[-2]]
-    too_few = fn.cast(rows < 3, dtype=_INT32) * _FAR_OUTSIDE
+    too_few = (rows < 3) * np.int32(_FAR_OUTSIDE)
     size = fn.cat(_ONE, rows + too_few, rows, _ONE)
     # DALI shows the next line where there are other numbers of rows.
     factors = fn.reshape(square, shape=size)  # ERROR: projection matrices must have 3 or 4 rows

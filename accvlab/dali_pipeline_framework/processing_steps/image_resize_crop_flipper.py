@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scale images at random, crop a region of fixed size, and mirror it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampler, Resampling, swapped
+from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
+    ImagePlaneChange,
+    ImageTransformStep,
+    Names,
+    checked_hw,
+    checked_prob,
+    checked_range,
+)
+from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
+
+
+class ImageResizeCropFlipper(ImageTransformStep):
+    """Scales images at random, crops a region of fixed size, and mirrors it at random, all in one resize.
+
+    It is the usual augmentation of multi-camera detectors (``ResizeCropFlipRotImage`` of StreamPETR and BEVDet,
+    without the rotation). With ``W, H`` for the input, ``w, h`` for the output, and the random numbers ``scale``,
+    ``bottom``, ``share`` and ``is_flipped``::
+
+        crop_y = (1 - bottom) * scale * H - h              the lowest part `bottom` of the image is left out
+        crop_x = share * max(scale * W - w, 0)             at a random place
+        x_out = scale * x - crop_x, mirrored: w - x_out    y_out = scale * y - crop_y
+
+    Nothing is rounded to whole pixels, so that matrices are exact (the originals round the crop down). What lies
+    beyond the image is ``fill_value``. With ``is_kept_inside``, ``scale`` is at least what fills the output, and
+    ``crop_y`` at least 0, so that nothing beyond the image is shown.
+
+    Fields, shapes and types are those of `AffineTransformer`; the format does not change. All images and size
+    fields of a sample must have one size and get the same change; for a change of their own, apply the step to
+    each camera by a wrapper.
+
+    Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown.
+
+    Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
+    ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection matrices
+    0.04 ms, points or boxes 0.01 ms.
+
+    Example:
+        >>> step = ImageResizeCropFlipper(
+        ...     "image", [256, 704], (0.44, 0.55), projection_matrix_field_names="intrinsics", key="rig"
+        ... )
+    """
+
+    def __init__(
+        self,
+        image_field_names: Names,
+        output_hw: Sequence[int],
+        scale_range: tuple[float, float],
+        bottom_crop_range: tuple[float, float] = (0.0, 0.0),
+        flip_prob: float = 0.5,
+        *,
+        is_kept_inside: bool = False,
+        image_hw_field_names: Names = None,
+        projection_matrix_field_names: Names = None,
+        point_field_names: Names = None,
+        box_field_names: Names = None,
+        mask_field_names: Names = None,
+        fill_value: float = 0,
+        transform_image_on_gpu: bool = True,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_field_names: Name or names of the images; None where there are only size fields.
+            output_hw: Height and width of the output.
+            scale_range: Least and greatest scale: pixels of the output per pixel of the input, greater than 0.
+            bottom_crop_range: Least and greatest part of the height, in [0, 1], that is cut off at the bottom.
+            flip_prob: Probability that a sample is mirrored.
+            is_kept_inside: Whether nothing beyond the image may be shown.
+            image_hw_field_names: Name or names of fields with the size of the images.
+            projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
+            point_field_names: Name or names of points.
+            box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
+            mask_field_names: Name or names of masks.
+            fill_value: Value of what the images do not show.
+            transform_image_on_gpu: Whether images are resized on the GPU, in a pipeline that has one. Otherwise
+                they are resized where they are.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of a
+                data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: There are neither images nor sizes, or an argument is not of its form.
+        """
+        fields = {
+            "image": image_field_names,
+            "mask": mask_field_names,
+            "image_hw": image_hw_field_names,
+            "projection_matrix": projection_matrix_field_names,
+            "point": point_field_names,
+            "box": box_field_names,
+        }
+        super().__init__(fields, fill_value, transform_image_on_gpu)
+        self._output_hw = checked_hw(output_hw, "output_hw")
+        self._is_kept_inside = is_kept_inside
+        least, most = checked_range(scale_range, "scale_range")
+        if least <= 0:
+            raise SettingError(f"`scale_range` must be greater than 0, got {scale_range!r}.")
+        bottom = checked_range(bottom_crop_range, "bottom_crop_range")
+        if not 0 <= bottom[0] <= bottom[1] <= 1:
+            raise SettingError(f"`bottom_crop_range` must be in [0, 1], got {bottom_crop_range!r}.")
+        self._flip_prob = checked_prob(flip_prob, "flip_prob")
+        self._draws = (
+            UniformDraw("scale", least, most, key=key),
+            UniformDraw("bottom", *bottom, key=key),
+            UniformDraw("share", key=key),
+            UniformDraw("is_flipped", key=key),
+        )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
+        return self._draws
+
+    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+        wh: Any = swapped(hw)
+        scale: Any
+        bottom: Any
+        output_wh = types.Constant(np.array(self._output_hw[::-1], np.float32), device="cpu")
+        scale, bottom, share, drawn = (self.draw(name) for name in ("scale", "bottom", "share", "is_flipped"))
+        if self._is_kept_inside:
+            scale = dali_math.max(scale, fn.reductions.max(output_wh / wh))
+        zero = np.float32(0)
+        room = wh * scale - output_wh  # (2,): what is cut off
+        crop_x = dali_math.max(room[0], zero) * share
+        crop_y = room[1] - bottom * scale * hw[0]
+        if self._is_kept_inside:
+            crop_y = dali_math.max(crop_y, zero)
+        is_flipped: Any = drawn < np.float32(self._flip_prob)
+        sign = is_flipped * np.float32(-2) + np.float32(1)
+        offset = fn.stack(is_flipped * np.float32(self._output_hw[1]) - crop_x * sign, -crop_y)
+        matrix = fn.transforms.translation(fn.transforms.scale(scale=fn.stack(scale * sign, scale)), offset=offset)
+        resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
+        resampler = Resampler.prepare(resampling, matrix, hw, self._output_hw)
+        return ImagePlaneChange(matrix, resampler, self._output_hw)

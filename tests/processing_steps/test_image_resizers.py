@@ -1,0 +1,318 @@
+"""Resizing to a fixed size, resize-crop-flip, and mirroring: against NumPy, with all that is given in pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import affine_reference as reference
+from support.affine_reference import constant_draws, given_draws
+from support.arrays import DT, ArrayProvider, gradient
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AffineTransformer,
+    DataGroupArrayWithNameElementsAppliedStep,
+    HorizontalFlipper,
+    ImageResizeCropFlipper,
+    ImageResizer,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import ResizingAnchor, ResizingMode
+
+FIELDS = {
+    "image_hw_field_names": "image_hw",
+    "projection_matrix_field_names": "matrix",
+    "point_field_names": "points",
+    "box_field_names": "boxes",
+    "mask_field_names": "mask",
+}
+SIZES = [(13, 17), (8, 20), (20, 9)]
+
+
+def samples(seed: int = 0) -> list[dict[str | int, Any]]:
+    rng = np.random.default_rng(seed)
+    made: list[dict[str | int, Any]] = []
+    for hw, num in zip(SIZES, (2, 0, 3), strict=True):
+        low = rng.uniform(-5, 20, (num, 2))
+        made.append(
+            {
+                "image": rng.integers(0, 256, (*hw, 3), dtype=np.uint8),
+                "mask": rng.integers(0, 3, (*hw, 1), dtype=np.uint8),
+                "image_hw": np.array(hw, np.int64),
+                "points": rng.uniform(-5, 20, (num, 2)).astype(np.float32),
+                "boxes": np.concatenate([low, low + rng.uniform(0, 9, (num, 2))], 1).astype(np.float32),
+                "matrix": rng.uniform(-5, 5, (3 + num % 2, 4)).astype(np.float32),
+                "other": np.arange(num),
+            }
+        )
+    return made
+
+
+def check(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fill_value: float = 0) -> None:
+    """All fields of a sample are transformed by a matrix, ``(3, 3)``."""
+    np.testing.assert_allclose(
+        output["points"], reference.points_by(matrix, sample["points"]), rtol=1e-5, atol=1e-3
+    )
+    np.testing.assert_allclose(output["boxes"], reference.boxes_by(matrix, sample["boxes"]), rtol=1e-5, atol=1e-3)
+    change = np.eye(len(sample["matrix"]))
+    change[:3, :3] = matrix
+    np.testing.assert_allclose(output["matrix"], change @ sample["matrix"], rtol=1e-4, atol=2e-3)
+    assert_same(output["image_hw"], np.array(output_hw))
+    assert_same(output["other"], sample["other"])
+    expected, is_free = reference.image_by(matrix, sample["image"], output_hw, fill_value)
+    assert output["image"].shape == expected.shape
+    assert np.abs(output["image"] - expected)[is_free].max(initial=0) <= 1.5
+    assert output["mask"].shape == (*output_hw, 1)
+
+
+# --- resizing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["stretch", "pad", "crop"])
+@pytest.mark.parametrize("anchor", ["center", "top_or_left", "bottom_or_right"])
+def test_resizing(mode: str, anchor: str) -> None:
+    step = ImageResizer("image", [11, 14], mode, anchor, fill_value=7, **FIELDS)
+    given_samples = samples()
+    for sample, output, hw in zip(given_samples, run_step(step, given_samples), SIZES, strict=True):
+        matrix = reference.resize_matrix(hw, (11, 14), ResizingMode[mode.upper()], ResizingAnchor[anchor.upper()])
+        check(sample, output, matrix, (11, 14), 7)
+
+
+def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
+    for mode, anchor in (("stretch", None), ("pad", "CENTER"), ("crop", "TOP_OR_LEFT")):
+        modes = AffineTransformer.ResizingMode[mode.upper()], anchor and AffineTransformer.ResizingAnchor[anchor]
+        affine = AffineTransformer([5, 6], *modes, "image", **FIELDS)
+        resizer = ImageResizer("image", [5, 6], mode, (anchor or "center").lower(), **FIELDS)
+        for one, other in zip(run_step(affine, samples()), run_step(resizer, samples()), strict=True):
+            assert_same(one, other)
+
+
+def test_laws_of_resizing() -> None:
+    check_laws(ImageResizer("image", [5, 6], "pad", **FIELDS), samples())
+
+
+def test_padding_leaves_all_of_the_image() -> None:
+    image = np.full((10, 20, 3), 200, np.uint8)
+    [output] = run_step(ImageResizer("image", [20, 20], "pad", fill_value=5), [{"image": image}])
+    assert (output["image"][5:15] == 200).all()
+    assert (output["image"][:5] == 5).all()
+    assert (output["image"][15:] == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "fill"}, "`mode` must be one of 'stretch', 'pad', 'crop', got 'fill'"),
+        ({"anchor": "left"}, "`anchor` must be one of 'center', 'top_or_left', 'bottom_or_right', got 'left'"),
+        ({"output_hw": [0, 4]}, "`output_hw` must be"),
+        ({"image_field_names": None}, "Give `image_field_names` or `image_hw_field_names`"),
+        ({"box_field_names": "image"}, "given twice"),
+    ],
+)
+def test_settings_of_resizing(arguments: Any, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        ImageResizer(**{"image_field_names": "image", "output_hw": [4, 4], **arguments})
+    assert message in str(caught.value)
+
+
+def test_format_of_resizing() -> None:
+    with pytest.raises(KeyError, match="No occurrences of images found"):
+        output_format(ImageResizer("photo", [4, 4]), {"image": gradient(2, 2)})
+
+
+# --- resize, crop, flip ---------------------------------------------------------------------------------
+
+
+def crop_matrix(
+    hw: Any, output_hw: Any, scale: float, bottom: float, share: float, is_flipped: bool
+) -> np.ndarray:
+    (height, width), (out_height, out_width) = hw, output_hw
+    scaled = np.diag([scale, scale, 1.0])
+    crop = np.eye(3)
+    crop[:2, 2] = -share * max(scale * width - out_width, 0), -((1 - bottom) * scale * height - out_height)
+    flip = np.array([[-1, 0, out_width], [0, 1, 0], [0, 0, 1.0]]) if is_flipped else np.eye(3)
+    return flip @ crop @ scaled
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.booleans(), st.sampled_from([(0, 0), (0.1, 0.1), (0, 0.3)]))
+def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) -> None:
+    step = ImageResizeCropFlipper(
+        "image", [7, 9], (0.5, 1.5), bottom_range, 0.5, is_kept_inside=is_kept_inside, fill_value=7, **FIELDS
+    )
+    shares = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
+    with given_draws(shares) as ranges:
+        found = run_step(step, samples(seed))
+    is_drawn = bottom_range[0] != bottom_range[1]
+    expected_ranges = [(0.5, 1.5)] + [tuple(map(float, bottom_range))] * is_drawn + [(0, 1), (0, 1)]
+    assert ranges == expected_ranges
+    for sample, output, hw, draws in zip(samples(seed), found, SIZES, shares.astype(float), strict=True):
+        scale, *left = draws
+        scale += 0.5
+        bottom = bottom_range[0] + (left.pop(0) * (bottom_range[1] - bottom_range[0]) if is_drawn else 0)
+        if is_kept_inside:
+            scale = max(scale, 7 / hw[0], 9 / hw[1])
+            bottom = min(bottom, 1 - 7 / (scale * hw[0]))
+        matrix = crop_matrix(hw, (7, 9), scale, bottom, left[0], left[1] < 0.5)
+        check(sample, output, matrix, (7, 9), 7)
+        if is_kept_inside:
+            corners = np.linalg.inv(matrix)[:2] @ [[0, 9], [0, 7], [1, 1]]
+            assert (corners >= -1e-6).all()
+            assert (corners <= [[hw[1] + 1e-6], [hw[0] + 1e-6]]).all()
+
+
+@pytest.mark.parametrize("is_kept_inside", [True, False])
+def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
+    step = ImageResizeCropFlipper(
+        "image", [7, 9], (0.8, 0.8), flip_prob=1, is_kept_inside=is_kept_inside, **FIELDS
+    )
+    with constant_draws(0.25):
+        check_laws(step, samples())
+
+
+def test_frames_of_a_clip_get_the_same_change() -> None:
+    clip = np.stack([gradient(12, 16, phase) for phase in range(3)])
+    for step in (
+        ImageResizeCropFlipper("image", [6, 8], (0.6, 0.6), flip_prob=1),
+        HorizontalFlipper("image", 1),
+        ImageResizer("image", [6, 8], "pad"),
+    ):
+        with constant_draws(0.25):
+            [output] = run_step(step, [{"image": clip}])
+        for frame, image in zip(output["image"], clip, strict=True):
+            with constant_draws(0.25):
+                assert_same(frame, run_step(step, [{"image": image}])[0]["image"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scale_range": (0, 1)}, "`scale_range` must be greater than 0"),
+        ({"scale_range": (1, 0.5)}, "`scale_range` must be two numbers, least and greatest"),
+        ({"scale_range": 1}, "`scale_range` must be two numbers"),
+        ({"bottom_crop_range": (0, 1.5)}, "`bottom_crop_range` must be in [0, 1]"),
+        ({"bottom_crop_range": (0.5,)}, "`bottom_crop_range` must be two numbers"),
+        ({"flip_prob": 2}, "`flip_prob` must be a number in [0, 1]"),
+        ({"key": "camera"}, "The `key` of a draw"),
+        ({"output_hw": "ab"}, "`output_hw` must be"),
+    ],
+)
+def test_settings_of_resize_crop_flip(arguments: Any, message: str) -> None:
+    given_arguments = {"image_field_names": "image", "output_hw": [4, 4], "scale_range": (0.5, 1), **arguments}
+    with pytest.raises(SettingError) as caught:
+        ImageResizeCropFlipper(**given_arguments)
+    assert message in str(caught.value)
+
+
+# --- mirroring ------------------------------------------------------------------------------------------
+
+
+def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
+    step = HorizontalFlipper("image", 0.4, **FIELDS)
+    with given_draws(np.array([[0.3], [0.5], [0.1]])):
+        found = run_step(step, samples())
+    for sample, output, is_flipped in zip(samples(), found, (True, False, True), strict=True):
+        hw = sample["image"].shape[:2]
+        matrix = np.array([[-1, 0, hw[1]], [0, 1, 0], [0, 0, 1.0]]) if is_flipped else np.eye(3)
+        check(sample, output, matrix, hw)
+        for name in ("image", "mask"):
+            assert_same(output[name], np.ascontiguousarray(sample[name][:, ::-1]) if is_flipped else sample[name])
+        if not is_flipped:
+            assert_same(output["boxes"], sample["boxes"])
+        assert (output["boxes"][:, :2] <= output["boxes"][:, 2:]).all()
+
+
+def test_mirroring_twice_gives_the_sample_back() -> None:
+    step = HorizontalFlipper("image", 1, **FIELDS)
+    again = run_step(step, run_step(step, samples()))
+    for sample, output in zip(samples(), again, strict=True):
+        for name, value in sample.items():
+            np.testing.assert_allclose(output[name], value, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("prob", [0, 1])
+def test_laws_of_mirroring(prob: float) -> None:
+    check_laws(HorizontalFlipper("image", prob, **FIELDS), samples())
+
+
+def test_settings_of_mirroring() -> None:
+    for prob in (-0.1, 1.1, "a", True):
+        with pytest.raises(SettingError, match="`prob` must be a number"):
+            HorizontalFlipper("image", prob)
+    with pytest.raises(SettingError, match="Give `image_field_names`"):
+        HorizontalFlipper(())
+
+
+@pytest.mark.parametrize(
+    "make", [HorizontalFlipper, lambda *a, **k: ImageResizeCropFlipper(*a, [6, 8], (1, 1), **k)]
+)
+def test_a_rig_is_mirrored_as_one(make: Any) -> None:
+    def mirrored(**arguments: Any) -> list[list[bool]]:
+        points = [np.array([[1.0, 1.0]], np.float32)] * 8
+        camera = {"image": (DT.UINT8, [gradient(6, 8)] * 8), "points": (DT.FLOAT, points)}
+        source = shuffled(ArrayProvider({"cameras": {0: camera, 1: camera}}), 4)
+        step = DataGroupArrayWithNameElementsAppliedStep(
+            make("image", point_field_names="points", **arguments), "cameras"
+        )
+        with make_iterator(source, [step], py_num_workers=0) as iterator:
+            batches = [*iterator]
+        return [
+            [bool(x == 7) for batch in batches for x in np.asarray(batch["cameras"][camera]["points"])[:, 0, 0]]
+            for camera in range(2)
+        ]
+
+    alone, shared = mirrored(), mirrored(key="rig")
+    assert alone[0] != alone[1]
+    assert shared[0] == shared[1]
+    assert len({*shared[0]}) == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        HorizontalFlipper("image", 1, projection_matrix_field_names="matrix"),
+        ImageResizeCropFlipper(
+            "image", [90, 120], (0.6, 0.6), (0.1, 0.1), 1, projection_matrix_field_names="matrix"
+        ),
+        ImageResizer("image", [90, 120], "pad", projection_matrix_field_names="matrix"),
+    ],
+)
+def test_a_projected_point_stays_on_the_same_content(step: Any) -> None:
+    projection = np.array([[150.0, 0, 120, 10], [0, 150, 80, -5], [0, 0, 1, 0.5]], np.float32)
+    point = np.array([0.2, 0.1, 3.0, 1.0])
+    u, v, w = projection @ point
+    y, x = np.mgrid[:160, :240] + 0.5
+    blob = 255 * np.exp(-((x - u / w) ** 2 + (y - v / w) ** 2) / 2 / 6**2)
+    sample = {"image": blob.round().astype(np.uint8)[..., None], "matrix": projection}
+    with constant_draws(0.5):
+        [output] = run_step(step, [sample])
+    weight = output["image"][..., 0].astype(float)
+    y, x = np.mgrid[: weight.shape[0], : weight.shape[1]] + 0.5
+    center = np.array([(x * weight).sum(), (y * weight).sum()]) / weight.sum()
+    u, v, w = output["matrix"] @ point
+    assert np.abs(center - [u / w, v / w]).max() < 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "step",
+    [
+        HorizontalFlipper("image", 1),
+        ImageResizeCropFlipper("image", [18, 24], (0.6, 0.6), flip_prob=1, is_kept_inside=True),
+        ImageResizer("image", [18, 24], "pad"),
+    ],
+)
+def test_on_the_gpu_as_on_the_cpu(step: Any) -> None:
+    images = [{"image": gradient(40, 50, phase)} for phase in range(3)]
+    with constant_draws(0.5):
+        on_cpu = run_step(step, images)
+    with constant_draws(0.5):
+        on_gpu = run_step(step, images, gpu=True)
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        difference = np.abs(expected["image"].astype(int) - found["image"].astype(int))
+        assert difference[2:-2, 2:-2].max() <= 2
