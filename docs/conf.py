@@ -36,7 +36,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"NDArray|DALIDataType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo"),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
-    (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames|Packet|VideoStream|av\..*"),
+    (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames"),
+    (r"py:.*", r"Packet|VideoStream|av\..*"),
     (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted|_Self)"),
     (r"py:exc", r"As .*"),
 ]

@@ -13,7 +13,7 @@ import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import tfrecord as tfrec
 from nvidia.dali import types
-from support.inputs import NumberIterable
+from support.inputs import NumberCallable, NumberIterable
 from support.loaders import json_copy, loop, make_loader
 from support.providers import IndexProvider
 from support.reader_data import frame_folders, number_of, numbered_files, record_file
@@ -91,7 +91,7 @@ class TestEpochs:
                 assert loader.epoch == epoch
                 loop(loader, 2 if epoch == 1 else None)
             with pytest.raises(
-                NotSupportedError, match="reads with DALI's native operators, which delivers its epochs"
+                NotSupportedError, match="the next loop runs in epoch 3, and cannot run in epoch 7"
             ):
                 loader.set_epoch(7)
 
@@ -243,12 +243,57 @@ class TestJoined:
         assert [*batch["files"]] == ["data", "label"]
         assert batch["index"]["index"].shape == (4,)
 
-    def test_epochs_are_those_of_the_callable_and_the_reader_goes_on(self, root: Path) -> None:
+    def test_epochs_are_those_of_the_callable_and_the_reader_goes_on(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with self.make(root) as loader:
             assert len(loader) == 2
             epochs = [[numbers(batch["files"]) for batch in loader] for _ in range(3)]
-        stream = [number % 11 for number in range(24)]
-        assert [batch for epoch in epochs for batch in epoch] == [stream[at : at + 4] for at in range(0, 24, 4)]
+        one_pass = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 10]]
+        assert [batch for epoch in epochs for batch in epoch] == one_pass * 2
+        warnings = [each.message for each in caplog.records if "do not stay beside" in each.message]
+        assert len(warnings) == 1
+        assert "which has 2 batches per epoch: reader_files has 3 batches per epoch" in warnings[0]
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    @pytest.mark.parametrize("policy", ["pad", "wrap"])
+    @pytest.mark.parametrize("num_before", [0, 1, 2])
+    def test_readers_stay_in_step_over_breaks(
+        self, root: Path, num_before: int, policy: str, num_workers: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        index = SamplerInputCallable(IndexProvider(11), ShuffledSampler(11, shuffle=False))
+        joined = JoinedInput({"files": FileReader(file_root=root), "index": index})
+        arguments = {"num_workers": num_workers, "last_batch": policy}
+        with make_loader(joined, 4, **arguments) as loader:
+            for _ in range(2):
+                if num_before:
+                    loop(loader, num_before)
+                epoch = [(numbers(batch["files"]), batch["index"]["index"].tolist()) for batch in loader]
+                assert all(files[:3] == index[:3] for files, index in epoch)
+                assert [files for files, _ in epoch] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 10]]
+        assert not [each for each in caplog.records if "do not stay beside" in each.message]
+
+    def test_epochs_that_do_not_come_next_are_refused(self, root: Path) -> None:
+        with self.make(root) as loader:
+            loop(loader)
+            loader.set_epoch(1)
+            with pytest.raises(
+                NotSupportedError, match="the next loop runs in epoch 1, and cannot run in epoch 0"
+            ):
+                loader.set_epoch(0)
+
+    def test_endless_inputs_are_not_played_to_their_end(self, root: Path) -> None:
+        inputs = {"files": FileReader(file_root=root), "n": NumberCallable(has_epochs=False)}
+        with make_loader(JoinedInput(inputs), 4, steps_per_epoch=5) as loader:
+            for _ in range(3):
+                assert len(loop(loader, 2)) == 2
+
+    def test_shards_are_warned_of(self, root: Path, caplog: pytest.LogCaptureFixture) -> None:
+        index = SamplerInputCallable(IndexProvider(11), ShuffledSampler(11, shuffle=False))
+        joined = JoinedInput({"files": FileReader(file_root=root), "index": index})
+        with make_loader(joined, 2, shard=(1, 2), last_batch="pad") as loader:
+            loop(loader, 1)
+        assert "on several shards, readers and samplers deal the samples in different ways" in caplog.text
 
     @pytest.mark.parametrize(("num_workers", "start_method"), [(0, "fork"), (2, "fork"), (1, "spawn")])
     def test_each_position_can_be_continued(self, root: Path, num_workers: int, start_method: str) -> None:

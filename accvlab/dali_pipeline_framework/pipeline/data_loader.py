@@ -156,6 +156,7 @@ class DataLoader:
         self._num_batches: dict[int, int | None] = {}  # of the epochs that were asked for
         self._is_closed = False
         self._has_logged_account = False
+        self._has_warned_of_drift = False
         self._iterator: DALIStructuredOutputIterator | None = None
         self._pipeline = self._make_pipeline()
 
@@ -219,6 +220,30 @@ class DataLoader:
         self._require_open()
         if self._iterator is None:
             self._iterator = self._make_iterator(pipeline=self._pipeline)
+            self._warn_if_readers_drift()
+
+    def _warn_if_readers_drift(self) -> None:
+        """Tell once where native readers do not stay in step with the input beside them."""
+        readers = self._pipeline.joined_reader_epochs
+        if self._has_warned_of_drift or not readers or self._is_endless:
+            return
+        num_batches = self._num_batches_in(0)
+        reasons = [
+            f"{name} has {epochs.num_made} batches per epoch"
+            for name, epochs in readers.items()
+            if num_batches is not None and epochs.num_made != num_batches
+        ]
+        if self.shard.num_shards > 1:
+            reasons.append("on several shards, readers and samplers deal the samples in different ways")
+        if reasons:
+            self._has_warned_of_drift = True
+            _logger.warning(
+                "Samples of the native readers do not stay beside the same samples of the other input, which has %s "
+                "batches per epoch: %s. If they belong together, load both by one data provider, or use equal "
+                "numbers of samples with last_batch='pad'.",
+                num_batches,
+                "; ".join(reasons),
+            )
 
     # --- iterating --------------------------------------------------------------------------------
 
@@ -347,8 +372,13 @@ class DataLoader:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
-        is_next_of_reader = self._bound.is_read_natively and epoch == self._next_start.epoch
-        if not self._has_callable and not is_next_of_reader:
+        has_readers = bool(self._bound.parts.native)
+        if has_readers and epoch != self._next_start.epoch and not self._is_endless:
+            raise NotSupportedError(
+                f"Native readers deliver their epochs one after the other: the next loop runs in epoch "
+                f"{self._next_start.epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
+            )
+        if not self._has_callable and not has_readers:
             raise NotSupportedError(
                 f"{self._what_input_is}, which delivers its epochs one after the other. Use "
                 f"a callable, e.g. SamplerInputCallable."

@@ -91,7 +91,7 @@ def _bind_native(
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
             "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
         )
-    readers = {part: part.source.with_settings(shard=_pair(bound.shard)) for part in parts.native}
+    readers = {part: _beside(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
     description = {**bound.description, **_described(readers)}
     return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
 
@@ -123,6 +123,11 @@ def _bind_readers(
         raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
     whole = parts.with_sources(readers, None)
     return LoaderInput(whole.whole, whole, size, shard or Shard(*shards.pop()), _described(readers))
+
+
+def _beside(reader: Any) -> Any:
+    """A reader whose epochs begin with a batch, so that it stays in step with an input of equally many batches."""
+    return reader if reader.has_own_padding else reader.with_settings(last_batch="pad")
 
 
 def _pair(shard: Shard) -> tuple[int, int]:

@@ -39,7 +39,10 @@ class OutputConverter:
             raise SettingError(f"`ragged` must be 'raise' or 'list', got {ragged!r}.")
         self._convert = makers[output_type](must_copy)
         self._as_list = ragged == "list"
-        self._advice = advice or "Pad the field in a step (fn.pad), or pass ragged='list' to the iterator."
+        self._advice = advice or (
+            "Resize or pad the field in a step (fn.resize, fn.pad), or pass ragged='list' to the loader or "
+            "iterator."
+        )
 
     def __call__(self, tensors: Any, name: str, num_samples: int | None = None) -> Any:
         """Convert an output.

@@ -183,7 +183,7 @@ class StructuredPipeline(Pipeline):
             reason = dali_cause(error)
             advice = failed.advice(reason)
             raise SettingError(
-                f"DALI cannot set up {failed!r}: {reason.rstrip('.')}.{' ' * bool(advice)}{advice}"
+                f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}"
             ) from error
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
@@ -406,7 +406,9 @@ class StructuredPipeline(Pipeline):
 
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
-            self.abandon_epoch()
+            # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
+            if not self._context.native or not getattr(self._context.data_input, "has_epochs", True):
+                self.abandon_epoch()
             with contextlib.suppress(StopIteration):
                 while True:
                     self._throw_batch_away()
@@ -431,6 +433,15 @@ class StructuredPipeline(Pipeline):
             return None
         self.build()
         return self._runs[0].epochs
+
+    @property
+    def joined_reader_epochs(self) -> dict[str, ReaderEpochs]:
+        """The epochs of native readers beside an input that workers load, by operator; builds the pipeline."""
+        if not self._context.has_workers:
+            return {}
+        self.build()
+        named = zip(self._context.native, self._runs, strict=True)
+        return {name: run.epochs for name, run in named if run.epochs is not None}
 
     @property
     def reader_position(self) -> tuple[int, int]:

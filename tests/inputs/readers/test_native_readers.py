@@ -302,7 +302,7 @@ class TestArguments:
 class TestWhatDaliRefuses:
     def test_no_file_matches(self, tmp_path: Path) -> None:
         root = numbered_files(tmp_path / "root", {"a": 2})
-        message = "cannot set up FileReader.*No files found.*sub-folders of `file_root` are the labels"
+        message = "cannot set up FileReader.*sub-folders of `file_root` are the labels.*No files found"
         with pytest.raises(SettingError, match=message):
             samples(FileReader(file_root=root, file_filters=["*.png"]))
 
@@ -332,6 +332,14 @@ class TestWhatDaliRefuses:
         path = video(tmp_path / "x.mp4", 5, "libx264")
         with pytest.raises(SettingError, match=r"on the CPU VP8, VP9 and MJPEG.* Codecs: .*x\.mp4' has h264"):
             samples(VideoReader(filenames=[path], sequence_length=2))
+
+    def test_videos_that_dali_leaves_out_are_named(
+        self, vp9: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        other = video(tmp_path / "x.mp4", 8, "libx264")
+        got = samples(VideoReader(filenames=[vp9, other], sequence_length=5))
+        assert len(got) == 4
+        assert f"DALI leaves out 1 of 2 videos, which it cannot decode on the CPU: '{other}' (h264)" in caplog.text
 
     def test_file_that_vanished(self, tmp_path: Path) -> None:
         root = numbered_files(tmp_path / "root", {"a": 3})

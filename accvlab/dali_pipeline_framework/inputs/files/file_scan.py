@@ -211,7 +211,7 @@ def _why_nothing_is_found(
     if not folders:
         return text + (
             f"It must have a subfolder for each label, and has none, but {num_at_top} file(s), which are not "
-            f"listed. Move them into subfolders, or name them with `files` or `file_list`."
+            f"listed. Move them into subfolders, or name the files (by a list file, or one by one)."
         )
     if not classes:
         return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."

@@ -24,7 +24,7 @@ def pillow_image_module() -> ModuleType:
     except ImportError as error:
         raise SettingError(
             "Images are decoded by Pillow, which is not installed. Install it with: "
-            "pip install 'accvlab.dali_pipeline_framework[viz]', or leave decoding to the step ImageDecoder."
+            "pip install 'accvlab.dali_pipeline_framework[images]', or leave decoding to the step ImageDecoder."
         ) from error
     return Image
 

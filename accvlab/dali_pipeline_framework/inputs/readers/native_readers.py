@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +18,12 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
-from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput
+from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput, ReaderRun
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.sample_data import Name, get_dali_type_for_numpy_type
+
+_CPU_CODECS = ("vp8", "vp9", "mjpeg")
+_logger = logging.getLogger(__name__)
 
 
 class FileReader(ReaderInput):
@@ -174,15 +178,35 @@ class VideoReader(ReaderInput):
 
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
-        filenames = self._arguments.get("filenames") or []
-        first = [filenames] if isinstance(filenames, str) else filenames[:3]
-        codecs = ", ".join(f"{path!r} has {sniff_codec(path) or 'none that is known'}" for path in first)
-        told = f" Codecs: {codecs}." if codecs else ""
+        codecs = {path: sniff_codec(path) for path in self._filenames[:3]}
+        told = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
+        advice = " VideoDataProvider decodes all codecs on the CPU." if any(codecs.values()) else ""
         return (
             f"A clip needs {num_needed} frames of one video, and DALI must be able to decode it: on the CPU VP8, "
-            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{told} VideoDataProvider decodes all of them on "
-            f"the CPU."
+            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {told}.' if told else ''}{advice}"
         )
+
+    @property
+    def _filenames(self) -> list[str]:
+        filenames = self._arguments.get("filenames") or []
+        return [filenames] if isinstance(filenames, str) else list(filenames)
+
+    def begin(self, name: str, pipeline: Any) -> ReaderRun:
+        """See `NativeInput.begin`. On the CPU, tell which videos DALI leaves out without a word."""
+        if pipeline.device_id is None:
+            codecs = {path: sniff_codec(path) for path in self._filenames}
+            left_out = {path: codec for path, codec in codecs.items() if codec not in _CPU_CODECS}
+            if left_out:
+                first = ", ".join(f"{path!r} ({codec or 'no video'})" for path, codec in [*left_out.items()][:5])
+                _logger.warning(
+                    "DALI leaves out %d of %d videos, which it cannot decode on the CPU: %s%s. VideoDataProvider "
+                    "decodes other codecs too.",
+                    len(left_out),
+                    len(codecs),
+                    first,
+                    ", ..." if len(left_out) > 5 else "",
+                )
+        return super().begin(name, pipeline)
 
 
 class NumpyReader(ReaderInput):

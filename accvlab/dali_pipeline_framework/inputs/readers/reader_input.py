@@ -217,6 +217,11 @@ class ReaderInput(NativeInput):
         return self._shard_id, self._num_shards
 
     @property
+    def has_own_padding(self) -> bool:
+        """Whether ``pad_last_batch`` was given."""
+        return "pad_last_batch" in self._arguments
+
+    @property
     def last_batch(self) -> LastBatch:
         """What becomes of a last batch that is not full."""
         return self._last_batch
