@@ -45,7 +45,9 @@ def run_step(
     Types are checked against the declared format, and the layouts of the output are put into ``layouts``.
     """
     blueprint = blueprint_of(samples[0])
-    columns = [[np.asarray(_at(sample, path)) for sample in samples] for path in blueprint.format.flat_paths]
+    columns = [
+        [np.array(_at(sample, path), order="C") for sample in samples] for path in blueprint.format.flat_paths
+    ]
     outputs: list[SampleDataGroup] = []
 
     @pipeline_def(

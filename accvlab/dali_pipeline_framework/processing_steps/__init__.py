@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     )
     from accvlab.dali_pipeline_framework.processing_steps.axes_layout_setter import AxesLayoutSetter
     from accvlab.dali_pipeline_framework.processing_steps.bev_bboxes_transformer_3d import BEVBBoxesTransformer3D
+    from accvlab.dali_pipeline_framework.processing_steps.bounding_box_to_heatmap_converter import (
+        BoundingBoxToHeatmapConverter,
+    )
     from accvlab.dali_pipeline_framework.processing_steps.conditional_element_removal import (
         ConditionalElementRemover,
     )
@@ -50,12 +53,14 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.points_in_range_check import PointsInRangeCheck
     from accvlab.dali_pipeline_framework.processing_steps.tensor_size_adder import TensorSizeAdder
     from accvlab.dali_pipeline_framework.processing_steps.unneeded_fields_remover import UnneededFieldRemover
+    from accvlab.dali_pipeline_framework.processing_steps.visible_bbox_selector import VisibleBboxSelector
 
 _MODULE_OF = {
     "AffineTransformer": "affine_transformer",
     "AnnotationElementConditionEval": "annotation_element_condition_eval",
     "AxesLayoutSetter": "axes_layout_setter",
     "BEVBBoxesTransformer3D": "bev_bboxes_transformer_3d",
+    "BoundingBoxToHeatmapConverter": "bounding_box_to_heatmap_converter",
     "ConditionalElementRemover": "conditional_element_removal",
     "CoordinateCropper": "coordinate_cropper",
     "DataGroupArrayInPathElementsAppliedStep": "data_group_array_in_path_elements_applied_step",
@@ -78,6 +83,7 @@ _MODULE_OF = {
     "PointsInRangeCheck": "points_in_range_check",
     "TensorSizeAdder": "tensor_size_adder",
     "UnneededFieldRemover": "unneeded_fields_remover",
+    "VisibleBboxSelector": "visible_bbox_selector",
 }
 
 __all__ = [
@@ -85,6 +91,7 @@ __all__ = [
     "AnnotationElementConditionEval",
     "AxesLayoutSetter",
     "BEVBBoxesTransformer3D",
+    "BoundingBoxToHeatmapConverter",
     "ConditionalElementRemover",
     "CoordinateCropper",
     "DataGroupArrayInPathElementsAppliedStep",
@@ -107,6 +114,7 @@ __all__ = [
     "PointsInRangeCheck",
     "TensorSizeAdder",
     "UnneededFieldRemover",
+    "VisibleBboxSelector",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)

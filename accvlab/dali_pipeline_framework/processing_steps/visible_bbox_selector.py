@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell which bounding boxes of an image are visible and large enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.bbox_visibility import boxes_of_minimum_size, visible_boxes
+from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, exact_constant, leaf_at
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
+from accvlab.dali_pipeline_framework.sample_data.dtypes import get_numpy_type_for_dali_type
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.sample_data.names import normalized_path
+
+
+class VisibleBboxSelector(PipelineStepBase):
+    """Adds a mask of the bounding boxes of one image that are not hidden by nearer ones, and not too small.
+
+    Input: boxes ``(N, 4)``, two opposite corners ``x, y, x, y`` in pixels, in any order; depths ``(N,)`` or
+    ``(N, 1)``, any unit; both of any number type, with any N in each sample, also 0. Output: ``(N,)`` bool, on the
+    CPU. To filter the boxes by it, see `ConditionalElementRemover`.
+
+    *Not hidden*: the boxes are rounded outwards to whole pixels and cut to the image. Painted from the farthest to
+    the nearest, at least one pixel of the box is left. Boxes outside of the image, or without area, are hidden,
+    and so are boxes with NaN. Of boxes with the same depth, the last one is taken for the nearest; a depth of NaN
+    is farthest.
+
+    *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
+
+    Price on the CPU, per sample: 1 ms for 10 boxes, 2 ms for 30, 5 ms for 50, 25 ms for 100, but 0.3 s for 200 and
+    2 s for 300, at 16 ``N ** 3`` bytes of memory, whatever the size of the image is. A canvas of 1600 x 900 in
+    NumPy takes 30 to 180 ms. The check for the size takes 0.3 ms.
+
+    Example:
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_field("boxes", types.DALIDataType.FLOAT)
+        >>> sample.add_data_field("depths", types.DALIDataType.FLOAT)
+        >>> step = VisibleBboxSelector(
+        ...     "boxes", "is_visible", image_hw=(900, 1600), depths_field_name="depths", minimum_bbox_size=4
+        ... )
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
+        ('boxes', 'depths', 'is_visible')
+    """
+
+    def __init__(
+        self,
+        bboxes_field_name: Name,
+        resulting_mask_field_path: Path,
+        image_field_name: Name | None = None,
+        image_hw_field_name: Name | None = None,
+        image_hw: Sequence[int] | None = None,
+        check_for_bbox_occlusion: bool = True,
+        check_for_minimum_size: bool = True,
+        depths_field_name: Name | None = None,
+        minimum_bbox_size: float | None = None,
+    ) -> None:
+        """Create the step; each name must occur exactly once in what it is applied to.
+
+        Args:
+            bboxes_field_name: Name of the boxes.
+            resulting_mask_field_path: Name or path of the mask to add; its group must exist.
+            image_field_name: Name of the image whose size is used, ``(..., height, width, channels)``.
+            image_hw_field_name: Instead, name of a field ``[height, width]``.
+            image_hw: Instead, ``[height, width]``.
+            check_for_bbox_occlusion: Whether hidden boxes are false in the mask.
+            check_for_minimum_size: Whether small boxes are false in the mask.
+            depths_field_name: Name of the depths; needed for hidden boxes.
+            minimum_bbox_size: Least length of both sides, in pixels; needed for small boxes.
+
+        Raises:
+            SettingError: Not exactly one image size, nothing to check, or what a check needs is missing.
+        """
+        self._bboxes_field_name = bboxes_field_name
+        self._resulting_mask_field_path = normalized_path(resulting_mask_field_path)
+        self._image_field_name = image_field_name
+        self._image_hw_field_name = image_hw_field_name
+        self._image_hw = None if image_hw is None else tuple(image_hw)
+        self._check_for_bbox_occlusion = check_for_bbox_occlusion
+        self._check_for_minimum_size = check_for_minimum_size
+        self._depths_field_name = depths_field_name
+        self._minimum_bbox_size = minimum_bbox_size
+        problems = self._problems_of_settings()
+        if problems:
+            raise SettingError(" ".join(problems))
+
+    def _problems_of_settings(self) -> list[str]:
+        problems = []
+        if not self._resulting_mask_field_path:
+            problems.append("`resulting_mask_field_path` must not be empty.")
+        sizes = (self._image_field_name, self._image_hw_field_name, self._image_hw)
+        if sum(size is not None for size in sizes) != 1:
+            problems.append(
+                "Exactly one of `image_field_name`, `image_hw_field_name` and `image_hw` must be given."
+            )
+        if self._image_hw is not None and (len(self._image_hw) != 2 or not min(self._image_hw) > 0):
+            problems.append(f"`image_hw` must be two positive numbers, got {self._image_hw!r}.")
+        if not self._check_for_bbox_occlusion and not self._check_for_minimum_size:
+            problems.append("`check_for_bbox_occlusion` or `check_for_minimum_size` must be true.")
+        if self._check_for_bbox_occlusion and self._depths_field_name is None:
+            problems.append("`check_for_bbox_occlusion` needs `depths_field_name`.")
+        if self._check_for_minimum_size and self._minimum_bbox_size is None:
+            problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
+        return problems
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        [boxes_path] = data.find_all_occurrences(self._bboxes_field_name)
+        is_double = leaf_at(data, boxes_path).dtype == types.DALIDataType.FLOAT64
+        dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
+        boxes = fn.cast(_on_cpu(data.get_item_in_path(boxes_path)), dtype=dtype)
+        image_hw = self._size_of_image(data, dtype)
+        masks = []
+        num_boxes = boxes.shape()[0:1]
+        if self._check_for_bbox_occlusion:
+            depths = fn.reshape(_on_cpu(_only(data, self._depths_field_name)), shape=num_boxes, layout="")
+            [path] = data.find_all_occurrences(self._depths_field_name or 0)
+            masks.append(visible_boxes(boxes, depths, leaf_at(data, path).dtype, image_hw))
+        if self._check_for_minimum_size:
+            masks.append(boxes_of_minimum_size(boxes, num_boxes, image_hw, self._minimum_bbox_size or 0.0))
+        *parent, name = self._resulting_mask_field_path
+        group = data.get_item_in_path(parent)
+        group.add_data_field(name, types.DALIDataType.BOOL)
+        group[name] = masks[0] & masks[1] if len(masks) == 2 else masks[0]
+        return data
+
+    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType) -> DataNode:
+        if self._image_hw is not None:
+            return exact_constant(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)))
+        if self._image_hw_field_name is not None:
+            size = _on_cpu(_only(data, self._image_hw_field_name))
+        else:
+            size = _only(data, self._image_field_name).shape()[-3:-1]
+        return fn.cast(fn.reshape(size, shape=[2]), dtype=dtype)
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="select")
+        used = [(self._bboxes_field_name, "bounding boxes")]
+        if self._check_for_bbox_occlusion and self._depths_field_name is not None:
+            used.append((self._depths_field_name, "depths"))
+        if self._image_field_name is not None:
+            used.append((self._image_field_name, "an image"))
+        if self._image_hw_field_name is not None:
+            used.append((self._image_hw_field_name, "the size of an image"))
+        for name, what in used:
+            search.find(name, what, NUMBER_TYPES, group_of=what, holds="numbers", error_type=ValueError)
+            paths = data_empty.find_all_occurrences(name)
+            if len(paths) > 1:
+                places = ", ".join(map(format_path, paths))
+                search.add(f"The name {name!r} must occur once, but occurs {len(paths)} times: {places}")
+        *parent, name = self._resulting_mask_field_path
+        group = data_empty.format.get(tuple(parent))
+        if not isinstance(group, GroupFormat):
+            search.add("there is no such group to add the mask to", tuple(parent))
+        elif name in group.index:
+            search.add("exists already, so the mask cannot be added", self._resulting_mask_field_path)
+        search.raise_problems()
+        data_empty.get_item_in_path(parent).add_data_field(name, types.DALIDataType.BOOL)
+        return data_empty
+
+
+def _only(data: SampleDataGroup, name: Name | None) -> DataNode:
+    [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
+    node: DataNode = data.get_item_in_path(path)
+    return node
+
+
+def _on_cpu(node: DataNode) -> DataNode:
+    return node.cpu() if node.device == "gpu" else node

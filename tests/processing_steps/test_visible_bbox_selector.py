@@ -1,0 +1,212 @@
+"""Visibility against a painted canvas of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT, ArrayProvider
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import VisibleBboxSelector
+
+
+def painted(boxes: np.ndarray, depths: np.ndarray, hw: tuple[int, int]) -> np.ndarray:
+    """Which boxes are left on a canvas."""
+    canvas = np.full(hw, -1)
+    farthest_first = np.argsort(np.where(np.isnan(depths), -np.inf, -depths), kind="stable")
+    for index in farthest_first:
+        if np.isnan(boxes[index]).any():
+            continue
+        x, y = np.sort(boxes[index, 0::2]), np.sort(boxes[index, 1::2])
+        [left, top] = (
+            int(np.clip(np.floor(side[0]), 0, size)) for side, size in zip((x, y), hw[::-1], strict=True)
+        )
+        [right, bottom] = (
+            int(np.clip(np.ceil(side[1]), 0, size)) for side, size in zip((x, y), hw[::-1], strict=True)
+        )
+        canvas[top:bottom, left:right] = index
+    return np.isin(np.arange(len(boxes)), canvas)
+
+
+def large_enough(boxes: np.ndarray, hw: tuple[int, int], size: float) -> np.ndarray:
+    cut = np.clip(boxes, 0, np.array([hw[1], hw[0]] * 2))
+    return (np.abs(cut[:, 2:] - cut[:, :2]) >= size).all(axis=1)
+
+
+def visible(samples: list[dict[str, Any]], hw: tuple[int, int]) -> list[np.ndarray]:
+    step = VisibleBboxSelector(
+        "boxes", "mask", image_hw=hw, check_for_minimum_size=False, depths_field_name="depths"
+    )
+    return [one["mask"] for one in run_step(step, samples)]
+
+
+COORDINATES = st.integers(-8, 40).map(lambda value: value / 2)
+SPECIAL = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30])
+BOXES = st.lists(st.tuples(*[COORDINATES] * 4, st.integers(1, 4).map(float)), max_size=12)
+ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECIAL), max_size=6)
+
+
+@given(
+    samples=st.lists(BOXES | ODD_BOXES, min_size=1, max_size=4),
+    height=st.integers(1, 14),
+    width=st.integers(1, 14),
+)
+@settings(max_examples=40, deadline=None)
+def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: int, width: int) -> None:
+    arrays = [np.array(sample, np.float32).reshape(-1, 5) for sample in samples]
+    found = visible([{"boxes": array[:, :4], "depths": array[:, 4]} for array in arrays], (height, width))
+    for mask, array in zip(found, arrays, strict=True):
+        assert_same(mask, painted(array[:, :4], array[:, 4], (height, width)))
+
+
+@pytest.mark.parametrize("num_boxes", [5, 40, 80])
+def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
+    random = np.random.default_rng(num_boxes)
+    samples = []
+    for _ in range(2):
+        centers, sizes = (
+            random.random((num_boxes, 2)) * [1600, 900],
+            random.random((num_boxes, 2)) ** 2 * [900, 500],
+        )
+        boxes = np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=1)
+        samples.append({"boxes": boxes.astype(np.float32), "depths": random.integers(0, 30, num_boxes)})
+    for mask, sample in zip(visible(samples, (900, 1600)), samples, strict=True):
+        expected = painted(sample["boxes"], sample["depths"].astype(float), (900, 1600))
+        assert (mask == expected).all()
+        assert expected.any()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "f2"])
+def test_a_gap_of_one_pixel_is_enough(dtype: str) -> None:
+    far = [2, 2, 9, 9]
+    hiding = [[2, 2, 9, 5], [2, 6, 9, 9], [2, 5, 5, 6], [6, 5, 9, 6]]  # all but the pixel (5, 5)
+    boxes = np.array([far, *hiding, [5, 5, 6, 6]], dtype)
+    depths = np.array([9, 1, 2, 3, 4, 5], dtype)
+    [without, with_last] = visible(
+        [{"boxes": boxes[:-1], "depths": depths[:-1]}, {"boxes": boxes, "depths": depths}], (12, 12)
+    )
+    assert without.all()
+    assert with_last.tolist() == [False, True, True, True, True, True]
+
+
+def test_of_equal_depths_the_last_box_is_on_top() -> None:
+    boxes = np.tile(np.array([[1, 1, 3, 3]], np.float32), (3, 1))
+    [mask] = visible([{"boxes": boxes, "depths": np.ones(3, np.float32)}], (5, 5))
+    assert mask.tolist() == [False, False, True]
+
+
+@given(samples=st.lists(BOXES, min_size=1, max_size=3), size=st.sampled_from([0, 0.5, 3, 4.5]))
+@settings(max_examples=20, deadline=None)
+def test_small_boxes(samples: list[Any], size: float) -> None:
+    arrays = [np.array(sample, np.float32).reshape(-1, 5)[:, :4] for sample in samples]
+    step = VisibleBboxSelector(
+        "boxes", "mask", image_hw=[9, 12], check_for_bbox_occlusion=False, minimum_bbox_size=size
+    )
+    found = run_step(step, [{"boxes": array} for array in arrays])  # no depths: they are not needed
+    for one, array in zip(found, arrays, strict=True):
+        assert_same(one["mask"], large_enough(array, (9, 12), size))
+
+
+SAMPLES = [
+    {
+        "camera": {
+            "image": np.zeros((10 + n, 20, 3), np.uint8),
+            "size": np.array([10 + n, 20]),
+            "annotation": {"boxes": boxes, "depths": np.arange(n, dtype=np.float32).reshape(n, 1)},
+        },
+        "x": np.int64(n),
+    }
+    for n, boxes in (
+        (3, np.array([[0, 0, 5, 5], [1, 1, 4, 4], [30, 0, 15, 12.5]], np.float32)),
+        (0, np.zeros((0, 4), np.float32)),
+        (1, np.array([[3, 3, 3.5, 3.5]], np.float32)),
+    )
+]
+
+
+@pytest.mark.parametrize("source", [{"image_field_name": "image"}, {"image_hw_field_name": "size"}])
+def test_size_of_the_image_from_a_field(source: dict[str, Any]) -> None:
+    step = VisibleBboxSelector(
+        "boxes", ("camera", "annotation", "mask"), depths_field_name="depths", minimum_bbox_size=2, **source
+    )
+    for one, sample in zip(check_laws(step, SAMPLES), SAMPLES, strict=True):
+        camera, annotation = sample["camera"], sample["camera"]["annotation"]
+        hw = (int(camera["size"][0]), 20)
+        mask = painted(annotation["boxes"], annotation["depths"][:, 0], hw) & large_enough(
+            annotation["boxes"], hw, 2
+        )
+        assert_same(one, {**sample, "camera": {**camera, "annotation": {**annotation, "mask": mask}}})
+    assert one["camera"]["annotation"]["mask"].tolist() == [False]
+
+
+def test_the_size_of_a_clip_is_that_of_its_frames() -> None:
+    sample = {"clip": np.zeros((7, 4, 6, 3), np.uint8), "boxes": np.array([[4, 2, 9, 9]], np.float32)}
+    for size, expected in ((2, True), (2.5, False)):
+        step = VisibleBboxSelector("boxes", "m", "clip", check_for_bbox_occlusion=False, minimum_bbox_size=size)
+        assert run_step(step, [sample])[0]["m"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "depths"),
+    [((3, 4), (2,)), ((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))],
+)
+def test_shapes_that_do_not_fit_fail_and_the_sample_is_named(boxes: Any, depths: Any) -> None:
+    good = {"boxes": np.zeros((2, 4)), "depths": np.zeros(2)}
+    fields = {
+        "boxes": (DT.FLOAT, [good["boxes"], np.zeros(boxes)]),
+        "depths": (DT.FLOAT, [good["depths"], np.zeros(depths)]),
+    }
+    step = VisibleBboxSelector(
+        "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
+    )
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
+    with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field m"):
+        next(iter(iterator))
+
+
+class TestRefusals:
+    @staticmethod
+    def step(**other: Any) -> VisibleBboxSelector:
+        arguments = {"image_hw": (5, 5), "depths_field_name": "depths", "minimum_bbox_size": 1, **other}
+        return VisibleBboxSelector(
+            "boxes", other.pop("path", "mask"), **{k: v for k, v in arguments.items() if k != "path"}
+        )
+
+    @pytest.mark.parametrize(
+        ("other", "message"),
+        [
+            ({"image_hw": None}, "Exactly one of"),
+            ({"image_field_name": "image"}, "Exactly one of"),
+            ({"check_for_bbox_occlusion": False, "check_for_minimum_size": False}, "must be true"),
+            ({"minimum_bbox_size": None}, "needs `minimum_bbox_size`"),
+            ({"depths_field_name": None}, "needs `depths_field_name`"),
+            ({"image_hw": (0, 5)}, "two positive numbers"),
+            ({"image_hw": (5,)}, "two positive numbers"),
+            ({"path": ()}, "must not be empty"),
+        ],
+    )
+    def test_settings(self, other: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message) as caught:
+            self.step(**other)
+        assert isinstance(caught.value, AssertionError)
+
+    def test_fields(self) -> None:
+        sample = {"boxes": np.zeros((1, 4)), "g": {"boxes": np.zeros((1, 4))}, "mask": np.zeros(1)}
+        with pytest.raises(ValueError, match="VisibleBboxSelector cannot select:") as caught:
+            output_format(self.step(), sample)
+        message = str(caught.value)
+        assert "The name 'boxes' must occur once, but occurs 2 times: boxes, g.boxes" in message
+        assert "no field has the name 'depths'" in message
+        assert "mask: exists already" in message
+        with pytest.raises(ValueError, match=r"h: there is no such group to add the mask to"):
+            output_format(self.step(path=("h", "m")), sample)
+
+    def test_depths_are_not_asked_for_without_their_check(self) -> None:
+        step = self.step(check_for_bbox_occlusion=False, depths_field_name=None)
+        assert output_format(step, {"boxes": np.zeros((1, 4))}).field_names_flat == ("boxes", "mask")
