@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -185,6 +186,14 @@ class TestNoVideo:
     def test_folder(self, tmp_path: Path) -> None:
         with pytest.raises((FileError, VideoError), match="Cannot open"):
             index_video(tmp_path)
+
+    @pytest.mark.parametrize("without_av", [False, True])
+    def test_pipe(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_av: bool) -> None:
+        os.mkfifo(tmp_path / "pipe.mp4")
+        if without_av:
+            monkeypatch.setitem(sys.modules, "av", None)
+        with pytest.raises(SettingError if without_av else FileError, match=r"PyAV|it is no regular file"):
+            index_video(tmp_path / "pipe.mp4")
 
     def test_only_sound(self, tmp_path: Path) -> None:
         with av.open(str(tmp_path / "a.mp4"), "w") as container:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ def opened(source: Any) -> Iterator[BinaryIO]:
     if isinstance(source, (bytes, bytearray, memoryview)):
         yield io.BytesIO(source)
     elif isinstance(source, (str, os.PathLike)):
+        if not is_file_or_missing(source):
+            raise OSError("no regular file")
         with open(source, "rb") as file:
             yield file
     else:
@@ -28,6 +31,15 @@ def opened(source: Any) -> Iterator[BinaryIO]:
             yield source
         finally:
             source.seek(position)
+
+
+def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
+    """Whether to open a path cannot block: pipes wait for a writer, and devices may have no end."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # to open it tells why
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:

@@ -23,6 +23,7 @@ from accvlab.dali_pipeline_framework.errors import (
     error_that_is_also,
 )
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 
@@ -146,6 +147,8 @@ class VideoDecoder:
         if isinstance(source, (bytes, bytearray, memoryview)):
             file = io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
+            if not is_file_or_missing(source):
+                raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
             # Without the protocol, FFmpeg takes what stands before a colon in the name for one.
             file = f"file:{os.fspath(source)}"
         try:
