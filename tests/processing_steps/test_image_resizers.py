@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import affine_reference as reference
 from support.affine_reference import constant_draws, given_draws
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     DataGroupArrayWithNameElementsAppliedStep,
     HorizontalFlipper,
+    ImageDecoder,
     ImageResizeCropFlipper,
     ImageResizer,
 )
@@ -187,6 +188,47 @@ def test_frames_of_a_clip_get_the_same_change() -> None:
         for frame, image in zip(output["image"], clip, strict=True):
             with constant_draws(0.25):
                 assert_same(frame, run_step(step, [{"image": image}])[0]["image"])
+
+
+# --- image files ----------------------------------------------------------------------------------------
+
+ENCODED = {
+    "crop": lambda **more: ImageResizer("image", [30, 40], "crop", "bottom_or_right", **more),
+    "pad": lambda **more: ImageResizer("image", [30, 40], "pad", **more),
+    "smaller": lambda **more: ImageResizeCropFlipper("image", [32, 44], (0.4, 0.4), (0.2, 0.2), 1, **more),
+    "larger": lambda **more: ImageResizeCropFlipper("image", [32, 44], (2.5, 2.5), (0.2, 0.2), 0, **more),
+    "inside": lambda **more: ImageResizeCropFlipper("image", [32, 44], (0.1, 0.1), is_kept_inside=True, **more),
+}
+
+
+@pytest.mark.parametrize("name", [*ENCODED])
+@pytest.mark.parametrize("options", [{"kind": "PNG"}, {"subsampling": 2, "quality": 90}], ids=["png", "jpeg"])
+def test_a_decoded_part_is_that_part_of_the_image(name: str, options: Any) -> None:
+    files = [
+        {"image": encoded_image(gradient(*hw, phase), **options)} for phase, hw in enumerate([(90, 160), (70, 50)])
+    ]
+    with constant_draws(0.4):
+        expected = run_step(ENCODED[name](fill_value=3), run_step(ImageDecoder("image", False), files))
+        found = run_step(ENCODED[name](fill_value=3, is_encoded=True), files)
+        singles = [run_step(ENCODED[name](fill_value=3, is_encoded=True), [file])[0] for file in files]
+    for one, other, single in zip(expected, found, singles, strict=True):
+        assert one["image"].shape == other["image"].shape
+        assert np.abs(one["image"].astype(int) - other["image"]).max() <= 1
+        assert_same(single["image"], other["image"])
+
+
+def test_size_fields_are_compared_with_image_files() -> None:
+    step = ImageResizer("image", [4, 4], image_hw_field_names="hw", is_encoded=True)
+    file = encoded_image(gradient(8, 9), "PNG")
+    [output] = run_step(step, [{"image": file, "hw": np.array([8, 9])}])
+    assert output["hw"].tolist() == [4, 4]
+    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size"):
+        run_step(step, [{"image": file, "hw": np.array([9, 8])}])
+
+
+def test_files_are_bytes() -> None:
+    with pytest.raises(ValueError, match=r"image: must be UINT8 \(the bytes of an image file\), got FLOAT"):
+        output_format(ImageResizer("image", [4, 4], is_encoded=True), {"image": np.zeros(3, np.float32)})
 
 
 @pytest.mark.parametrize(

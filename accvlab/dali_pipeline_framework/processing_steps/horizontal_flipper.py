@@ -35,8 +35,8 @@ class HorizontalFlipper(ImageTransformStep):
     they are. The images and size fields of a sample must have one size; for cameras of different sizes, apply the
     step to each camera by a wrapper.
 
-    Price on the CPU for 1600 x 900 pixels, uint8: 1 to 2 ms per image, mirrored or not. Where images are resized as
-    well, let `ImageResizeCropFlipper` or `AffineTransformer` do both at the price of the resizing.
+    Price on the CPU for 1600 x 900 pixels, uint8: 1 to 2 ms per image, mirrored or not. Where images are resized
+    as well, let `ImageResizeCropFlipper` or `AffineTransformer` do both at the price of the resizing.
 
     Example:
         >>> step = HorizontalFlipper("image", point_field_names="keypoints", box_field_names="boxes", key="rig")

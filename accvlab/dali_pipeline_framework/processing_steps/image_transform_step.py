@@ -19,6 +19,7 @@ from nvidia.dali.pipeline import Pipeline
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
     boxes_matrix,
+    encoded_image_hw,
     image_hw,
     one_size_of_all,
     projections_matrix,
@@ -56,6 +57,7 @@ class FieldKind:
 
 KINDS = {
     "image": FieldKind("an image", "images", _PIXELS),
+    "encoded_image": FieldKind("the bytes of an image file", "images", (_DT.UINT8,)),
     "mask": FieldKind("a mask", "masks", _PIXELS),
     "image_hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
     "projection_matrix": FieldKind("a projection matrix", "projection matrices", _REALS),
@@ -72,11 +74,13 @@ class ImagePlaneChange:
         matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
         changed: Called with an image, the value to fill with, and whether it is a mask; gives the output image.
         output_hw: Height and width of the output; None where it is that of the input.
+        decoded: Called with an encoded image and the device; gives the image for ``changed``.
     """
 
     matrix: DataNode
     changed: Callable[[DataNode, float, bool], DataNode]
     output_hw: tuple[int, int] | None
+    decoded: Callable[[DataNode, str], DataNode] | None = None
 
 
 class ImageTransformStep(PipelineStepBase):
@@ -87,8 +91,11 @@ class ImageTransformStep(PipelineStepBase):
     step to each camera by a wrapper.
     """
 
-    def __init__(self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool) -> None:
+    def __init__(
+        self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool, is_encoded: bool = False
+    ) -> None:
         """Set up for the names of the fields of each kind."""
+        self._is_encoded = is_encoded
         self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
         self._fill_value = _checked_fill_value(fill_value)
         self._transform_image_on_gpu = transform_image_on_gpu
@@ -115,14 +122,19 @@ class ImageTransformStep(PipelineStepBase):
     def _apply(self, data: SampleDataGroup) -> None:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "image_hw"))
         hw = one_size_of_all(
-            [*map(image_hw, (images | masks).values())]
+            [*map(encoded_image_hw if self._is_encoded else image_hw, images.values())]
+            + [*map(image_hw, masks.values())]
             + [fn.cast(size, dtype=_DT.FLOAT) for size in sizes.values()]
         )
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             is_mask = path in masks
             fill_value = 0.0 if is_mask else self._fill_value
-            data.set_item_in_path(path, change.changed(self._on_device(image), fill_value, is_mask))
+            if change.decoded is not None and not is_mask:
+                on_device = change.decoded(image, "mixed" if self._is_on_gpu() else "cpu")
+            else:
+                on_device = image.gpu() if self._is_on_gpu() else image
+            data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
 
@@ -130,9 +142,9 @@ class ImageTransformStep(PipelineStepBase):
         paths = [path for name in self._fields[kind] for path in data.find_all_occurrences(name)]
         return {tuple(path): data.get_item_in_path(path) for path in paths}
 
-    def _on_device(self, image: DataNode) -> DataNode:
+    def _is_on_gpu(self) -> bool:
         has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        return image.gpu() if self._transform_image_on_gpu and has_gpu else image
+        return self._transform_image_on_gpu and has_gpu
 
     def _set_sizes(
         self, data: SampleDataGroup, sizes: dict[FieldPath, DataNode], hw: Any, output_hw: tuple[int, int] | None
@@ -161,7 +173,8 @@ class ImageTransformStep(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         for kind, names in self._fields.items():
-            search.find(names, KINDS[kind].what, KINDS[kind].dtypes, group_of=KINDS[kind].plural)
+            found = KINDS["encoded_image" if kind == "image" and self._is_encoded else kind]
+            search.find(names, found.what, found.dtypes, group_of=found.plural)
         search.raise_problems()
         return data_empty
 
