@@ -39,6 +39,10 @@ class DataProvider(ABC):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the samples: the format, without values."""
 
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where a sample comes from, e.g. its files, for messages about it; may be empty."""
+        return ""
+
     @property
     def loads_batches(self) -> bool:
         """Whether samples of a batch are to be loaded by `load_batch`, since that saves work."""

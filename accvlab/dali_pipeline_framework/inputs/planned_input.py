@@ -243,6 +243,11 @@ class PlannedInput(CallableBase):
         except (StopIteration, RuntimeError):
             return None
 
+    def describe_sample(self, sample_index: int) -> str:
+        """Where a sample comes from, as far as the data provider tells."""
+        describe = getattr(self._loader.provider, "describe_sample", None)
+        return "" if describe is None else str(describe(sample_index))
+
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Index of the sample at a position, or None behind the end of the epoch."""
         place = self.get_place(sample_info)

@@ -238,8 +238,8 @@ class DataLoader:
         if reasons:
             self._has_warned_of_drift = True
             _logger.warning(
-                "Samples of the native readers do not stay beside the same samples of the other input, which has %s "
-                "batches per epoch: %s. If they belong together, load both by one data provider, or use equal "
+                "Samples of the native readers do not stay beside the same samples of the other input, which has "
+                "%s batches per epoch: %s. If they belong together, load both by one data provider, or use equal "
                 "numbers of samples with last_batch='pad'.",
                 num_batches,
                 "; ".join(reasons),

@@ -125,7 +125,18 @@ class FailureDiagnosis:
         )
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
-        return f"  - {member.name}{', field ' if paths else ''}{fields}: {reason}"
+        origin = self._origin_of(member)
+        return f"  - {member.name}{origin}{', field ' if paths else ''}{fields}: {reason}"
+
+    def _origin_of(self, member: BatchMember) -> str:
+        describe = getattr(self.data_input, "describe_sample", None)
+        if describe is None or member.sample_index is None:
+            return ""
+        try:
+            told = describe(member.sample_index)
+        except Exception:  # only decorates another error
+            return ""
+        return f" ({told})" if told else ""
 
     def _failure_of(self, flat: Sequence[Any], output: int | None) -> str | None:
         with warnings.catch_warnings():

@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
 from support.loaders import frozen, make_loader
+from support.reader_data import frame_folders
 
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     ClipDataProvider,
     Clips,
     ClipSampler,
     ConcatDataProvider,
     FrameDataProvider,
+    FrameSequenceDataProvider,
     MissingFrame,
     SamplerInputCallable,
     ShuffledSampler,
     StreamingSequenceSampler,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
 
 NAMES = {
     "path_name": "path",
@@ -330,3 +332,17 @@ def test_data_sets_are_joined(tmp_path):
     whole = ConcatDataProvider(parts)
     assert whole.sequence_lengths.tolist() == [2, 3, 2, 3]
     assert whole.get_data(6)["path"] == str(tmp_path / "y" / "s" / "00001.png")
+
+
+def test_images_that_cannot_be_decoded_are_named(tmp_path):
+    root = frame_folders(tmp_path / "root", {"0": 3, "1": 4})
+    (root / "1" / "00002.png").write_bytes(b"this is no image, only some text that is long enough")
+    sequences = FrameSequenceDataProvider(root, 2, step=2)
+    frames = FrameDataProvider(root)
+    for provider, step, size, wanted in (
+        (sequences, FrameSequenceDecoder(), 3, r"sample 2 \(.*1/00002.png, .*1/00003.png\), field frames"),
+        (frames, ImageDecoder("image", False), 7, r"sample 5 \(.*1/00002.png\), field image"),
+    ):
+        data_input = SamplerInputCallable(provider, ShuffledSampler(size, shuffle=False))
+        with make_loader(data_input, size, steps=[step]) as loader, pytest.raises(GraphError, match=wanted):
+            list(loader)

@@ -162,6 +162,10 @@ class FileDataProvider(DataProvider):
         """Blueprint of a sample, see the class."""
         return self._blueprint.get_empty_like_self()
 
+    def describe_sample(self, sample_index: int) -> str:
+        """The path of a file."""
+        return self.path(sample_index)
+
     def get_number_of_samples(self) -> int:
         """Get the number of files."""
         return len(self._table)

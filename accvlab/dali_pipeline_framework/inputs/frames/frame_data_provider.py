@@ -153,6 +153,10 @@ class FrameDataProvider(DataProvider):
         """Get the number of frames; of a rig, the number of points in time."""
         return self._index.num_frames
 
+    def describe_sample(self, sample_index: int) -> str:
+        """The path of a frame."""
+        return self._index.describe([sample_index])
+
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Read a frame, of all cameras.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -190,6 +190,11 @@ class FrameIndex:
     def path(self, frame: int, camera: int) -> str:
         """Get the path or URL of a file."""
         return self.storage.path(self.name(frame, camera))
+
+    def describe(self, frames: Sequence[int]) -> str:
+        """The paths of frames, of the first camera; of many the first and the last."""
+        paths = [self.path(frame, 0) for frame in dict.fromkeys(frames)]
+        return ", ".join(paths) if len(paths) <= 8 else f"{paths[0]} to {paths[-1]}"
 
     def timestamp(self, frame: int, camera: int) -> Any:
         """Get the time stamp of a file, ``()`` int64 or float64."""

@@ -207,6 +207,10 @@ class FrameSequenceDataProvider(DataProvider):
 
     # --- loading ----------------------------------------------------------------------------------------
 
+    def describe_sample(self, sample_index: int) -> str:
+        """The paths of the frames of a sequence."""
+        return self._index.describe(self._play([sample_index]).frames[0].tolist())
+
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Read one sequence, which shares frames with no other.
 
