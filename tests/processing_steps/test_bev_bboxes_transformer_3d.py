@@ -187,6 +187,14 @@ def test_without_any_part_nothing_is_drawn_or_changed(monkeypatch: pytest.Monkey
     assert all((run[name][i] == samples[i][name]).all() for name in samples[0] for i in range(3))
 
 
+def test_a_batch_without_any_boxes() -> None:
+    samples = [sample(i, 0) for i in range(2)]
+    step = BEVBBoxesTransformer3D(*NAMES, [-3, 3], 2, [0.5, 2], [4, 4, 4], flip_prob_x=0.5)
+    run = run_steps(step, fields(samples))
+    for name in ("points", "velocities", "sizes", "orientations"):
+        assert [value.shape for value in run[name]] == [each[name].shape for each in samples]
+
+
 def test_single_vectors_and_stacked_matrices() -> None:
     point, matrices = np.array([1, 2, 3], np.float32), np.random.default_rng(0).normal(size=(2, 3, 4))
     step = BEVBBoxesTransformer3D("p", "v", None, None, "m", None, None, None, None, [2, 2], [0, 0, 0])

@@ -279,7 +279,8 @@ def _added(operator: Callable[..., Any], before: Sequence[DataNode], **arguments
 def _homogeneous(matrix: DataNode) -> DataNode:
     """``(4, 4)`` of ``(3, 4)``."""
     last = types.Constant(np.array([[0, 0, 0, 1]], np.float32), device="cpu")
-    return fn.cat(matrix, last, axis=0)
+    homogeneous: DataNode = fn.cat(matrix, last, axis=0)
+    return homogeneous
 
 
 def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:

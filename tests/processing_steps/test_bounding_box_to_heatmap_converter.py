@@ -1,0 +1,339 @@
+"""Heatmaps of bounding boxes, against a reference in NumPy."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT, ArrayProvider
+from support.batch_runs import run_steps
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import BoundingBoxToHeatmapConverter
+
+OUTPUTS = {
+    "is_active_opt_out_name": "active",
+    "center_opt_out_name": "center",
+    "center_offset_opt_out_name": "offset",
+    "height_width_bboxes_heatmap_opt_out_name": "hw",
+    "bboxes_heatmap_opt_out_name": "box",
+}
+CATEGORIES = {"categories_in_name": "categories", "num_categories": 3}
+
+
+def converter(heatmap_hw: Any = (11, 14), **changed: Any) -> BoundingBoxToHeatmapConverter:
+    arguments = {"image_hw_field_name": "image_hw", **OUTPUTS, **CATEGORIES, **changed}
+    return BoundingBoxToHeatmapConverter("annotation", "bboxes", "heatmap", heatmap_hw, **arguments)
+
+
+def batch(samples: list[dict[str, Any]], image_hw: list[tuple[int, int]]) -> dict[str, Any]:
+    types = {"bboxes": DT.FLOAT, "categories": DT.INT32, "is_valid": DT.BOOL, "centers": DT.FLOAT}
+    annotation = {name: (types[name], [sample[name] for sample in samples]) for name in samples[0]}
+    return {"image_hw": (DT.INT32, image_hw), "annotation": annotation}
+
+
+def sample(boxes: Any, categories: Any = None) -> dict[str, Any]:
+    boxes = np.array(boxes, np.float32).reshape(-1, 4)
+    categories = np.zeros(len(boxes), np.int32) if categories is None else np.array(categories, np.int32)
+    return {"bboxes": boxes, "categories": categories}
+
+
+def reference(
+    sample: dict[str, Any],
+    image_hw: tuple[int, int],
+    heatmap_hw: tuple[int, int],
+    num_categories: int | None = 3,
+    least_hw: Any = None,
+    per_category: bool = True,
+    least_fraction: float = 0.25,
+    radius: tuple[float, float] = (0.5, 10.0),
+    factor: float = 0.8,
+    sigma: float = 1 / 3,
+) -> dict[str, np.ndarray]:
+    h, w = heatmap_hw
+    scale = np.array([w, h] * 2, float) / np.array([*image_hw[::-1]] * 2, float)
+    scaled = sample["bboxes"].astype(float) * scale
+    given = sample.get("centers")
+    centers = (scaled[:, :2] + scaled[:, 2:]) / 2 if given is None else given.astype(float) * scale[:2]
+    last = np.array([w - 1, h - 1], float)
+    clipped = scaled.clip(0, np.tile(last, 2))
+    centers = centers.clip(0, last)
+    pixels = np.floor(centers).astype(int)
+    hw = np.abs(clipped[:, [3, 2]] - clipped[:, [1, 0]])
+    num = len(scaled)
+    heat = np.zeros((num_categories or 1, h, w))
+    active = np.zeros(num, bool)
+    for i in range(num):
+        whole = np.abs(np.prod(scaled[i, 2:] - scaled[i, :2]))
+        on_map = scaled[i].clip(0, [w, h, w, h])
+        fraction = np.abs(np.prod(on_map[2:] - on_map[:2])) / whole if whole > 0 else np.nan
+        category = int(sample["categories"][i]) if num_categories is not None else 0
+        active[i] = fraction >= least_fraction and 0 <= category < (num_categories or 1)
+        active[i] &= bool(sample.get("is_valid", np.ones(num, bool))[i])
+        if least_hw is not None and active[i]:
+            active[i] &= bool((hw[i] >= (least_hw[category] if np.ndim(least_hw) == 2 else least_hw)).all())
+        if not active[i]:
+            continue
+        low, high = np.minimum(clipped[i, :2], clipped[i, 2:]), np.maximum(clipped[i, :2], clipped[i, 2:])
+        r = np.clip(max(0, min(*(centers[i] - low), *(high - centers[i]))) * factor, *radius)
+        x, y = pixels[i]
+        reach = int(np.ceil(r))
+        for row in range(max(y - reach, 0), min(y + reach, h - 1) + 1):
+            for column in range(max(x - reach, 0), min(x + reach, w - 1) + 1):
+                value = np.exp(-((row - y) ** 2 + (column - x) ** 2) / (2 * (r * sigma) ** 2))
+                target = heat[category if per_category else 0]
+                target[row, column] = max(target[row, column], value)
+    return {
+        "heatmap": heat if per_category else heat[0],
+        "active": active,
+        "center": pixels,
+        "offset": centers - pixels,
+        "hw": hw,
+        "box": clipped,
+    }
+
+
+coordinate = st.integers(-60, 560).map(lambda eighths: eighths / 8)
+samples = st.lists(
+    st.tuples(st.tuples(*[coordinate] * 4), st.integers(-2, 4), st.booleans(), st.tuples(coordinate, coordinate)),
+    max_size=6,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    drawn=st.lists(samples, min_size=1, max_size=3),
+    sizes=st.lists(st.tuples(st.integers(9, 60), st.integers(9, 60)), min_size=3, max_size=3),
+    per_category=st.booleans(),
+    least=st.sampled_from([None, "one", "each"]),
+    has_centers=st.booleans(),
+    has_validity=st.booleans(),
+    largest=st.sampled_from([2.0, 10.0]),
+    conditionals=st.booleans(),
+)
+def test_as_the_reference(
+    drawn: list[Any],
+    sizes: list[tuple[int, int]],
+    per_category: bool,
+    least: str | None,
+    has_centers: bool,
+    has_validity: bool,
+    largest: float,
+    conditionals: bool,
+) -> None:
+    every: list[dict[str, Any]] = []
+    for objects in drawn:
+        values = sample([box for box, *_ in objects], [category for _, category, *_ in objects])
+        if has_validity:
+            values["is_valid"] = np.array([valid for _, _, valid, _ in objects], bool)
+        if has_centers:
+            values["centers"] = np.array([center for *_, center in objects], np.float32).reshape(-1, 2)
+        every.append(values)
+    sizes = sizes[: len(every)]
+    each = [[0, 0], [1.37, 2.13], [3.01, 0.77]]
+    step = converter(
+        use_per_category_heatmap=per_category,
+        min_object_size=[1.37, 2.13] if least == "one" else None,
+        per_category_min_object_sizes=each if least == "each" else None,
+        is_valid_opt_in_name="is_valid" if has_validity else None,
+        center_opt_in_name="centers" if has_centers else None,
+        min_fraction_area_clipping=0.2371,
+        max_radius=largest,
+    )
+    run = run_steps(step, batch(every, sizes), conditionals=conditionals)
+    for index, (values, size) in enumerate(zip(every, sizes, strict=True)):
+        least_hw = {None: None, "one": [1.37, 2.13], "each": each}[least]
+        expected = reference(
+            values, size, (11, 14), 3, least_hw, per_category, least_fraction=0.2371, radius=(0.5, largest)
+        )
+        found = {name: run[f"annotation.{name}"][index] for name in expected}
+        for name in ("active", "center"):
+            np.testing.assert_array_equal(found[name], expected[name])
+        for name in ("offset", "hw", "box"):
+            np.testing.assert_allclose(found[name], expected[name], atol=4e-6)
+        np.testing.assert_allclose(found["heatmap"], expected["heatmap"], atol=2e-5)
+        assert ((found["heatmap"] > 0) == (expected["heatmap"] > 1e-38)).mean() > 0.999
+        assert [array.dtype.char for array in found.values()] == ["f", "?", "i", "f", "f", "f"]
+        for i in np.flatnonzero(expected["active"]):
+            category = values["categories"][i] if per_category else ...
+            assert found["heatmap"][category][..., found["center"][i, 1], found["center"][i, 0]] == 1
+        for name, value in values.items():
+            assert (run[f"annotation.{name}"][index] == value).all()
+
+
+def test_the_peak_is_one_and_nothing_is_outside_of_the_window() -> None:
+    values = sample([[100, 100, 220, 180]])
+    run = run_steps(converter((225, 400)), batch([values], [(900, 1600)]))
+    [heat], [center] = run["annotation.heatmap"], run["annotation.center"]
+    assert center.tolist() == [[40, 35]]
+    assert heat[0, 35, 40] == 1.0
+    assert np.unravel_index(heat[0].argmax(), heat[0].shape) == (35, 40)
+    rows, columns = np.nonzero(heat[0])
+    assert np.abs(rows - 35).max() == np.abs(columns - 40).max() == 8  # radius 10 * 0.8
+    assert not heat[1:].any()
+    sigma = 8 / 3
+    assert heat[0, 35 + 3, 40 - 2] == pytest.approx(np.exp(-13 / (2 * sigma**2)), abs=1e-6)
+
+
+def test_overlapping_objects_keep_the_greater_value_in_any_order() -> None:
+    boxes = [[0, 0, 16, 16], [4, 4, 24, 20], [6, 2, 20, 30]]
+    forward, backward = (
+        run_steps(converter((32, 32)), batch([sample(each)], [(32, 32)]))["annotation.heatmap"][0]
+        for each in (boxes, boxes[::-1])
+    )
+    alone = [
+        run_steps(converter((32, 32)), batch([sample([box])], [(32, 32)]))["annotation.heatmap"][0]
+        for box in boxes
+    ]
+    assert (forward == backward).all()
+    assert (forward == np.max(alone, axis=0)).all()
+
+
+def test_categories_that_do_not_exist_are_inactive() -> None:
+    """In the original, negative categories abort the pipeline."""
+    values = sample([[2, 2, 9, 9]] * 4, [-1, 3, 2, 1000])
+    run = run_steps(converter(), batch([values], [(11, 14)]))
+    assert run["annotation.active"][0].tolist() == [False, False, True, False]
+    assert run["annotation.heatmap"][0].max(axis=(1, 2)).tolist() == [0, 0, 1]
+
+
+def test_one_least_size_counts_with_categories_as_well() -> None:
+    """The original ignores it."""
+    values = sample([[2, 2, 9, 9], [2, 2, 4, 4]])
+    run = run_steps(converter(min_object_size=[3, 3]), batch([values], [(11, 14)]))
+    assert run["annotation.active"][0].tolist() == [True, False]
+
+
+def test_boxes_without_area_or_that_are_not_finite_are_inactive() -> None:
+    nan, inf = float("nan"), float("inf")
+    boxes = [
+        [3, 3, 3, 9],
+        [3, 3, 3, 3],
+        [nan, 1, 5, 5],
+        [nan] * 4,
+        [1, 1, inf, 5],
+        [-inf, -inf, inf, inf],
+        [2, 2, 8, 8],
+    ]
+    values = sample(boxes)
+    for fraction in (0.25, 0.0):
+        run = run_steps(converter(min_fraction_area_clipping=fraction), batch([values], [(11, 14)]))
+        assert run["annotation.active"][0].tolist() == [False] * 6 + [True]
+        alone = run_steps(converter(), batch([sample(boxes[-1:])], [(11, 14)]))["annotation.heatmap"][0]
+        assert (run["annotation.heatmap"][0] == alone).all()
+        center = run["annotation.center"][0]
+        assert ((center >= 0) & (center < [14, 11])).all()
+
+
+def test_centers_that_are_not_finite_are_inactive() -> None:
+    values = {**sample([[2, 2, 9, 9]] * 3), "centers": np.array([[np.nan, 3], [np.inf, 3], [4, 4]], np.float32)}
+    run = run_steps(converter(center_opt_in_name="centers"), batch([values], [(11, 14)]))
+    assert run["annotation.active"][0].tolist() == [False, False, True]
+    assert np.isfinite(run["annotation.heatmap"][0]).all()
+    assert run["annotation.heatmap"][0].max() == 1
+
+
+def test_a_box_of_the_whole_image_is_not_clipped() -> None:
+    """The original takes its fraction as 0.82 on a map of 8 x 16."""
+    values = sample([[0, 0, 32, 16]])
+    run = run_steps(converter((8, 16), min_fraction_area_clipping=1.0), batch([values], [(16, 32)]))
+    assert run["annotation.active"][0].tolist() == [True]
+    assert run["annotation.hw"][0].tolist() == [[7, 15]]  # in coordinates of pixels
+
+
+@pytest.mark.parametrize("categories", [DT.INT64, DT.UINT8])
+def test_size_from_the_image_and_other_types_of_categories(categories: DT) -> None:
+    image = np.zeros((22, 28, 3), np.uint8)
+    values = sample([[2, 2, 9, 9], [1, 3, 20, 20]], [0, 2])
+    fields = batch([values], [(22, 28)])
+    fields["annotation"]["categories"] = (categories, [[0, 2]])
+    fields["image"] = (DT.UINT8, [image])
+    step = converter(image_field_name="image", image_hw_field_name=None)
+    run = run_steps(step, {"cameras": {0: fields, 1: fields}})
+    expected = reference(values, (22, 28), (11, 14))
+    for camera in range(2):
+        heat = run[f"cameras.[{camera}].annotation.heatmap"][0]
+        np.testing.assert_allclose(heat, expected["heatmap"], atol=1e-5)
+
+
+def test_without_categories() -> None:
+    step = converter(categories_in_name=None, num_categories=None, use_per_category_heatmap=False)
+    values = {"bboxes": sample([[2, 2, 9, 9]])["bboxes"]}
+    none = {"bboxes": np.zeros((0, 4), np.float32)}
+    heat = run_steps(step, batch([values, none], [(11, 14)] * 2))["annotation.heatmap"]
+    np.testing.assert_allclose(
+        heat[0], reference(values, (11, 14), (11, 14), None, per_category=False)["heatmap"], atol=1e-6
+    )
+    assert heat[1].shape == (11, 14)
+    assert not heat[1].any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"image_field_name": "image"}, "one of `image_field_name` and `image_hw_field_name`"),
+        ({"image_hw_field_name": None}, "one of `image_field_name` and `image_hw_field_name`"),
+        ({"categories_in_name": None}, "need both `categories_in_name` and `num_categories`"),
+        ({"num_categories": None}, "need both `categories_in_name` and `num_categories`"),
+        ({"num_categories": 0}, "`num_categories` must be a whole number of at least 1"),
+        ({"min_object_size": [1, 1], "per_category_min_object_sizes": [[1, 1]] * 3}, "not both"),
+        ({"per_category_min_object_sizes": [[1, 1]] * 2}, "height and width of each category"),
+        ({"per_category_min_object_sizes": [1, 1, 1]}, "height and width of each category"),
+        ({"min_object_size": 3}, "`min_object_size` must be a height and a width"),
+        ({"heatmap_hw": (0, 4)}, "`heatmap_hw` must be two whole numbers of at least 1"),
+        ({"heatmap_hw": 4}, "`heatmap_hw` must be two whole numbers of at least 1"),
+        ({"min_radius": 0}, "0 < `min_radius` <= `max_radius`"),
+        ({"min_radius": 3, "max_radius": 2}, "0 < `min_radius` <= `max_radius`"),
+    ],
+)
+def test_settings_are_checked(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        converter(**changed)
+
+
+def test_format() -> None:
+    blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
+    after = converter().check_input_data_format_and_set_output_data_format(blueprint)
+    names = after["annotation"].contained_top_level_field_names
+    assert names == ("bboxes", "categories", "heatmap", "active", "center", "offset", "hw", "box")
+    types = [after["annotation"].get_type_of_field(name) for name in names[2:]]
+    assert types == [DT.FLOAT, DT.BOOL, DT.INT32, DT.FLOAT, DT.FLOAT, DT.FLOAT]
+    fewer = converter(**dict.fromkeys(OUTPUTS)).check_input_data_format_and_set_output_data_format(blueprint)
+    assert fewer["annotation"].contained_top_level_field_names == ("bboxes", "categories", "heatmap")
+
+
+def test_all_problems_of_a_format_at_once() -> None:
+    fields = {
+        "annotation": {"categories": (DT.FLOAT, []), "heatmap": (DT.FLOAT, []), "is_valid": {"x": (DT.BOOL, [])}}
+    }
+    step = converter(is_valid_opt_in_name="is_valid", center_opt_in_name="centers")
+    with pytest.raises(KeyError, match="BoundingBoxToHeatmapConverter cannot be applied:") as caught:
+        step.check_input_data_format_and_set_output_data_format(ArrayProvider(fields).sample_data_structure)
+    text = str(caught.value)
+    for part in (
+        "image_hw: there is no such field",
+        "annotation.bboxes: there is no such field, but boxes is needed",
+        "annotation.categories: must be INT8 or",
+        "annotation.is_valid: must be a data field",
+        "annotation.centers: there is no such field",
+        "annotation.heatmap: cannot be added, there is such a field",
+    ):
+        assert part in text
+    with pytest.raises(KeyError, match="No occurrences of annotations found"):
+        step.check_input_data_format_and_set_output_data_format(
+            ArrayProvider({"x": (DT.FLOAT, [])}).sample_data_structure
+        )
+    with pytest.raises(ValueError, match="annotation: must be the group of an annotation, is a data field"):
+        step.check_input_data_format_and_set_output_data_format(
+            ArrayProvider({"annotation": (DT.FLOAT, [])}).sample_data_structure
+        )
+
+
+def test_pickle_and_repr() -> None:
+    step = converter()
+    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
+    assert "heatmap_hw=(11, 14)" in repr(step)
