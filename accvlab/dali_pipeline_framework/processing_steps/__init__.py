@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.bounding_box_to_heatmap_converter import (
         BoundingBoxToHeatmapConverter,
     )
+    from accvlab.dali_pipeline_framework.processing_steps.box_area_filter import BoxAreaFilter
+    from accvlab.dali_pipeline_framework.processing_steps.box_format_converter import BoxFormatConverter
     from accvlab.dali_pipeline_framework.processing_steps.conditional_element_removal import (
         ConditionalElementRemover,
     )
@@ -39,7 +41,12 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.image_brightness_contrast_jitter import (
         ImageBrightnessContrastJitter,
     )
+    from accvlab.dali_pipeline_framework.processing_steps.image_color_space_converter import (
+        ImageColorSpaceConverter,
+    )
     from accvlab.dali_pipeline_framework.processing_steps.image_decoder import ImageDecoder
+    from accvlab.dali_pipeline_framework.processing_steps.image_gaussian_blurrer import ImageGaussianBlurrer
+    from accvlab.dali_pipeline_framework.processing_steps.image_jpeg_distorter import ImageJpegDistorter
     from accvlab.dali_pipeline_framework.processing_steps.image_mean_std_dev_normalizer import (
         ImageMeanStdDevNormalizer,
     )
@@ -47,11 +54,15 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.image_resize_crop_flipper import ImageResizeCropFlipper
     from accvlab.dali_pipeline_framework.processing_steps.image_resizer import ImageResizer
     from accvlab.dali_pipeline_framework.processing_steps.image_to_tile_size_padder import ImageToTileSizePadder
+    from accvlab.dali_pipeline_framework.processing_steps.lambda_step import LambdaStep
     from accvlab.dali_pipeline_framework.processing_steps.padding_to_uniform import PaddingToUniform
     from accvlab.dali_pipeline_framework.processing_steps.photo_metric_distorter import PhotoMetricDistorter
     from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+    from accvlab.dali_pipeline_framework.processing_steps.point_cloud_range_filter import PointCloudRangeFilter
     from accvlab.dali_pipeline_framework.processing_steps.points_in_range_check import PointsInRangeCheck
+    from accvlab.dali_pipeline_framework.processing_steps.points_padder import PointsPadder
     from accvlab.dali_pipeline_framework.processing_steps.tensor_size_adder import TensorSizeAdder
+    from accvlab.dali_pipeline_framework.processing_steps.time_difference_adder import TimeDifferenceAdder
     from accvlab.dali_pipeline_framework.processing_steps.unneeded_fields_remover import UnneededFieldRemover
     from accvlab.dali_pipeline_framework.processing_steps.visible_bbox_selector import VisibleBboxSelector
 
@@ -61,6 +72,8 @@ _MODULE_OF = {
     "AxesLayoutSetter": "axes_layout_setter",
     "BEVBBoxesTransformer3D": "bev_bboxes_transformer_3d",
     "BoundingBoxToHeatmapConverter": "bounding_box_to_heatmap_converter",
+    "BoxAreaFilter": "box_area_filter",
+    "BoxFormatConverter": "box_format_converter",
     "ConditionalElementRemover": "conditional_element_removal",
     "CoordinateCropper": "coordinate_cropper",
     "DataGroupArrayInPathElementsAppliedStep": "data_group_array_in_path_elements_applied_step",
@@ -71,17 +84,24 @@ _MODULE_OF = {
     "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
     "HorizontalFlipper": "horizontal_flipper",
     "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
+    "ImageColorSpaceConverter": "image_color_space_converter",
     "ImageDecoder": "image_decoder",
+    "ImageGaussianBlurrer": "image_gaussian_blurrer",
+    "ImageJpegDistorter": "image_jpeg_distorter",
     "ImageMeanStdDevNormalizer": "image_mean_std_dev_normalizer",
     "ImageRange01Normalizer": "image_range_01_normalizer",
     "ImageResizeCropFlipper": "image_resize_crop_flipper",
     "ImageResizer": "image_resizer",
     "ImageToTileSizePadder": "image_to_tile_size_padder",
+    "LambdaStep": "lambda_step",
     "PaddingToUniform": "padding_to_uniform",
     "PhotoMetricDistorter": "photo_metric_distorter",
     "PipelineStepBase": "pipeline_step_base",
+    "PointCloudRangeFilter": "point_cloud_range_filter",
     "PointsInRangeCheck": "points_in_range_check",
+    "PointsPadder": "points_padder",
     "TensorSizeAdder": "tensor_size_adder",
+    "TimeDifferenceAdder": "time_difference_adder",
     "UnneededFieldRemover": "unneeded_fields_remover",
     "VisibleBboxSelector": "visible_bbox_selector",
 }
@@ -92,6 +112,8 @@ __all__ = [
     "AxesLayoutSetter",
     "BEVBBoxesTransformer3D",
     "BoundingBoxToHeatmapConverter",
+    "BoxAreaFilter",
+    "BoxFormatConverter",
     "ConditionalElementRemover",
     "CoordinateCropper",
     "DataGroupArrayInPathElementsAppliedStep",
@@ -102,17 +124,24 @@ __all__ = [
     "GroupToApplyToSelectedStepBase",
     "HorizontalFlipper",
     "ImageBrightnessContrastJitter",
+    "ImageColorSpaceConverter",
     "ImageDecoder",
+    "ImageGaussianBlurrer",
+    "ImageJpegDistorter",
     "ImageMeanStdDevNormalizer",
     "ImageRange01Normalizer",
     "ImageResizeCropFlipper",
     "ImageResizer",
     "ImageToTileSizePadder",
+    "LambdaStep",
     "PaddingToUniform",
     "PhotoMetricDistorter",
     "PipelineStepBase",
+    "PointCloudRangeFilter",
     "PointsInRangeCheck",
+    "PointsPadder",
     "TensorSizeAdder",
+    "TimeDifferenceAdder",
     "UnneededFieldRemover",
     "VisibleBboxSelector",
 ]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of one group whose elements belong together, and are filtered together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.processing_steps.element_selection import ElementSelection, with_length_of
+from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+
+
+@do_not_convert
+def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: DataNode) -> None:
+    """Keep the elements along the first axis for which a mask ``(N,)`` is true, of several fields of a group."""
+    mask = mask.cpu() if mask.device == "gpu" else mask
+    for name in names:
+        mask = with_length_of(mask, group[name])
+    selection = ElementSelection.by_mask(mask)
+    for name in names:
+        group[name] = selection.of(group[name], leaf_at(group, name).dtype)
+
+
+def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
+    """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
+    group = data_empty.format.at(path[:-1])
+    for name in names if isinstance(group, GroupFormat) else ():
+        if not isinstance(group, GroupFormat) or name not in group.index:
+            search.add(f"does not exist beside {path[-1]!r}", (*path[:-1], name), KeyError)
+            continue
+        child = group.children[group.index[name]]
+        if isinstance(child, GroupFormat):
+            search.add("must be a data field, is a group", (*path[:-1], name))
+        elif child.dtype == types.DALIDataType.STRING:
+            search.add("must not be text", (*path[:-1], name))

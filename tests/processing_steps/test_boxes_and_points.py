@@ -1,0 +1,214 @@
+"""Formats of boxes, filters, padding to a number, and differences of time, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import (
+    BoxAreaFilter,
+    BoxFormatConverter,
+    PointCloudRangeFilter,
+    PointsPadder,
+    TimeDifferenceAdder,
+)
+
+FORMATS = ["xyxy", "xywh", "cxcywh"]
+INF = float("inf")
+
+
+def to_format(corners: np.ndarray, box_format: str) -> np.ndarray:
+    first, second = corners[:, :2], corners[:, 2:]
+    return {
+        "xyxy": corners,
+        "xywh": np.concatenate([first, second - first], axis=1),
+        "cxcywh": np.concatenate([(first + second) / 2, second - first], axis=1),
+    }[box_format]
+
+
+class TestBoxFormatConverter:
+    @pytest.mark.parametrize("source", FORMATS)
+    @pytest.mark.parametrize("target", FORMATS)
+    def test_between_all_formats(self, source: str, target: str) -> None:
+        random = np.random.default_rng(3)
+        corners = [np.sort(random.integers(0, 4000, (n, 2, 2)) / 4, axis=1).reshape(n, 4) for n in (5, 0, 1)]
+        samples = [
+            {"a": {"boxes": to_format(c, source).astype(np.float32)}, "b": np.zeros((0, 4), np.float32)}
+            for c in corners
+        ]
+        step = BoxFormatConverter(["boxes", "b"], source, target)
+        for one, c in zip(check_laws(step, samples), corners, strict=True):
+            np.testing.assert_allclose(one["a"]["boxes"], to_format(c, target), rtol=1e-6)
+            assert one["b"].shape == (0, 4)
+
+    def test_refusals(self) -> None:
+        with pytest.raises(SettingError, match="`to_format` must be one of xyxy, xywh, cxcywh, got 'yxyx'"):
+            BoxFormatConverter("boxes", "xyxy", "yxyx")
+        sample = {"boxes": np.zeros((1, 4))}
+        with pytest.raises(ValueError, match=r"boxes: must be FLOAT .* got FLOAT64"):
+            output_format(BoxFormatConverter("boxes", "xyxy", "xywh"), sample)
+        with pytest.raises(KeyError, match="No occurrences of boxes found: no field has the name 'box'"):
+            output_format(BoxFormatConverter("box", "xyxy", "xywh"), sample)
+        with pytest.raises(RuntimeError):
+            run_step(BoxFormatConverter("boxes", "xyxy", "xywh"), [{"boxes": np.zeros((2, 5), np.float32)}])
+
+
+class TestBoxAreaFilter:
+    @given(data=st.data())
+    @settings(max_examples=15, deadline=None)
+    def test_keeps_boxes_of_a_range_and_what_belongs_to_them(self, data: st.DataObject) -> None:
+        box_format = data.draw(st.sampled_from(FORMATS))
+        dtype = data.draw(st.sampled_from(["f4", "f8", "i4"]))
+        low, high = sorted(data.draw(st.tuples(*[st.sampled_from([0.0, 4.0, 6.0, 20.0, INF])] * 2)))
+        number = st.integers(-2, 8)
+        if dtype != "i4":
+            number = number | st.just(float("nan"))
+        samples = []
+        for _ in range(2):
+            boxes = np.array(data.draw(st.lists(st.tuples(*[number] * 4), max_size=6)), dtype).reshape(-1, 4)
+            samples.append({"a": {"boxes": boxes, "ids": np.arange(len(boxes))}, "ids": np.arange(3)})
+        step = BoxAreaFilter("boxes", low, high, "ids", box_format)
+        for one, sample in zip(run_step(step, samples), samples, strict=True):
+            boxes = sample["a"]["boxes"].astype(np.float64)
+            sides = boxes[:, 2:] - boxes[:, :2] if box_format == "xyxy" else boxes[:, 2:]
+            area = np.where(np.isnan(sides), sides, np.maximum(sides, 0)).prod(axis=1)
+            kept = (area >= low) & (area <= high)
+            if box_format == "xyxy":
+                assert not np.isnan(one["a"]["boxes"].astype(float)).any()
+            expected = {"boxes": sample["a"]["boxes"][kept], "ids": sample["a"]["ids"][kept]}
+            assert_same(one, {"a": expected, "ids": sample["ids"]})
+
+    def test_laws(self) -> None:
+        samples = [{"boxes": np.tile(np.array([[0, 0, 2, 3]], np.float32), (n, 1))} for n in (2, 0, 1)]
+        assert [len(one["boxes"]) for one in check_laws(BoxAreaFilter("boxes", 6), samples)] == [2, 0, 1]
+        assert [len(one["boxes"]) for one in run_step(BoxAreaFilter("boxes", 6.5), samples)] == [0, 0, 0]
+
+    def test_refusals(self) -> None:
+        with pytest.raises(SettingError, match="must be 0 <= minimum <= maximum"):
+            BoxAreaFilter("boxes", 3, 2)
+        with pytest.raises(SettingError, match="`box_format` must be one of"):
+            BoxAreaFilter("boxes", box_format="ltrb")
+        sample = {"a": {"boxes": np.zeros((1, 4)), "g": {}}, "ids": np.zeros(1)}
+        with pytest.raises(
+            KeyError, match=r"a\.ids: does not exist beside 'boxes'.*\n.*a\.g: must be a data field"
+        ):
+            output_format(BoxAreaFilter("boxes", further_field_names=["ids", "g"]), sample)
+        with pytest.raises(RuntimeError):
+            run_step(
+                BoxAreaFilter("boxes", further_field_names="ids"),
+                [{"boxes": np.zeros((2, 4)), "ids": np.zeros(3)}],
+            )
+
+
+class TestPointCloudRangeFilter:
+    def test_keeps_points_in_the_box_with_all_their_columns(self) -> None:
+        random = np.random.default_rng(0)
+        samples = []
+        for n in (200, 0, 1):
+            points = random.uniform(-2, 2, (n, 5)).astype(np.float32)
+            points[n // 2 :: 7, 1] = np.nan
+            points[n // 3 :: 5, 0] = 1
+            samples.append({"lidar": {"points": points, "ring": random.integers(0, 32, (n, 1))}, "x": np.int8(0)})
+        step = PointCloudRangeFilter("points", [-1, -1, -INF], [1, 1, 0.5], ["ring"])
+        for one, sample in zip(check_laws(step, samples), samples, strict=True):
+            points = sample["lidar"]["points"]
+            kept = ((points[:, :3] >= [-1, -1, -INF]) & (points[:, :3] <= [1, 1, 0.5])).all(axis=1)
+            expected = {"points": points[kept], "ring": sample["lidar"]["ring"][kept]}
+            assert_same(one, {**sample, "lidar": expected})
+
+    def test_too_few_columns_fail(self) -> None:
+        with pytest.raises(RuntimeError, match="Requested shape:\t2"):
+            run_step(PointCloudRangeFilter("p", [0] * 3, [1] * 3), [{"p": np.zeros((4, 2))}])
+
+
+class TestPointsPadder:
+    @pytest.mark.parametrize("dtype", [bool, "i1", "i8", "u2", "u8", "f2", "f4", "f8"])
+    @pytest.mark.parametrize("fill", [0, 1, 7.0])
+    def test_cuts_and_fills(self, dtype: Any, fill: float) -> None:
+        random = np.random.default_rng(2)
+        samples = [{"a": {"p": random.integers(0, 99, (n, 2)).astype(dtype)}} for n in (0, 2, 3, 5)]
+        found = run_step(PointsPadder("p", 3, "mask", fill), samples)
+        for one, n in zip(found, (0, 2, 3, 5), strict=True):
+            values = samples[(0, 2, 3, 5).index(n)]["a"]["p"]
+            expected = np.full((3, 2), fill).astype(dtype)
+            expected[: min(n, 3)] = values[:3]
+            assert_same(one, {"a": {"p": expected, "mask": np.arange(3) < n}})
+
+    def test_laws_and_other_shapes(self) -> None:
+        samples = [{"p": np.arange(n), "q": np.zeros(n)} for n in (1, 0, 9)]
+        found = check_laws(PointsPadder("p", 4, fill_value=-1), samples)
+        assert [one["p"].tolist() for one in found] == [[0, -1, -1, -1], [-1] * 4, [0, 1, 2, 3]]
+        [one] = run_step(PointsPadder("p", 2), [{"p": np.ones((1, 2, 3), np.float32)}])
+        assert one["p"].shape == (2, 2, 3)
+
+    @pytest.mark.parametrize("num_points", [0, -1, 2.5, "3", None])
+    def test_numbers_that_are_refused(self, num_points: Any) -> None:
+        with pytest.raises(SettingError, match="`num_points` must be a positive integer"):
+            PointsPadder("p", num_points)
+
+    def test_refusals(self) -> None:
+        with pytest.raises(ValueError, match="m: exists already"):
+            output_format(PointsPadder("p", 3, "m"), {"p": np.zeros(1), "m": np.zeros(1)})
+        with pytest.raises(SettingError, match="`fill_value` must be a number"):
+            PointsPadder("p", 3, fill_value="0")
+
+
+NOW = 1_700_000_000_123_456_789
+
+
+class TestTimeDifferenceAdder:
+    @pytest.mark.parametrize("dtype", ["i8", "u8"])
+    def test_nanoseconds_lose_nothing(self, dtype: str) -> None:
+        samples = [
+            {
+                "time": np.array(NOW + i, dtype),
+                "sweeps": {0: {"t": np.array(NOW - 3 * i, dtype)}, 1: {"t": np.array([NOW, NOW + 7], dtype)}},
+            }
+            for i in range(3)
+        ]
+        exact = check_laws(TimeDifferenceAdder("t", "time", "dt", 1, DT.INT64), samples)
+        seconds = check_laws(TimeDifferenceAdder("t", ("time",), "dt", -1e-9), samples)
+        for i in range(3):
+            assert exact[i]["sweeps"][0]["dt"].tolist() == -4 * i
+            assert exact[i]["sweeps"][1]["dt"].tolist() == [-i, 7 - i]
+            assert_same(seconds[i]["sweeps"][1]["dt"], (np.array([-i, 7 - i]) * -1e-9).astype(np.float32))
+            assert_same(seconds[i]["sweeps"][1]["t"], samples[i]["sweeps"][1]["t"])
+
+    def test_unsigned_numbers_above_int64(self) -> None:
+        sample = {"time": np.uint64(2**64 - 1), "t": np.array([2**64 - 4], np.uint64)}
+        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 1, DT.INT64), [sample])
+        assert one["dt"].tolist() == [-3]
+
+    def test_smaller_integers_and_floats(self) -> None:
+        sample = {"time": np.uint32(5), "t": np.array([2**32 - 1, 0], np.uint32)}
+        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 2.0, DT.FLOAT64), [sample])
+        assert one["dt"].tolist() == [2.0 * (2**32 - 6), -10.0]
+        sample = {"time": np.float64(1.7e9), "t": np.array([1.7e9 + 0.25])}
+        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 1.0), [sample])
+        assert_same(one["dt"], np.array([0.25], np.float32))
+
+    def test_refusals(self) -> None:
+        sample = {"time": np.int64(0), "s": {"t": np.float32(0), "dt": np.int8(0)}, "r": {"t": np.int32(0)}}
+        with pytest.raises(KeyError, match="x: there is no such data field for the reference"):
+            output_format(TimeDifferenceAdder("time", "x", "dt"), sample)
+        with pytest.raises(
+            ValueError, match=r"s\.t: must be INT64 or .* got FLOAT.*\n.*r\.t: must be of the type"
+        ):
+            output_format(TimeDifferenceAdder("t", "time", "dt"), sample)
+        with pytest.raises(ValueError, match=r"s\.dt: exists already"):
+            output_format(
+                TimeDifferenceAdder("t", "time", "dt"), {**sample, "s": {"t": np.int64(0), "dt": np.int8(0)}}
+            )
+        with pytest.raises(SettingError, match="`unit` must be"):
+            TimeDifferenceAdder("t", "time", "dt", 0)
+        with pytest.raises(SettingError, match="INT64 needs `unit` 1"):
+            TimeDifferenceAdder("t", "time", "dt", 1e-9, DT.INT64)
+        with pytest.raises(SettingError, match="`output_type` must be"):
+            TimeDifferenceAdder("t", "time", "dt", 1, DT.INT8)

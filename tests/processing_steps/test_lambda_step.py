@@ -1,0 +1,63 @@
+"""Users' own operators as a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nvidia.dali import fn
+from support.arrays import DT
+from support.step_runs import assert_same, check_laws, output_format, run_step
+
+from accvlab.dali_pipeline_framework.errors import SettingError, StepOutputError
+from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep, LambdaStep
+
+SAMPLES = [{"a": np.full(n, 2.0, np.float32), "b": np.arange(n), "c": {"a": np.int8(n)}} for n in (2, 0, 3)]
+
+
+def halved_and_sum(a: Any, b: Any) -> Any:
+    return fn.cast(a * 0.5, dtype=DT.FLOAT64), a + fn.cast(b, dtype=DT.FLOAT)
+
+
+def test_results_replace_fields_in_place_or_are_added() -> None:
+    step = LambdaStep(halved_and_sum, ["a", "b"], {"a": DT.FLOAT64, "sum": DT.FLOAT})
+    for one, sample in zip(check_laws(step, SAMPLES), SAMPLES, strict=True):
+        n = len(sample["a"])
+        total = (2 + np.arange(n)).astype(np.float32)
+        assert_same(one, {**sample, "a": np.ones(n), "sum": total})
+
+
+def test_a_single_result_of_a_lambda_in_a_wrapper() -> None:
+    step = DataGroupsWithNameAppliedStep(LambdaStep(lambda a: a + 1, "a", {"more": DT.INT32}), "c")
+    found = run_step(step, SAMPLES)
+    assert [one["c"]["more"].tolist() for one in found] == [3, 1, 4]
+
+
+@pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: 1])
+def test_another_number_of_results_is_refused(function: Any) -> None:
+    with pytest.raises(StepOutputError, match="the function must return one node for each of 'x'"):
+        run_step(LambdaStep(function, ["a"], {"x": DT.FLOAT}), SAMPLES)
+
+
+def test_refusals() -> None:
+    step = LambdaStep(halved_and_sum, ["z", "c"], {"c": DT.FLOAT})
+    with pytest.raises(KeyError, match="no field has the name 'z'") as caught:
+        output_format(step, SAMPLES[0])
+    assert "c: must be a data field for the function, is a group" in str(caught.value)
+    assert "c: must be a data field for a result, is a group" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, "a", {"b": DT.FLOAT}), "`function` must be callable"),
+        ((len, "a", {}), "at least one name and type"),
+        ((len, "a", ["b"]), "at least one name and type"),
+        ((len, "a", {"b": np.float32}), "at least one name and type"),
+        ((len, 1.5, {"b": DT.FLOAT}), "`input_names` must be a name"),
+    ],
+)
+def test_settings_that_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        LambdaStep(*arguments)
