@@ -571,6 +571,8 @@ class TestBadVideos:
         text.write_text("no video\n" * 100)
         empty = tmp_path / "empty.mp4"
         empty.touch()
+        pipe = tmp_path / "pipe.mp4"
+        os.mkfifo(pipe)
         cut = {}
         for codec in ("libvpx-vp9", "mjpeg"):
             whole = video_of(30, codec).read_bytes()
@@ -582,6 +584,7 @@ class TestBadVideos:
             (empty, VideoError, r"'.*empty\.mp4' is empty"),
             (tmp_path / "missing.mp4", FileNotFoundError, r"Cannot read the video '.*missing\.mp4'"),
             (tmp_path, FileError, "Cannot read the video"),
+            (pipe, FileError, "it is no regular file"),
             ("a\0b", FileError, "Cannot read the video"),
             (text, VideoError, r"notes\.mp4"),
             (b"no video" * 100, VideoError, "'<800 bytes>' as a video"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from accvlab.dali_pipeline_framework.errors import (
     VideoError,
     error_that_is_also,
 )
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -157,6 +159,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if not isinstance(text, str):
         raise FieldValueError(f"The path of a video must be text, got {path!r}.")
     try:
+        if not is_file_or_missing(text):
+            raise OSError(errno.EINVAL, "it is no regular file")
         with open(text, "rb") as file:
             is_empty = not file.read(1)
     except OSError as error:
