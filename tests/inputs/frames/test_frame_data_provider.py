@@ -70,6 +70,18 @@ def test_order_and_selection(tmp_path, caplog):
     assert "2 file(s) or folder(s) among the frames" in caplog.text
 
 
+def test_names_need_not_be_utf_8(tmp_path):
+    write_frames(tmp_path, {"a": 2})
+    (tmp_path / "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    sample = FrameDataProvider(tmp_path, **NAMES).get_data(1)
+    assert sample["stream"] == r"\xff"
+    assert sample["path"].startswith(str(tmp_path) + r"/\xff/")
+    names = {"stream_name": "stream", "paths_name": "paths"}
+    sequence = FrameSequenceDataProvider(tmp_path, 2, **names).get_data(0)
+    assert sequence["stream"] == r"\xff"
+    assert sequence["paths"][1] == sample["path"]
+
+
 def test_links_end(tmp_path):
     write_frames(tmp_path, {"a": 2})
     (tmp_path / "loop").symlink_to(tmp_path)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsIndex
 
@@ -18,7 +17,7 @@ from accvlab.dali_pipeline_framework.inputs.files.file_finding import FilePath, 
 from accvlab.dali_pipeline_framework.inputs.files.file_scan import DEFAULT_FILE_FILTERS
 from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.inputs.files.image_decoding import decoded_rgb, pillow_image_module
-from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath
+from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 
 
@@ -194,9 +193,7 @@ class FileDataProvider(DataProvider):
         if label_name is not None:
             sample[label_name] = np.array([self._table.label(sample_index)], np.int32)
         if path_name is not None:
-            # The text must be UTF-8; names of files need not.
-            path = os.fsencode(self._storage.path(name))
-            sample[path_name] = path.decode(errors="backslashreplace")
+            sample[path_name] = as_utf8(self._storage.path(name))
         if index_name is not None:
             sample[index_name] = np.int64(operator.index(sample_index))
         return sample

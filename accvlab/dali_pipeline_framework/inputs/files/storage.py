@@ -233,6 +233,11 @@ def list_folder(root: StoragePath, storage_options: Mapping[str, Any] | None = N
     return Storage(root, storage_options).list_folder()
 
 
+def as_utf8(path: str) -> str:
+    """A path that can be written as UTF-8: bytes that are none appear as ``\\xff``."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def checked_path(path: StoragePath, name: str = "root") -> str:
     """Return a path as text.
 

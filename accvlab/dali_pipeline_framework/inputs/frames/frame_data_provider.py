@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath
+from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
 from accvlab.dali_pipeline_framework.inputs.frames.frame_index import FrameIndex, FrameSettings, MissingPolicy
 from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array, TimeArray, TimestampRule
 from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment, MissingFrame
@@ -171,12 +171,12 @@ class FrameDataProvider(DataProvider):
         for camera in range(index.num_cameras):
             flat.append(index.read(frame, camera))
             if self._has["path"]:
-                flat.append(encoded(index.path(frame, camera)))
+                flat.append(encoded(as_utf8(index.path(frame, camera))))
             if self._has["timestamp"]:
                 flat.append(index.timestamp(frame, camera))
         stream = index.stream_of(frame)
         if self._has["stream"]:
-            flat.append(encoded(index.stream_names[stream]))
+            flat.append(encoded(as_utf8(index.stream_names[stream])))
         if self._has["stream number"]:
             flat.append(np.int32(stream))
         if self._has["frame number"]:

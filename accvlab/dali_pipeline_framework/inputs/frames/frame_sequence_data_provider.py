@@ -16,7 +16,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, erro
 from accvlab.dali_pipeline_framework.inputs.clip_settings import ClipTail, checked_tail
 from accvlab.dali_pipeline_framework.inputs.clips import Clips, PlayedClips
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
-from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath
+from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
 from accvlab.dali_pipeline_framework.inputs.frames.frame_data_provider import add_cameras
 from accvlab.dali_pipeline_framework.inputs.frames.frame_index import FrameIndex, FrameSettings, MissingPolicy
 from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array, TimestampRule
@@ -304,12 +304,12 @@ class FrameSequenceDataProvider(DataProvider):
             if self._shares:
                 flat.append(places)
             if has["paths"]:
-                flat += [encoded(index.path(frame, camera)) for frame in frames.tolist()]
+                flat += [encoded(as_utf8(index.path(frame, camera))) for frame in frames.tolist()]
         stream = index.stream_of(int(frames[0]))
         if has["padding"]:
             flat.append(is_padding)
         if has["stream"]:
-            flat.append(encoded(index.stream_names[stream]))
+            flat.append(encoded(as_utf8(index.stream_names[stream])))
         if has["stream number"]:
             flat.append(np.int32(stream))
         if has["first frame number"]:
