@@ -229,7 +229,7 @@ class ShiftToAlignWithOriginalImageBorder(TransformationStep):
         RIGHT = 3
 
     prob: float = attrs.field(converter=probability)
-    border: Border = attrs.field()
+    border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field()
 
     @border.validator
     def _check_border(self, attribute: Any, value: object) -> None:

@@ -31,7 +31,6 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
-    Names,
     checked_hw,
 )
 from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup
@@ -107,15 +106,15 @@ class AffineTransformer(ImageTransformStep):
         output_hw: Sequence[int],
         resizing_mode: ResizingMode,
         resizing_anchor: ResizingAnchor | None = None,
-        image_field_names: Names = None,
-        image_hw_field_names: Names = None,
-        projection_matrix_field_names: Names = None,
-        point_field_names: Names = None,
+        image_field_names: Name | Sequence[Name] | None = None,
+        image_hw_field_names: Name | Sequence[Name] | None = None,
+        projection_matrix_field_names: Name | Sequence[Name] | None = None,
+        point_field_names: Name | Sequence[Name] | None = None,
         transformation_steps: Sequence[TransformationStep] | None = None,
         transform_image_on_gpu: bool = True,
         *,
-        box_field_names: Names = None,
-        mask_field_names: Names = None,
+        box_field_names: Name | Sequence[Name] | None = None,
+        mask_field_names: Name | Sequence[Name] | None = None,
         fill_value: float = 0,
         key: str | Sequence[Name] | FieldKey = "sample",
     ) -> None:

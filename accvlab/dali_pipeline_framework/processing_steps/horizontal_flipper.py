@@ -14,7 +14,6 @@ from nvidia.dali.data_node import DataNode
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
-    Names,
     checked_prob,
 )
 from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
@@ -44,14 +43,14 @@ class HorizontalFlipper(ImageTransformStep):
 
     def __init__(
         self,
-        image_field_names: Names,
+        image_field_names: Name | Sequence[Name] | None,
         prob: float = 0.5,
         *,
-        image_hw_field_names: Names = None,
-        projection_matrix_field_names: Names = None,
-        point_field_names: Names = None,
-        box_field_names: Names = None,
-        mask_field_names: Names = None,
+        image_hw_field_names: Name | Sequence[Name] | None = None,
+        projection_matrix_field_names: Name | Sequence[Name] | None = None,
+        point_field_names: Name | Sequence[Name] | None = None,
+        box_field_names: Name | Sequence[Name] | None = None,
+        mask_field_names: Name | Sequence[Name] | None = None,
         transform_image_on_gpu: bool = True,
         key: str | Sequence[Name] | FieldKey = "sample",
     ) -> None:

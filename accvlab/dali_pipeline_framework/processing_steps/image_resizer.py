@@ -18,9 +18,9 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
-    Names,
     checked_hw,
 )
+from accvlab.dali_pipeline_framework.sample_data import Name
 
 _MODES = {mode.name.lower(): mode for mode in ResizingMode}
 _ANCHORS = {anchor.name.lower(): anchor for anchor in ResizingAnchor}
@@ -55,16 +55,16 @@ class ImageResizer(ImageTransformStep):
 
     def __init__(
         self,
-        image_field_names: Names,
+        image_field_names: Name | Sequence[Name] | None,
         output_hw: Sequence[int],
         mode: str = "stretch",
         anchor: str = "center",
         *,
-        image_hw_field_names: Names = None,
-        projection_matrix_field_names: Names = None,
-        point_field_names: Names = None,
-        box_field_names: Names = None,
-        mask_field_names: Names = None,
+        image_hw_field_names: Name | Sequence[Name] | None = None,
+        projection_matrix_field_names: Name | Sequence[Name] | None = None,
+        point_field_names: Name | Sequence[Name] | None = None,
+        box_field_names: Name | Sequence[Name] | None = None,
+        mask_field_names: Name | Sequence[Name] | None = None,
         fill_value: float = 0,
         is_encoded: bool = False,
         transform_image_on_gpu: bool = True,

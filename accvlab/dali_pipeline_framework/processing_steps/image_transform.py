@@ -37,7 +37,7 @@ class ResizingMode(Enum):
     """How an image is brought to a size of another aspect ratio."""
 
     STRETCH = 0
-    """Each axis is scaled by itself: all of the image, the output filled, the aspect ratio changed."""
+    """All of the image, in all of the output. Each axis is scaled by itself."""
     PAD = 1
     """All of the image at its aspect ratio; what remains of the output is filled."""
     CROP = 2
