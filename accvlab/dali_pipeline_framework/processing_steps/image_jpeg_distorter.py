@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add the artefacts of JPEG compression to images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldKey,
+    IntegerDraw,
+    Name,
+    RandomDraw,
+    SampleDataGroup,
+)
+
+
+class ImageJpegDistorter(PipelineStepBase):
+    """Adds the artefacts of JPEG compression of a random quality to every image of a name, anywhere in the sample.
+
+    Input and output: ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8, on the CPU or the
+    GPU. All images of what the step is applied to, and all frames, are compressed with the same quality. An image
+    without a layout gets one.
+
+    The format does not change.
+
+    Example:
+        >>> step = ImageJpegDistorter("image", 30, 95, key="rig")
+    """
+
+    def __init__(
+        self,
+        image_name: Name,
+        min_quality: int = 30,
+        max_quality: int = 95,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            min_quality: Least quality, as JPEG encoders count it, in [1, 100].
+            max_quality: Greatest quality; may be drawn as well.
+            key: What the quality is held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
+                a data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: The qualities or the key are not of this form.
+        """
+        is_whole = all(isinstance(quality, int) for quality in (min_quality, max_quality))
+        if not is_whole or not 1 <= min_quality <= max_quality <= 100:
+            raise SettingError(
+                "Qualities must be whole numbers, 1 <= `min_quality` <= `max_quality` <= 100, got "
+                f"{min_quality!r} and {max_quality!r}."
+            )
+        self._image_name = image_name
+        self._quality = IntegerDraw("quality", min_quality, max_quality + 1, key=key)
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the quality."""
+        return [self._quality]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        quality = self.draw("quality")
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            data.set_item_in_path(path, fn.jpeg_compression_distortion(image, quality=quality))
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        search.find(self._image_name, "an image", [types.DALIDataType.UINT8], group_of="images")
+        search.raise_problems()
+        return data_empty
