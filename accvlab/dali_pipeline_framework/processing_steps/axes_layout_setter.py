@@ -20,7 +20,7 @@ class AxesLayoutSetter(PipelineStepBase):
     field to the output of the pipeline. A sample that has another number of axes than the layout has letters makes
     the operator of DALI fail when the pipeline runs.
 
-    The format does not change. Price: 3 to 7 us per field and batch.
+    The format does not change. Price: less than 0.05 ms per field and batch.
 
     Example::
 

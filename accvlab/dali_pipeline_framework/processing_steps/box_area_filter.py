@@ -32,7 +32,7 @@ class BoxAreaFilter(PipelineStepBase):
     copied bit by bit; a layout is dropped. The format does not change. Fields of other lengths make the graph
     fail.
 
-    The fields may be on the CPU or the GPU. Price: as `ConditionalElementRemover`, and 0.2 ms per batch.
+    The fields may be on the CPU or the GPU. Price: about 1 ms per batch of 8 for 50 boxes.
 
     Example::
 

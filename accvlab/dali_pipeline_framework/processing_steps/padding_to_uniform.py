@@ -25,7 +25,7 @@ class PaddingToUniform(PipelineStepBase):
     For a shape that is the same in all batches, see `PointsPadder`.
 
     Works for all types, on the CPU or the GPU; layouts stay. The format does not change. Price on the CPU: one
-    copy of the field, 0.1 ms per field and batch for small fields. Fields with a declared number of dimensions
+    copy of the field, 0.2 ms per field and batch for small fields. Fields with a declared number of dimensions
     (``ndim`` in the blueprint) take a third of that.
 
     Example::

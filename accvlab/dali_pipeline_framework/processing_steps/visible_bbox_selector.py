@@ -37,7 +37,7 @@ class VisibleBboxSelector(PipelineStepBase):
 
     Price on the CPU, per sample: 1 ms for 10 boxes, 2 ms for 30, 5 ms for 50, 25 ms for 100, but 0.3 s for 200 and
     2 s for 300, at 16 ``N ** 3`` bytes of memory, whatever the size of the image is. A canvas of 1600 x 900 in
-    NumPy takes 30 to 180 ms. The check for the size takes 0.3 ms.
+    NumPy takes 30 to 180 ms. The check for the size takes about 1 ms per batch.
 
     Example:
         >>> sample = SampleDataGroup()
