@@ -56,9 +56,11 @@ def dali_cause(error: BaseException) -> str:
 
 
 def dali_reason(error: BaseException) -> str:
-    """The last line of a DALI error, which holds the reason."""
-    lines = dali_message(error).splitlines()
+    """The last line of a DALI error that holds a reason."""
+    lines = [line for line in dali_message(error).splitlines() if not line.startswith("C++ context")]
     reason = lines[-1].strip() if lines else type(error).__name__
+    if "pasted region" in reason and any("frame_sequence_decoder.py" in line for line in lines):
+        return "the frames of a sequence must have the same size, and these have not"
     if "nvImageCodec" in reason or "Failed to decode" in reason:
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
     return reason

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
 from support.loaders import frozen, make_loader
 from support.reader_data import frame_folders
@@ -358,3 +359,19 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path):
         data_input = SamplerInputCallable(provider, ShuffledSampler(size, shuffle=False))
         with make_loader(data_input, size, steps=[step]) as loader, pytest.raises(GraphError, match=wanted):
             list(loader)
+
+
+@pytest.mark.parametrize("share_frames", [True, False])
+@pytest.mark.parametrize("name", ["1.bmp", "1.png"])  # whose header is not read; one that could be turned
+def test_other_sizes_that_only_decoding_tells(tmp_path, name, share_frames):
+    write_frames(tmp_path, {"a": ["0.png", "2.png"]}, height=4, width=5)
+    Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "a" / name)
+    data_input = SamplerInputCallable(
+        FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames), ShuffledSampler(2, shuffle=False)
+    )
+    message = rf"sample 0 \(.*0.png, .*{name}\).*: the frames of a sequence must have the same size"
+    with (
+        make_loader(data_input, 1, steps=[FrameSequenceDecoder()]) as loader,
+        pytest.raises(GraphError, match=message),
+    ):
+        list(loader)
