@@ -167,6 +167,7 @@ def test_a_region_is_read_only_where_the_image_covers_it(steps: Any, resizing: A
         ([A.UniformScaling(0.5, 0.9, 1.5)], Mode.CROP, Resampling.PASTED_REGION),
         ([A.NonUniformScaling(1, [-1.5, 1], [1.5, 1])], Mode.CROP, Resampling.PASTED_REGION),
         ([A.Translation(0.5, [0, 1])], Mode.STRETCH, Resampling.PASTED_REGION),
+        ([A.Translation(0.5, [1, 0])], Mode.STRETCH, Resampling.PASTED_REGION),
         (
             [A.Translation(0.5, [0, 1]), A.ShiftToAlignWithOriginalImageBorder(1, Border.TOP)],
             Mode.CROP,
