@@ -45,6 +45,18 @@ def test_frames_are_those_of_decoding_from_the_start(
     reader.close()
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts"])
+def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path, name: str) -> None:
+    # The counter of frames in the stream is 0 at frames 16, 32 and 48.
+    options = {"preset": "veryfast", "x264-params": "keyint=16:intra-refresh=1:bframes=0"}
+    path = make_video(tmp_path / name, 64, "libx264", options=options)
+    expected = all_frames(path)
+    for number in range(14, 64, 3):
+        reader = FrameReader(path, index_video(path))
+        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
+        reader.close()
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObject) -> None:

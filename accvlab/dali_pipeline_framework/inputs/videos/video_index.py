@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.dali_pipeline_framework.inputs.videos.h264_refresh import begins_refresh
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import VideoDecoder, VideoSource
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 
@@ -181,7 +182,8 @@ class _PacketTable:
                 continue
             is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
             dts = packet.pts if packet.dts is None else packet.dts
-            rows.append((packet.pts, dts, packet.is_keyframe, is_shown, packet.is_corrupt))
+            is_key = packet.is_keyframe and not (decoder.codec_name == "h264" and begins_refresh(bytes(packet)))
+            rows.append((packet.pts, dts, is_key, is_shown, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
         columns = np.array(rows, np.int64).reshape(-1, 5)
         self.pts, self.dts = columns[:, :2].T
