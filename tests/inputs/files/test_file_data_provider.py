@@ -238,7 +238,7 @@ class TestDecoding:
                 print(error)
         """
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
-        assert "Install it with: pip install 'accvlab.dali_pipeline_framework[viz]'" in done.stdout, done.stderr
+        assert "Install it with: pip install 'accvlab.dali_pipeline_framework[images]'" in done.stdout, done.stderr
 
 
 class TestPipelines:
