@@ -101,6 +101,14 @@ def test_of_equal_depths_the_last_box_is_on_top() -> None:
     assert mask.tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize("position", range(4))
+def test_a_box_with_nan_is_not_visible_and_hides_nothing(position: int) -> None:
+    boxes = np.array([[1.5, 1.5, 1.8, 1.8], [1.5, 1.5, 1.5, 1.5]], np.float32)
+    boxes[1, position] = np.nan
+    [mask] = visible([{"boxes": boxes, "depths": np.array([2, 1], np.float32)}], (5, 5))
+    assert mask.tolist() == [True, False]
+
+
 @given(samples=st.lists(BOXES, min_size=1, max_size=3), size=st.sampled_from([0, 0.5, 3, 4.5]))
 @settings(max_examples=20, deadline=None)
 def test_small_boxes(samples: list[Any], size: float) -> None:
