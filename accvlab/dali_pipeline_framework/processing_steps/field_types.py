@@ -44,7 +44,5 @@ def exact_constant(values: np.ndarray[Any, Any], device: str = "cpu") -> DataNod
     """Make a constant of any number type; DALI's own constants are limited to what int32 and float32 can hold."""
     dtype = get_dali_type_for_numpy_type(values.dtype)
     as_bytes = np.frombuffer(values.tobytes(), np.uint8)
-    node: DataNode = fn.reinterpret(
-        types.Constant(as_bytes, device=device), dtype=dtype, shape=list(values.shape)
-    )
+    node: DataNode = fn.reinterpret(types.Constant(as_bytes, device=device), dtype=dtype, shape=list(values.shape))
     return node
