@@ -42,7 +42,7 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
 
     The type of the field becomes ``output_type``.
 
-    Price on the CPU, one operator (`fn.crop_mirror_normalize`): about 4 ms for 1600 x 900 pixels, uint8 to
+    Price on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
     float32; the same with ``output_layout="CHW"``; three times as much to float16.
 
     Example:

@@ -35,7 +35,7 @@ _VALUES = ("brightness", "contrast", "hue", "saturation")  # in the order in whi
 _NO_CHANGE = {"brightness": 0.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0, "swap": 0.0}
 _PERMUTATIONS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0))
 
-# DALI's `fn.hue` and `fn.saturation`: luma stays, chroma is rotated and scaled.
+# DALI's ``fn.hue`` and ``fn.saturation``: luma stays, chroma is rotated and scaled.
 _YIQ_FROM_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 
 
@@ -65,7 +65,7 @@ class PhotoMetricDistorter(PipelineStepBase):
     The format does not change.
 
     Price on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
-    saturation, hue or swap may occur (`fn.coord_transform`; about the same as one `fn.hsv`). float32 images take
+    saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images take
     up to twice as long. Distort before images are normalized, and after they are made smaller.
 
     Example:
