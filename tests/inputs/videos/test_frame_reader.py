@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,6 +252,7 @@ class TestPool:
         provider = VideoDataProvider(video("h264_b.mp4"), sequence_length=4, num_decoder_threads=num_threads)
         expected = [provider.get_data(sample)["frames"] for sample in range(10)]
         provider.get_data(0)
+        gc.collect()  # garbage of other tests may be decoders, whose threads are not in the child
         child = os.fork()
         if not child:
             code = 1
@@ -258,7 +262,7 @@ class TestPool:
                 code = 0 if all(same) else 2
             finally:
                 os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
+        assert _exit_status(child) == 0
         np.testing.assert_array_equal(provider.get_data(1)["frames"], expected[1])
 
     def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:
@@ -269,3 +273,16 @@ class TestPool:
         copy = pickle.loads(pickle.dumps(provider))
         assert copy.statistics.num_opened == 0
         np.testing.assert_array_equal(copy.get_data(3)["frames"], frames)
+
+
+def _exit_status(child: int, seconds: float = 30) -> int | None:
+    """Wait for a process; one that hangs is killed, and None is returned."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
