@@ -354,7 +354,7 @@ def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_f
         image = Image.fromarray(np.zeros((height, width, 3), np.uint8))
         image.save(tmp_path / "a" / f"{number:05}.png", "BMP")
     provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
-    with pytest.raises(GraphError, match=rr"sample 2 \(.*\), field frames") as caught:
+    with pytest.raises(GraphError, match=r"sample 2 \(.*\), field frames") as caught:
         loaded(provider, 5)
     assert caught.value.sample_indices == (2, 3)
 
