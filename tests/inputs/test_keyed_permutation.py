@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
 
-from accvlab.dali_pipeline_framework.inputs.keyed_permutation import KeyedPermutation
+from accvlab.dali_pipeline_framework.inputs import MixedSampler, ShuffledSampler
+from accvlab.dali_pipeline_framework.inputs.keyed_permutation import KeyedPermutation, PermutationTable
 from accvlab.dali_pipeline_framework.inputs.keyed_random import derive_key
 
 KEYS = st.integers(0, 2**64 - 1)
@@ -177,3 +178,43 @@ class TestLooksRandom:
         items = np.stack([KeyedPermutation(1000, key)[positions] for key in range(200)])
         agreeing = (items[1:] == items[:-1]).sum()  # Poisson: one per pair of permutations
         assert abs(agreeing - 199) < 3.891 * 199**0.5
+
+
+@given(
+    sizes=st.lists(st.integers(513, 3000), min_size=1, max_size=4),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=30)
+def test_a_table_of_permutations_looks_up_what_each_of_them_does(sizes: list[int], data: st.DataObject) -> None:
+    permutations = [KeyedPermutation(size, key) for key, size in enumerate(sizes)]
+    table = PermutationTable(len(sizes))
+    for number, permutation in enumerate(permutations):
+        table[number] = permutation
+    numbers = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=40)))
+    positions = np.array([data.draw(st.integers(0, sizes[number] - 1)) for number in numbers])
+    wanted = [permutations[number][int(at)] for number, at in zip(numbers, positions, strict=True)]
+    assert table.items(numbers, positions).tolist() == wanted
+
+
+def test_a_table_sends_through_again_what_lands_outside() -> None:
+    size = 530  # of 24 * 23 = 552 pairs
+    permutation = KeyedPermutation(size, 7)
+    table = PermutationTable(1)
+    table[0] = permutation
+    assert sorted(table.items(np.zeros(size, np.int64), np.arange(size)).tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("sizes", [(600, 700), (600, 40), (20, 30)])
+def test_mixtures_go_on_in_the_next_epoch_of_each_component(sizes: tuple[int, int]) -> None:
+    parts = [ShuffledSampler(size, seed=size) for size in sizes]
+    mixture = MixedSampler(parts, [0.5, 0.5], 10, offsets=[0, sizes[0]])
+    delivered: dict[int, list[int]] = {0: [], 1: []}
+    for epoch in range(8):
+        for batch in range(mixture.num_batches(epoch)):
+            for index in mixture.get_batch_indices(epoch, batch).tolist():
+                delivered[int(index >= sizes[0])].append(index - (sizes[0] if index >= sizes[0] else 0))
+    for size, got in zip(sizes, delivered.values(), strict=True):
+        passes = [got[at : at + size] for at in range(0, len(got) - size + 1, size)]
+        assert len(passes) >= 2
+        assert all(sorted(each) == list(range(size)) for each in passes)
+        assert passes[0] != passes[1]
