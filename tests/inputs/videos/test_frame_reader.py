@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import pickle
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from support.video_kinds import KINDS
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 
-from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader, KeptFrames
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import FrameReaderPool
@@ -158,11 +160,39 @@ class TestErrors:
         path = make_video(tmp_path / "a.mp4", 40, "libx264", options=B_FRAMES["libx264"])
         index = index_video(path)
         make_video(path, 20, "libx264", options=B_FRAMES["libx264"])
-        reader = FrameReader(path, index)
+        with pytest.raises(
+            VideoError, match=r"'.*a.mp4' was changed after it was indexed \(\d+ bytes then, \d+ now"
+        ):
+            FrameReader(path, index)
+        reader = FrameReader(path, dataclasses.replace(index, file_state=None))
         with pytest.raises(
             VideoError, match=r"Frame 30 of the video '.*a.mp4', at 1.200 s, cannot be decoded: .* changed after"
         ):
             reader.frames([30])
+
+    def test_another_video_with_the_same_times(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "a.avi", 40, "mjpeg")
+        index = index_video(path)
+        reader = FrameReader(path, index)
+        assert read_numbers(reader.frames([0, 7])) == [0, 7]
+        content = path.read_bytes()
+        path.write_bytes(content)  # the same size
+        os.utime(path, ns=(0, 12345))
+        for again in (index, pickle.loads(pickle.dumps(index))):
+            with pytest.raises(VideoError, match=r"'.*a.avi' was changed .* \(it was written again\).*provider"):
+                FrameReader(path, again)
+        with pytest.raises(VideoError, match="was changed after it was indexed"):
+            reader.frames([3])  # by a seek in the decoder that is open
+        assert read_numbers(FrameReader(path, index_video(path)).frames([3])) == [3]
+        path.unlink()
+        with pytest.raises(FileError, match=r"Cannot open the video '.*a.avi': No such file"):
+            FrameReader(path, index)
+
+    def test_bytes_have_no_file_that_could_change(self, video: Callable[[str], Path]) -> None:
+        content = video("vp9.webm").read_bytes()
+        index = index_video(content)
+        assert index.file_state is None
+        assert read_numbers(FrameReader(content, index).frames([5])) == [5]
 
     @pytest.mark.parametrize("codec", ["libx264", "libx265"])
     def test_damage_concerns_the_frames_up_to_the_next_key_frame(self, tmp_path: Path, codec: str) -> None:

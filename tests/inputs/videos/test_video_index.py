@@ -19,6 +19,7 @@ from support.videos import HEIGHT, WIDTH, make_video
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs import VideoIndex, index_video
 from accvlab.dali_pipeline_framework.inputs.videos import video_index, video_index_cache
+from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.inputs.videos.video_index_cache import VideoIndexCache
 
 # Their containers do not tell when frames are shown.
@@ -245,6 +246,18 @@ class TestCache:
         assert len(pickled) < 150 + len(str(tmp_path))
         assert pickle.loads(pickled) == index
 
+    def test_a_changed_video_is_refused(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        path = tmp_path / "a.mp4"
+        path.write_bytes(video("h264_b.mp4").read_bytes())
+        cache = VideoIndexCache(tmp_path / "cache")
+        pickled = pickle.dumps(cache.index(path))
+        os.utime(path, ns=(0, 12345))
+        with pytest.raises(VideoError, match=r"'.*a.mp4' was changed after it was indexed"):
+            FrameReader(path, pickle.loads(pickled))
+        cache.index(path)  # by another run
+        with pytest.raises(VideoError, match=r"'.*a.mp4' in '.*index' was made anew .* Make the provider .* anew"):
+            pickle.loads(pickled)
+
     def test_no_file_stays_open(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         num_before = len(os.listdir("/proc/self/fd"))
         index = VideoIndexCache(tmp_path).index(video("h264_b.mp4"))
@@ -273,6 +286,23 @@ class TestCache:
         assert "is made anew" in caplog.text
         file.write_bytes(b"")
         assert cache.index(video("h264_b.mp4")) == index
+
+    def test_what_is_no_file_is_replaced_and_not_waited_for(
+        self, tmp_path: Path, video: Callable[[str], Path]
+    ) -> None:
+        cache = VideoIndexCache(tmp_path)
+        pickled = pickle.dumps(cache.index(video("h264_b.mp4")))
+        (file,) = tmp_path.iterdir()
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(FileError, match=r"index of a video in '.*' cannot be read: no regular file"):
+            pickle.loads(pickled)
+        assert cache.index(video("h264_b.mp4")) == pickle.loads(pickled)
+        assert file.is_file()
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(SettingError, match="Cannot write to the folder `index_cache`"):
+            cache.index(video("h264_b.mp4"))
 
     def test_streams_have_files_of_their_own(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         cache = VideoIndexCache(tmp_path)

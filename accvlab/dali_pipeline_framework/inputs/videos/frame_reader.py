@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import (
     UInt8Array,
     VideoDecoder,
     VideoSource,
+    source_name,
 )
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex
 
@@ -79,7 +81,7 @@ class FrameReader:
         Raises:
             SettingError: PyAV is missing, or an argument is out of its range.
             FileError: The file cannot be opened.
-            VideoError: It is not a video.
+            VideoError: It is not a video, or was changed after it was indexed.
         """
         self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
         self._index = index
@@ -95,7 +97,12 @@ class FrameReader:
         self._next_frame = 0
 
     def _open(self) -> VideoDecoder:
+        self._require_unchanged()
         return VideoDecoder(self._source, stream=self._stream, num_threads=self._num_threads, name=self._name)
+
+    def _require_unchanged(self) -> None:
+        if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
+            self._index.file_state.require(self._source, self._name or source_name(self._source))
 
     @property
     def next_frame(self) -> int:
@@ -128,7 +135,7 @@ class FrameReader:
 
         Raises:
             SettingError: There is no such frame.
-            VideoError: A frame cannot be decoded.
+            VideoError: A frame cannot be decoded, or the file was changed.
         """
         wanted = np.asarray(numbers, np.int64).reshape(-1)
         is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
@@ -203,6 +210,7 @@ class FrameReader:
         """Go there; return the number of the first frame that can be decoded from there."""
         self.num_seeks += 1
         if start is not None:
+            self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
             # Frames that are decoded after a key frame, but shown before it, refer to frames before it.
             self._next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.dali_pipeline_framework.inputs.videos.file_state import FileState
 from accvlab.dali_pipeline_framework.inputs.videos.h264_refresh import begins_refresh
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import VideoDecoder, VideoSource
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
@@ -44,7 +46,10 @@ class VideoIndex:
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
         is_seekable: Whether frames can be told by their times. Otherwise ``pts`` are the numbers of the frames,
             and decoding starts with the first one.
-        cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file.
+        cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file and
+            its checksum.
+        cache_checksum: Checksum of that file.
+        file_state: Size and time of change of the video file that was indexed; None where it was no file.
     """
 
     pts: Int64Array
@@ -58,6 +63,8 @@ class VideoIndex:
     num_reordered: int
     is_seekable: bool
     cache_file: str | None = dataclasses.field(default=None, compare=False)
+    cache_checksum: int = dataclasses.field(default=0, compare=False)
+    file_state: FileState | None = dataclasses.field(default=None, compare=False)
 
     @property
     def num_frames(self) -> int:
@@ -103,7 +110,7 @@ class VideoIndex:
         if self.cache_file is not None:
             from accvlab.dali_pipeline_framework.inputs.videos.video_index_cache import load_index
 
-            return load_index, (self.cache_file,)
+            return load_index, (self.cache_file, self.cache_checksum)
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         steps = np.unique(np.diff(self.pts))
         if len(steps) == 1:
@@ -132,13 +139,15 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
         FileError: The file cannot be opened.
         VideoError: It is not a video, has no frames, or is incomplete.
     """
+    state = FileState.of_video(source, name) if isinstance(source, (str, os.PathLike)) else None
     with VideoDecoder(source, stream=stream, name=name) as decoder:
         packets = _PacketTable(decoder)
         _check_complete(source, decoder, packets)
         if packets.are_decisive(decoder):
-            return _index(decoder, *packets.frames(decoder), is_seekable=True)
+            index = _index(decoder, *packets.frames(decoder), is_seekable=True)
+            return dataclasses.replace(index, file_state=state)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
-        return _index_by_decoding(decoder)
+        return dataclasses.replace(_index_by_decoding(decoder), file_state=state)
 
 
 def _index(

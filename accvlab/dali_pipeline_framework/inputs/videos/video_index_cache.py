@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
+from accvlab.dali_pipeline_framework.inputs.videos.file_state import FileState
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex, index_video
 
 _MAGIC = b"video index 1\n\0\0"
@@ -59,42 +61,55 @@ class VideoIndexCache:
         """
         key = _key(path, stream)
         file = self._folder / f"{hashlib.blake2b(json.dumps(key[:2]).encode(), digest_size=16).hexdigest()}.index"
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                index, known = _load(file)
-                if known == key:
-                    return index
-            except (VideoError, PermissionError) as error:
-                _logger.warning("The index of %s is made anew: %s", path, error)
+        try:
+            index, known = _load(file)
+            if known == key:
+                return index
+        except FileNotFoundError:
+            pass  # not made yet
+        except (VideoError, OSError) as error:
+            _logger.warning("The index of %s is made anew: %s", path, error)
         _write(file, index_video(path, stream), key)
-        return load_index(str(file))
+        return _load_in_use(file)[0]
 
 
-def load_index(file: str) -> VideoIndex:
-    """Read an index from its file.
+def load_index(file: str, checksum: int) -> VideoIndex:
+    """Read an index again from the file that it was read from, in another process.
 
     Raises:
-        VideoError: The file is damaged.
+        VideoError: The file is damaged, or holds another index now.
         FileError: It is not there any more, or cannot be read. Also the builtin exception of the cause.
     """
+    index, key = _load_in_use(Path(file))
+    if index.cache_checksum != checksum:
+        raise VideoError(
+            f"The index of the video {_path_of(key)!r} in {file!r} was made anew after this process was given it, "
+            f"since the video was changed. Make the provider that uses it anew; and keep videos unchanged while "
+            f"they are in use."
+        )
+    return index
+
+
+def _load_in_use(file: Path) -> tuple[VideoIndex, list[Any]]:
     try:
-        return _load(Path(file))[0]
+        return _load(file)
     except OSError as error:
         message = (
-            f"The index of a video in {file!r} cannot be read: {error.strerror}. Keep the folder `index_cache` "
-            f"while it is in use."
+            f"The index of a video in {str(file)!r} cannot be read: {error.strerror or error}. Keep the folder "
+            f"`index_cache` while it is in use."
         )
         raise error_that_is_also(FileError, [type(error)], message) from error
 
 
 def _key(path: str | os.PathLike[str], stream: int) -> list[Any]:
-    try:
-        stat = os.stat(path)
-    except OSError as error:
-        message = f"Cannot open the video {os.fspath(path)!r}: {error.strerror}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
-    absolute = os.path.abspath(path).encode(errors="surrogateescape").decode("latin-1")
-    return [absolute, stream, stat.st_size, stat.st_mtime_ns]
+    state = FileState.of_video(path)
+    # As bytes: JSON holds no names that are not UTF-8.
+    absolute = os.fsencode(os.path.abspath(path)).decode("latin-1")
+    return [absolute, stream, *state]
+
+
+def _path_of(key: list[Any]) -> str:
+    return os.fsdecode(str(key[0]).encode("latin-1"))
 
 
 def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
@@ -127,9 +142,10 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
 
 
 def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
-    content = (
-        file.read_bytes()
-    )  # not mapped: Python keeps a file open for each mapping, and there may be thousands
+    if not is_file_or_missing(file):
+        raise OSError("no regular file")
+    # Not mapped: Python keeps a file open for each mapping, and there may be thousands.
+    content = file.read_bytes()
     try:
         magic, header_length, checksum = _PREFIX.unpack_from(content)
         if magic != _MAGIC or zlib.crc32(memoryview(content)[_PREFIX.size :]) != checksum:
@@ -152,7 +168,9 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
             header["num_reordered"],
             header["is_seekable"],
             str(file),
+            checksum,
+            FileState(*header["key"][2:]),
         )
-    except (ValueError, KeyError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, struct.error) as error:
         raise VideoError(f"The index of a video in {str(file)!r} is damaged ({error}). Delete it.") from error
     return index, header["key"]
