@@ -463,6 +463,20 @@ class TestCache:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert FileDataProvider(root, cache_file="~/c").file_table.path == str(tmp_path / "c")
 
+    @pytest.mark.parametrize("position", [None, 8, 20, 70, -3])
+    def test_is_made_anew_where_it_is_damaged_or_of_another_version(
+        self, root: Path, tmp_path: Path, position: int | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "cache"
+        expected = FileDataProvider(root, cache_file=path).file_table
+        content = bytearray(path.read_bytes())
+        if position is not None:
+            content[position] ^= 0x55
+        path.write_bytes(b"" if position is None else content)
+        assert FileDataProvider(root, cache_file=path).file_table == expected
+        assert f"{str(path)!r} is replaced: The table of names" in caplog.text
+        assert FileTable.load(path) == expected
+
     def test_what_is_no_cache_is_not_overwritten(self, root: Path, tmp_path: Path) -> None:
         path = tmp_path / "thesis.txt"
         path.write_text("years of work " * 10)
@@ -472,6 +486,10 @@ class TestCache:
         assert path.read_text() == "years of work " * 10
         FileTable.from_names(["a"]).save(path)
         with pytest.raises(SettingError, match="not one that a scan has left there"):
+            FileDataProvider(root, cache_file=path)
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(SettingError, match="cannot be read: it is no regular file"):
             FileDataProvider(root, cache_file=path)
         with pytest.raises(SettingError, match="none/cache' cannot be written: No such file or directory"):
             FileDataProvider(root, cache_file=tmp_path / "none" / "cache")

@@ -148,6 +148,14 @@ class TestFile:
         with pytest.raises(SettingError, match="was replaced by another one"):
             pickle.loads(content)
 
+    def test_a_table_that_was_damaged_on_its_way_to_a_worker_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "names"
+        FileTable.from_names(["a", "bb"], [5, 6]).save(path)
+        content = pickle.dumps(FileTable.load(path))
+        path.write_bytes(path.read_bytes().replace(b"abb", b"xbb"))
+        with pytest.raises(SettingError, match="names' is damaged: its content was changed"):
+            pickle.loads(content)
+
     @pytest.mark.parametrize(
         ("damage", "message"),
         [
@@ -155,11 +163,14 @@ class TestFile:
             (lambda content: b"a.jpg 0\n" * 9, "is no table of names"),
             (lambda content: content[:20], "is no table of names"),
             (lambda content: content[:8] + b"\7" + content[9:], "has format 7"),
-            (lambda content: content[:-1], "is damaged: it must have 96 bytes, has 95"),
-            (lambda content: content + b"\0", "is damaged: it must have 96 bytes, has 97"),
+            (lambda content: content[:-1], "is damaged: it must have 104 bytes, has 103"),
+            (lambda content: content + b"\0", "is damaged: it must have 104 bytes, has 105"),
             (lambda content: content[:12] + b"\2" + content[13:], "is damaged"),
-            (lambda content: content[:48] + b"x" + content[49:], "is damaged"),
-            (lambda content: content[:64] + b"\x7f" + content[65:], "is damaged: `offsets` must not decrease"),
+            (lambda content: content[:56] + b"x" + content[57:], "is damaged"),
+            (lambda content: content[:72] + b"\x7f" + content[73:], "is damaged: `offsets` must not decrease"),
+            (lambda content: content.replace(b"abb", b"xbb"), "is damaged: its content was changed"),
+            (lambda content: content.replace(b"{}", b"[]"), "is damaged: its content was changed"),
+            (lambda content: content[:-4] + b"\7" + content[-3:], "is damaged: its content was changed"),
         ],
     )
     def test_damaged_and_foreign_files_are_refused(self, tmp_path: Path, damage, message: str) -> None:
@@ -173,8 +184,12 @@ class TestFile:
     def test_files_that_cannot_be_read_or_written_are_named(self, tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="none' cannot be read: No such file"):
             FileTable.load(tmp_path / "none")
-        with pytest.raises(SettingError, match="cannot be read: Is a directory"):
+        with pytest.raises(SettingError, match="cannot be read: it is a folder"):
             FileTable.load(tmp_path)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(SettingError, match="pipe' cannot be read: it is no regular file"):
+            FileTable.load(tmp_path / "pipe")
+        (tmp_path / "pipe").unlink()
         with pytest.raises(SettingError, match="none/names' cannot be written: No such file"):
             FileTable.from_names(["a"]).save(tmp_path / "none" / "names")
         (tmp_path / "folder").mkdir()

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.files.storage import open_regular_file
 from accvlab.dali_pipeline_framework.inputs.keyed_random import hash_bytes
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -28,8 +29,9 @@ FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 # A file: header, notes (JSON, filled up with blanks to a multiple of 8 bytes), offsets, names (filled up with
 # NULs to a multiple of 8 bytes), labels. Little-endian.
 _MAGIC = b"accvlabF"
-_VERSION = 1
-_HEADER = struct.Struct("<8sIIQQQQ")  # magic, version, bytes per label, names, bytes of names, of notes, hash
+_VERSION = 2
+# magic, version, bytes per label, names, bytes of names, of notes, digest, hash of the notes
+_HEADER = struct.Struct("<8sIIQQQQQ")
 _CHUNK = 1 << 20
 
 
@@ -124,13 +126,15 @@ class FileTable:
         """Map a table that `save` has written.
 
         Raises:
-            SettingError: The file cannot be read, is no table or one of another version, or is damaged.
+            SettingError: The file cannot be read, is no table or one of another version, or is damaged: its
+                content is read once to find that out.
         """
         path = os.path.abspath(path)
         try:
-            buffer: UInt8Array = np.memmap(path, dtype=np.uint8, mode="r")
+            with open_regular_file(path) as file:
+                buffer: UInt8Array = np.memmap(file, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            reason = error.strerror if isinstance(error, OSError) else "it is empty"
+            reason = error.strerror or error if isinstance(error, OSError) else "it is empty"
             raise SettingError(f"The table of names {path!r} cannot be read: {reason}.") from error
         table = _table_in(buffer.view(np.ndarray), path)
         table._path = path
@@ -150,9 +154,8 @@ class FileTable:
         notes += b" " * (-len(notes) % 8)
         label_size = 0 if self._labels is None else self._labels.itemsize
         names = self._own_names()
-        header = _HEADER.pack(
-            _MAGIC, _VERSION, label_size, len(self), len(names), len(notes), int(self.digest(), 16)
-        )
+        sizes = (label_size, len(self), len(names), len(notes))
+        header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
         try:
             with tempfile.NamedTemporaryFile(
                 dir=os.path.dirname(path), prefix=f".{os.path.basename(path)[:32]}-", delete=False
@@ -378,11 +381,11 @@ def _hash_in_chunks(content: UInt8Array) -> int:
 
 def _table_in(buffer: UInt8Array, path: str) -> FileTable:
     """The table in the bytes of a file."""
-    again = "Remove the file, then it is made anew."
+    again = "Remove it, or write it anew."
     if len(buffer) < _HEADER.size or buffer[: len(_MAGIC)].tobytes() != _MAGIC:
         raise SettingError(f"{path!r} is no table of names: it does not start as one. {again}")
     header = _HEADER.unpack(buffer[: _HEADER.size].tobytes())
-    _, version, label_size, count, num_bytes, notes_size, content_hash = header
+    _, version, label_size, count, num_bytes, notes_size, digest, notes_hash = header
     if version != _VERSION:
         raise SettingError(f"The table of names {path!r} has format {version}, must be {_VERSION}. {again}")
     sizes = [_HEADER.size, notes_size, 8 * (count + 1), num_bytes + -num_bytes % 8, label_size * count]
@@ -393,15 +396,26 @@ def _table_in(buffer: UInt8Array, path: str) -> FileTable:
         )
     edges = np.cumsum(sizes).tolist()
     try:
-        notes = json.loads(buffer[edges[0] : edges[1]].tobytes())
+        notes_text = buffer[edges[0] : edges[1]].tobytes()
+        notes = json.loads(notes_text)
         offsets = buffer[edges[1] : edges[2]].view("<i8")
         names = buffer[edges[2] : edges[2] + num_bytes]
         labels = buffer[edges[3] : edges[4]].view(f"<i{label_size}") if label_size else None
         table = FileTable(names, offsets, labels, notes=notes)
     except (ValueError, TypeError) as error:  # a SettingError too
         raise SettingError(f"The table of names {path!r} is damaged: {error} {again}") from error
-    table._digest = f"{content_hash:016x}"
+    if table.digest() != f"{digest:016x}" or hash_bytes(notes_text) != notes_hash:
+        raise SettingError(f"The table of names {path!r} is damaged: its content was changed. {again}")
     return table
+
+
+def is_table_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a table of names, of any version and possibly damaged, or has nothing in it."""
+    try:
+        with open_regular_file(os.fspath(path)) as file:
+            return file.read(len(_MAGIC)) in (_MAGIC, b"")
+    except OSError:
+        return False
 
 
 def _mapped_again(path: str, digest: str) -> FileTable:

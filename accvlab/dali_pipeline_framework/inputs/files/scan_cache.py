@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable
+from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable, is_table_file
+
+_logger = logging.getLogger(__name__)
 
 
 def cached_table(
@@ -19,7 +22,7 @@ def cached_table(
     *,
     refresh: bool = False,
 ) -> FileTable:
-    """Map the table in a file; scan and write it first where it is not there or out of date.
+    """Map the table in a file; scan and write it first where it is not there, out of date, or damaged.
 
     Several processes may do so at the same time: the file is replaced as a whole.
 
@@ -35,21 +38,32 @@ def cached_table(
         The table, mapped from the file; in memory where another process has put another table there meanwhile.
 
     Raises:
-        SettingError: The file holds something else, which is not overwritten, is damaged, or cannot be written.
+        SettingError: The file holds something else, which is not overwritten, or cannot be read or written.
     """
     path = os.path.expanduser(path)
-    if os.path.lexists(path):
-        table = FileTable.load(path)
-        if "arguments" not in table.notes:
+    known = _known_table(path) if os.path.lexists(path) else None
+    if known is not None:
+        if "arguments" not in known.notes:
             raise SettingError(
                 f"{path!r} is a table of names, but not one that a scan has left there. Name another file, or "
                 f"remove it."
             )
-        if not refresh and table.notes["arguments"] == arguments and is_current(table):
-            return table
+        if not refresh and known.notes["arguments"] == arguments and is_current(known):
+            return known
     table = scan()
     table = table.with_notes({**table.notes, "arguments": dict(arguments)})
     table.save(path)
     saved = FileTable.load(path)
     # Another process may have put a table of other arguments there meanwhile.
     return saved if saved == table and saved.notes == table.notes else table
+
+
+def _known_table(path: str) -> FileTable | None:
+    """The table in a file; None where it is of another version or damaged, and can be made anew."""
+    try:
+        return FileTable.load(path)
+    except SettingError as error:
+        if not is_table_file(path):
+            raise
+        _logger.warning("Files are looked for again, and %r is replaced: %s", path, error)
+        return None

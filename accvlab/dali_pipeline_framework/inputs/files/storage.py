@@ -141,7 +141,7 @@ class Storage:
             if self._is_remote or is_url(name):
                 file_system, path = self._located(name)
                 return cast(BinaryIO, file_system.open(path, "rb"))
-            return os.fdopen(_opened_local(self.path(name))[0], "rb")
+            return open_regular_file(self.path(name))
         except Exception as error:
             self._refuse("The file", name, error)
 
@@ -259,6 +259,15 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
         raise error_that_is_also(
             FileError, [type(error)], f"The link {entry.path!r} leads nowhere: {error.strerror}."
         ) from error
+
+
+def open_regular_file(path: str) -> BinaryIO:
+    """Open a local file to be read, without waiting: for a pipe that would be for ever.
+
+    Raises:
+        OSError: There is no such file, it cannot be read, or it is something else, such as a pipe or a folder.
+    """
+    return os.fdopen(_opened_local(path)[0], "rb")
 
 
 def _opened_local(path: str) -> tuple[int, int]:
