@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.files.file_scan import DEFAULT_FILE_
 from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.inputs.files.image_decoding import decoded_rgb, pillow_image_module
 from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 
 
@@ -45,6 +46,7 @@ class FileDataProvider(DataProvider):
         definition = PipelineDefinition(data_input, [ImageDecoder("data", use_device_mixed=True)])
     """
 
+    @explains_unknown_arguments(OF_PROVIDERS)
     def __init__(
         self,
         file_root: StoragePath | None = None,

@@ -12,6 +12,7 @@ from typing import SupportsIndex
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.inputs.files.file_table import FileTable, FileTableBuilder
 from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
+from accvlab.dali_pipeline_framework.inputs.files.name_order import UnorderedNames
 from accvlab.dali_pipeline_framework.inputs.files.storage import Storage
 from accvlab.dali_pipeline_framework.inputs.keyed_random import hash_bytes
 
@@ -56,20 +57,29 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     """
     builder = FileTableBuilder()
     changed_ns = [_settled_time_ns(storage, "")]
-    top = list(storage.list_folder())
-    folders = [name for name, is_folder in top if is_folder]
+    folders: list[str] = []
+    num_at_top = 0
+    for name, is_folder in storage.list_folder():
+        if is_folder:
+            folders.append(name)
+        else:
+            num_at_top += 1
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
     for label, folder in enumerate(classes):
         changed_ns.append(_settled_time_ns(storage, folder))
-        entries = storage.list_folder(folder, follows_links=False)
-        files = [name for name, is_folder in entries if not is_folder]
-        num_seen += len(files)
-        for name in sorted(filter(file_filter.matches, files), key=os.fsencode):
-            builder.add(f"{folder}/{name}", label)
+        names = UnorderedNames()
+        for name, is_folder in storage.list_folder(folder, follows_links=False):
+            if is_folder:
+                continue
+            num_seen += 1
+            if file_filter.matches(name):
+                names.add(os.fsencode(name))
+        start = os.fsencode(folder) + b"/"
+        for encoded in names.in_order():
+            builder.add(start + encoded, label)
     if not len(builder):
-        num_at_top = len(top) - len(folders)
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
     return builder.finish({"classes": classes, "changed_ns": changed_ns})
 
