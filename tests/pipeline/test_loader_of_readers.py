@@ -18,7 +18,7 @@ from support.loaders import json_copy, loop, make_loader
 from support.providers import IndexProvider
 from support.reader_data import frame_folders, number_of, numbered_files, record_file
 
-from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
 from accvlab.dali_pipeline_framework.inputs import (
     FileReader,
     JoinedInput,
@@ -388,8 +388,8 @@ class TestWhatIsRefused:
         ("reader", "arguments", "message"),
         [
             ({}, {"batch_size": None}, "`batch_size` must be given: native readers have none"),
-            ({}, {"context_name": "where"}, "`context_name` does not go with native readers"),
-            ({}, {"steps_per_epoch": 3}, "`steps_per_epoch` does not go with native readers"),
+            ({}, {"context_name": "where"}, "`context_name` does not go with a FileReader, .* a sampler"),
+            ({}, {"steps_per_epoch": 3}, "`steps_per_epoch` does not go with a FileReader"),
             ({"pad_last_batch": True}, {"last_batch": "wrap"}, "created with pad_last_batch=True"),
             ({"pad_last_batch": False}, {"last_batch": "pad"}, "created with pad_last_batch=False"),
             ({"num_shards": 2, "shard_id": 1}, {"shard": (0, 2)}, "created for shard 1 of 2"),
@@ -399,6 +399,13 @@ class TestWhatIsRefused:
     def test_contradictions(self, root: Path, reader: dict, arguments: dict, message: str) -> None:
         with pytest.raises(SettingError, match=message):
             make_loader(FileReader(file_root=root, **reader), **{"batch_size": 4, **arguments})
+
+    def test_a_closed_loader_says_that_it_is_closed(self, root: Path) -> None:
+        loader = make_loader(FileReader(file_root=root), 4)
+        loader.close()
+        for ask in (loader.__len__, loader.account):
+            with pytest.raises(ClosedError, match="The loader was closed"):
+                ask()
 
     def test_an_iterable_over_a_sampler_is_still_one(self) -> None:
         with make_loader(SamplerInputIterable(IndexProvider(8), ShuffledSampler(8, 4)), None) as loader:

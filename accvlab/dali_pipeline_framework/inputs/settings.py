@@ -13,7 +13,9 @@ from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
 
 
-def whole_number(value: SupportsIndex, name: str, *, at_least: int, at_most: int | None = None) -> int:
+def whole_number(
+    value: SupportsIndex, name: str, *, at_least: int, at_most: int | None = None, advice: str = ""
+) -> int:
     """Return ``value`` as an int, or raise a `SettingError` that names the argument and the rule.
 
     Args:
@@ -21,6 +23,7 @@ def whole_number(value: SupportsIndex, name: str, *, at_least: int, at_most: int
         name: Name of the argument.
         at_least: Least allowed value.
         at_most: Largest allowed value, a power of two; None where there is none.
+        advice: What the message says besides.
 
     Returns:
         The number.
@@ -33,7 +36,8 @@ def whole_number(value: SupportsIndex, name: str, *, at_least: int, at_most: int
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < at_least:
-        raise SettingError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
+        rule = f"`{name}` must be a whole number of at least {at_least}, got {value!r}."
+        raise SettingError(f"{rule} {advice}".rstrip())
     if at_most is not None and number > at_most:
         raise SettingError(f"`{name}` must be at most 2**{at_most.bit_length() - 1}, got {value!r}.")
     return number

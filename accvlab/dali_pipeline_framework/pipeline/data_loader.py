@@ -20,7 +20,9 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
+from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderEpochs
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_LOADER, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
 )
@@ -77,6 +79,7 @@ class DataLoader:
                     checkpoint["loader"] = loader.state_dict()
     """
 
+    @explains_unknown_arguments(OF_LOADER)
     def __init__(
         self,
         definition: PipelineDefinition,
@@ -405,7 +408,7 @@ class DataLoader:
             tell. A sampler without random access is played to the end of the epoch.
         """
         if self._bound.is_read_natively:
-            epochs = self._pipeline.reader_epochs
+            epochs = self._reader_epochs
             return None if epochs is None else epochs.account
         if not isinstance(self._running_input, PlannedInput):
             return None
@@ -419,10 +422,18 @@ class DataLoader:
                 self._num_batches[epoch] = self._running_input.num_batches_of_all_shards(epoch)
             return self._num_batches[epoch]
         if self._bound.is_read_natively:
-            epochs = self._pipeline.reader_epochs
+            epochs = self._reader_epochs
             return None if epochs is None else epochs.num_batches(epoch)
         num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
         return num_batches
+
+    @property
+    def _reader_epochs(self) -> ReaderEpochs | None:
+        """Of native readers, which count their samples when the pipeline is built; None for a stream."""
+        if self._is_endless:
+            return None
+        self._require_open()
+        return self._pipeline.reader_epochs
 
     def _log_account(self) -> None:
         if self._has_logged_account:

@@ -104,13 +104,18 @@ def _bind_readers(
     context_name: str | None,
     steps_per_epoch: int | None,
 ) -> LoaderInput:
-    has_epochs = all(part.source.has_epochs for part in parts.native)
-    for name, value in (("context_name", context_name), ("steps_per_epoch", steps_per_epoch)):
-        if value is not None and (has_epochs or name == "context_name"):
-            raise SettingError(
-                f"`{name}` does not go with native readers, which do not tell where a sample stands and have "
-                f"epochs of their own. Use a data provider with a sampler."
-            )
+    source = parts.native[0].source
+    kind = type(source).__name__
+    if context_name is not None:
+        raise SettingError(
+            f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
+            f"{source.place_advice}"
+        )
+    if steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
+        raise SettingError(
+            f"`steps_per_epoch` does not go with a {kind}, which has epochs of its own. Use a data provider with "
+            f"a sampler."
+        )
     if batch_size is None:
         raise SettingError("`batch_size` must be given: native readers have none of their own.")
     size = whole_number(batch_size, "batch_size", at_least=1)

@@ -26,7 +26,7 @@ from support.reader_data import (
     video,
 )
 
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError, SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     CocoReader,
     FileReader,
@@ -332,6 +332,11 @@ class TestWhatDaliRefuses:
         path = video(tmp_path / "x.mp4", 5, "libx264")
         with pytest.raises(SettingError, match=r"on the CPU VP8, VP9 and MJPEG.* Codecs: .*x\.mp4' has h264"):
             samples(VideoReader(filenames=[path], sequence_length=2))
+
+    def test_operator_that_runs_on_a_gpu_only(self, vp9: Path) -> None:
+        reader = VideoReader(filenames=[vp9], sequence_length=2, experimental=False)
+        with pytest.raises(DeviceError, match=r"on a GPU only.* as `device_id`.* VideoDataProvider"):
+            make_loader(reader, 1)
 
     def test_videos_that_dali_leaves_out_are_named(
         self, vp9: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

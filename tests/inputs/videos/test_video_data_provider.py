@@ -301,6 +301,7 @@ class TestRefused:
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
             ({"cameras": {"front": ["x"]}}, "Give either `cameras` or `filenames`"),
+            ({"step": -1}, "`step` must be a whole number of at least 1, got -1. .* leave it out, or give None"),
             ({"sequence_length": 11}, "a run of at least 11 frames .* the longest of 1 has 10"),
             ({"sequence_length": 4, "stride": 3}, "a run of at least 12 frames"),
         ],
@@ -360,6 +361,17 @@ class TestRefused:
             VideoDataProvider(file_root=tmp_path / "none", sequence_length=1)
         with pytest.raises(SettingError):
             VideoDataProvider(file_root=tmp_path, sequence_length=1)
+
+    @pytest.mark.parametrize("argument", ["filenames", "file_root", "file_list"])
+    def test_urls(self, argument: str) -> None:
+        with pytest.raises((FileError, SettingError), match=r"s3://drives/a.* download it, or mount its storage"):
+            VideoDataProvider(**{argument: "s3://drives/a", "sequence_length": 1})
+
+    def test_empty_file(self, tmp_path: Path) -> None:
+        (tmp_path / "a.mp4").touch()
+        for cache in (None, tmp_path / "cache"):
+            with pytest.raises(VideoError, match=r"The video '.*a\.mp4' is empty: it has 0 bytes\."):
+                VideoDataProvider(tmp_path / "a.mp4", sequence_length=1, index_cache=cache)
 
     def test_all_bad_files_are_named(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "text.mp4").write_text("no video")

@@ -53,6 +53,20 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
     }
 
 
+def test_repr(rig: dict[str, list[Path]]) -> None:
+    settings = {"tolerance_s": 0.01}
+    assert repr(VideoDataProvider(rig["front"], sequence_length=7)) == (
+        "VideoDataProvider(3 sequences of 7 frames, 2 videos)"
+    )
+    assert repr(VideoDataProvider(cameras=rig, sequence_length=3, **settings)) == (
+        "VideoDataProvider(6 sequences of 3 frames, 2 drives of 2 cameras in 4 files)"
+    )
+    same = {"front": rig["front"][0], "left": rig["front"][0]}
+    assert repr(VideoFrameDataProvider(cameras=same)) == (
+        "VideoFrameDataProvider(20 frames, 1 drives of 2 cameras in 1 files)"
+    )
+
+
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
     provider = VideoDataProvider(
         cameras=rig,

@@ -584,6 +584,7 @@ class TestBadVideos:
             (empty, VideoError, r"'.*empty\.mp4' is empty"),
             (tmp_path / "missing.mp4", FileNotFoundError, r"Cannot read the video '.*missing\.mp4'"),
             (tmp_path, FileError, "Cannot read the video"),
+            ("s3://drives/a.mp4", FileNotFoundError, "download it, or mount .* bytes can be fed"),
             (pipe, FileError, "it is no regular file"),
             ("a\0b", FileError, "Cannot read the video"),
             (text, VideoError, r"notes\.mp4"),
@@ -700,7 +701,7 @@ class TestSettings:
         [
             ({"shard": (1, 2)}, "feed each rank the videos"),
             ({"last_batch": "drop"}, "last_batch='drop'"),
-            ({"context_name": "place"}, "context_name"),
+            ({"context_name": "place"}, "a VideoStreamInput, which .* `video_name` and `first_frame_name`"),
             ({"batch_size": None}, "`batch_size` must be given"),
         ],
     )
@@ -710,6 +711,14 @@ class TestSettings:
 
     def test_of_the_loader_that_change_nothing(self) -> None:
         make_loader(VideoStreamInput(5), shard=(0, 1), last_batch="partial").close()
+
+    def test_the_number_of_batches_is_unknown_also_when_the_loader_is_closed(self) -> None:
+        loader = make_loader(VideoStreamInput(5))
+        for _ in range(2):
+            with pytest.raises(TypeError, match="number of batches per epoch is not known"):
+                len(loader)
+            assert loader.account() is None
+            loader.close()
 
     def test_nothing_can_stand_beside_it(self) -> None:
         reader = FileReader(files=["a.jpg"])

@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.frames.frame_index import FrameIndex
 from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array, TimeArray, TimestampRule
 from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment, MissingFrame
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
@@ -63,6 +64,7 @@ class FrameDataProvider(DataProvider):
         )
     """
 
+    @explains_unknown_arguments(OF_PROVIDERS)
     def __init__(
         self,
         file_root: StoragePath,

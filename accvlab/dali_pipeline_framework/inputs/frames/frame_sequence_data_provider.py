@@ -33,6 +33,7 @@ from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
 from accvlab.dali_pipeline_framework.inputs.sample_loading import name_sample
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
@@ -86,6 +87,7 @@ class FrameSequenceDataProvider(DataProvider):
         definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", use_device_mixed=True)])
     """
 
+    @explains_unknown_arguments(OF_PROVIDERS)
     def __init__(
         self,
         file_root: StoragePath,
@@ -144,7 +146,10 @@ class FrameSequenceDataProvider(DataProvider):
         )
         self._index = FrameIndex(file_root, settings, storage_options)
         length = whole_number(sequence_length, "sequence_length", at_least=1)
-        stride, step = whole_number(stride, "stride", at_least=1), whole_number(step, "step", at_least=1)
+        stride = whole_number(stride, "stride", at_least=1)
+        step = whole_number(
+            step, "step", at_least=1, advice="Sequences start ever later; `sequence_length` lets none overlap."
+        )
         checked_tail(tail)
         try:
             self._clips = Clips(self._index.sequence_lengths, length, stride=stride, step=step, tail=tail)

@@ -19,10 +19,12 @@ class NativeInput(InputBase):
     Attributes:
         is_joinable: Whether other inputs can stand beside it, which needs batches that are always full.
         ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
+        place_advice: How to get to know where a sample stands, for the error where a context is asked for.
     """
 
     is_joinable: bool = True
     ragged_advice: str = ""
+    place_advice: str = "Use a data provider with a sampler."
 
     @property
     @abstractmethod

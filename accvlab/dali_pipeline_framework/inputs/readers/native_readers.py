@@ -16,7 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput, ReaderRun
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
@@ -173,8 +173,22 @@ class VideoReader(ReaderInput):
         """The outputs."""
         return self._fields
 
+    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+        """Define the reader in the current pipeline. See `NativeInput.define`.
+
+        Raises:
+            DeviceError: It decodes on a GPU only, and the pipeline is one for the CPU.
+        """
+        if not self._experimental and not self._has_gpu():
+            raise DeviceError(
+                "fn.readers.video (experimental=False) decodes on a GPU only, and this pipeline is for the CPU "
+                "(device_id=None). Give it the number of a GPU as `device_id`; or, on the CPU, use "
+                "experimental=True (VP8, VP9 and MJPEG) or VideoDataProvider (all codecs)."
+            )
+        return super().define(name, seed)
+
     def _device(self) -> str:
-        return "gpu" if not self._experimental or self._has_gpu() else "cpu"
+        return "gpu" if self._has_gpu() else "cpu"
 
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1

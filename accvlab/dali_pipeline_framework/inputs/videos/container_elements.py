@@ -42,6 +42,25 @@ def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
+def is_empty(source: Any) -> bool:
+    """Whether a path, bytes, or an open binary file has no bytes at all; False where it cannot be read."""
+    try:
+        with opened(source) as file:
+            return file.seek(0, os.SEEK_END) == 0
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def remote_advice(path: Any) -> str:
+    """What to do where a path that cannot be opened is a URL; a sentence with a space before it, or empty."""
+    if not isinstance(path, (str, os.PathLike)) or "://" not in str(path):
+        return ""
+    return (
+        " Videos are read from local folders only, and this is a URL: download it, or mount its storage as a "
+        "folder. (Files and frames can be remote, see FileDataProvider and FrameSequenceDataProvider.)"
+    )
+
+
 def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
     """Walk the boxes of an MP4 file: name, start and end of the content of each.
 

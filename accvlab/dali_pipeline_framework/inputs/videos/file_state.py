@@ -7,6 +7,7 @@ import os
 from typing import NamedTuple
 
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import remote_advice
 
 
 class FileState(NamedTuple):
@@ -34,7 +35,8 @@ class FileState(NamedTuple):
         try:
             status = os.stat(path)
         except OSError as error:
-            message = f"Cannot open the video {name or repr(os.fspath(path))}: {error.strerror}."
+            called = name or repr(os.fspath(path))
+            message = f"Cannot open the video {called}: {error.strerror}.{remote_advice(path)}"
             raise error_that_is_also(FileError, [type(error)], message) from error
         return cls(status.st_size, status.st_mtime_ns)
 

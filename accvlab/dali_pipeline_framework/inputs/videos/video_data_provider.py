@@ -14,6 +14,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
@@ -78,6 +79,7 @@ class VideoDataProvider(DataProvider):
         data_input = ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True)
     """
 
+    @explains_unknown_arguments(OF_PROVIDERS)
     def __init__(
         self,
         filenames: VideoPath | Iterable[VideoPath] | None = None,
@@ -300,5 +302,5 @@ class VideoDataProvider(DataProvider):
     def __repr__(self) -> str:
         return (
             f"VideoDataProvider({self._windows.num_windows} sequences of {self._windows.sequence_length} frames, "
-            f"{self._tracks.num_videos} videos)"
+            f"{self._tracks.describe(self._videos)})"
         )

@@ -23,7 +23,11 @@ from accvlab.dali_pipeline_framework.errors import (
     error_that_is_also,
 )
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
-from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import (
+    is_empty,
+    is_file_or_missing,
+    remote_advice,
+)
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 
@@ -160,9 +164,10 @@ class VideoDecoder:
     def _opening_failure(self, error: Any, source: VideoSource) -> FrameworkError:
         of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
-            return error_that_is_also(
-                FileError, of_system[:1], f"Cannot open the video {self.name}: {error.strerror}."
-            )
+            message = f"Cannot open the video {self.name}: {error.strerror}.{remote_advice(source)}"
+            return error_that_is_also(FileError, of_system[:1], message)
+        if is_empty(source):
+            return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
         num_missing = missing_bytes(source)
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")

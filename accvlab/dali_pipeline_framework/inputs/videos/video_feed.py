@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import (
     VideoError,
     error_that_is_also,
 )
-from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing, remote_advice
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -164,7 +164,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
         with open(text, "rb") as file:
             is_empty = not file.read(1)
     except OSError as error:
-        raise _file_error(error, repr(text)) from error
+        advice = remote_advice(text) and f"{remote_advice(text)} Its encoded bytes can be fed, too."
+        raise _file_error(error, repr(text), advice) from error
     except ValueError as error:  # a zero within
         raise FileError(f"Cannot read the video {text!r}: {error}.") from error
     if is_empty:
@@ -172,5 +173,6 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(text)
 
 
-def _file_error(error: OSError, label: str) -> Exception:
-    return error_that_is_also(FileError, [type(error)], f"Cannot read the video {label}: {error.strerror}.")
+def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
+    message = f"Cannot read the video {label}: {error.strerror}.{advice}"
+    return error_that_is_also(FileError, [type(error)], message)

@@ -15,6 +15,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import KeptFrames
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
@@ -61,6 +62,7 @@ class VideoFrameDataProvider(DataProvider):
         data_input = SamplerInputCallable(provider, sampler)
     """
 
+    @explains_unknown_arguments(OF_PROVIDERS)
     def __init__(
         self,
         filenames: VideoPath | Iterable[VideoPath] | None = None,
@@ -240,4 +242,4 @@ class VideoFrameDataProvider(DataProvider):
         self._videos.close()
 
     def __repr__(self) -> str:
-        return f"VideoFrameDataProvider({self._edges[-1]} frames, {self._tracks.num_videos} videos)"
+        return f"VideoFrameDataProvider({self._edges[-1]} frames, {self._tracks.describe(self._videos)})"

@@ -57,6 +57,7 @@ class VideoStreamInput(NativeInput):
         "The last sequence of a video can be shorter than the others: pass ragged='list' to the loader, or "
         "last_sequence_policy='pad' to VideoStreamInput."
     )
+    place_advice = "Its arguments `video_name` and `first_frame_name` add fields that tell video and frame."
 
     def __init__(
         self,

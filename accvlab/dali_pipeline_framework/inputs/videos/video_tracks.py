@@ -87,6 +87,13 @@ class VideoTracks:
         """Number of videos as listed, or of drives; also of those without a run."""
         return len(self.all_videos)
 
+    def describe(self, videos: IndexedVideos) -> str:
+        """Say how many there are: ``"2 videos"``, or ``"2 drives of 3 cameras in 6 files"``."""
+        if self.camera_names is None:
+            return f"{self.num_videos} videos"
+        files = {videos.path(number) for number in self.all_videos.ravel().tolist()}
+        return f"{self.num_videos} drives of {self.num_cameras} cameras in {len(files)} files"
+
     def video_of(self, number: SupportsIndex, camera: str | None) -> int:
         """Get the number in the `IndexedVideos` of a video as listed, or of a camera's video of a drive.
 

@@ -68,7 +68,14 @@ class VideoWindows:
         self._ends = np.asarray(ends, np.int64)
         self.sequence_length = whole_number(sequence_length, "sequence_length", at_least=1)
         self.stride = whole_number(stride, "stride", at_least=1)
-        self.step = self.sequence_length * self.stride if step is None else whole_number(step, "step", at_least=1)
+        self.step = self.sequence_length * self.stride
+        if step is not None:
+            self.step = whole_number(
+                step,
+                "step",
+                at_least=1,
+                advice="Sequences start ever later; for DALI's -1 leave it out, or give None.",
+            )
         self.pad_mode = checked_pad_mode(pad_mode)
         self.is_uniform = bool(uniform)
         self.counts = self._count()

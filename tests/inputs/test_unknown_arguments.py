@@ -1,0 +1,91 @@
+"""Arguments of DALI's readers and of PyTorch's loader: the error says what to use instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from support.loaders import make_loader
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import (
+    FileDataProvider,
+    FrameDataProvider,
+    FrameSequenceDataProvider,
+    SamplerInputCallable,
+    ShuffledSampler,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+)
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_LOADER, OF_PROVIDERS
+from accvlab.dali_pipeline_framework.pipeline import DataLoader
+
+PROVIDERS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (FileDataProvider, {"files": ["a.jpg"]}),
+    (FrameDataProvider, {"file_root": "x"}),
+    (FrameSequenceDataProvider, {"file_root": "x", "sequence_length": 2}),
+    (VideoDataProvider, {"filenames": "x", "sequence_length": 2}),
+    (VideoFrameDataProvider, {"filenames": "x"}),
+]
+
+
+@pytest.mark.parametrize(("provider", "arguments"), PROVIDERS)
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("random_shuffle", "SamplerInputCallable(provider, ShuffledSampler("),
+        ("shuffle", "ShuffledSampler"),
+        ("sampler", "SamplerInputCallable(provider"),
+        ("drop_last", "Pass `last_batch` to the DataLoader"),
+        ("num_workers", "Pass it to the DataLoader."),
+        ("num_shards", "Pass shard=(shard_id, num_shards)"),
+        ("fiel_root", ""),
+    ],
+)
+def test_of_a_provider(provider: Callable[..., Any], arguments: Mapping[str, Any], name: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=f"`{name}` is not an argument of {provider.__name__}") as caught:
+        provider(**arguments, **{name: 1})
+    assert isinstance(caught.value, SettingError)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("shuffle", "ShuffledSampler"),
+        ("sampler", "SamplerInputCallable(provider, sampler)"),
+        ("drop_last", "Use `last_batch`"),
+        ("pin_memory", "Use `device_id`"),
+        ("num_worker", "Did you mean `num_workers`?"),
+        ("zzz", "in its documentation"),
+    ],
+)
+def test_of_the_loader(name: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=f"`{name}` is not an argument of DataLoader") as caught:
+        make_loader(SamplerInputCallable(IndexProvider(4), ShuffledSampler(4)), 2, **{name: 1})
+    assert isinstance(caught.value, SettingError)
+    assert advice in str(caught.value)
+
+
+def test_what_is_an_argument_is_not_explained() -> None:
+    for made, advice in [*((provider, OF_PROVIDERS) for provider, _ in PROVIDERS), (DataLoader, OF_LOADER)]:
+        assert not advice.keys() & inspect.signature(made).parameters.keys(), made
+
+
+class _OwnFiles(FileDataProvider):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+
+
+def test_a_class_of_ones_own_is_named() -> None:
+    with pytest.raises(TypeError, match="`shuffle` is not an argument of _OwnFiles"):
+        _OwnFiles(files=["a.jpg"], shuffle=True)
+    assert len(_OwnFiles(files=["a.jpg"]).labels) == 1
+
+
+def test_a_missing_argument_is_told_by_python() -> None:
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'sequence_length'"):
+        VideoDataProvider("x")  # type: ignore[call-arg]
