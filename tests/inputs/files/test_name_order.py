@@ -58,4 +58,4 @@ def test_memory(start: bytes) -> None:
     assert sum(1 for _ in unordered.in_order()) == count
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak / count < len(start) + 12 + 8 + 55
+    assert peak / count < len(start) + 12 + 8 + 60

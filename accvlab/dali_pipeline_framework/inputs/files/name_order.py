@@ -12,7 +12,7 @@ import numpy.typing as npt
 Int32Array = npt.NDArray[np.int32]
 
 _WIDTH = 8  # bytes of a name that are compared at once
-_CHUNK = 1 << 14
+_CHUNK = 1 << 12
 
 
 class UnorderedNames:
