@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework import inputs, internal_helpers, pipeline, processing_steps
+    from accvlab.dali_pipeline_framework import (
+        inputs,
+        internal_helpers,
+        operators_impl,
+        pipeline,
+        processing_steps,
+    )
 
-__all__ = ["__version__", "inputs", "internal_helpers", "pipeline", "processing_steps"]
+__all__ = ["__version__", "inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps"]
 
 
-_ROOMS = ("inputs", "internal_helpers", "pipeline", "processing_steps", "sample_data")
+_ROOMS = ("inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps", "sample_data")
 _get_room, __dir__ = lazy_exports(__name__, {room: room for room in _ROOMS})
 
 

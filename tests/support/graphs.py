@@ -1,0 +1,35 @@
+"""Runs a function on nodes of a graph, on arrays that a test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
+
+
+def run_graph(
+    function: Callable[..., Any], *columns: Sequence[np.ndarray], enable_conditionals: bool = False
+) -> list[np.ndarray]:
+    """Call a function with one node per column, of which each holds one array per sample; return its batch."""
+
+    @pipeline_def(
+        batch_size=len(columns[0]),
+        num_threads=1,
+        device_id=None,
+        enable_conditionals=enable_conditionals,
+        prefetch_queue_depth=1,
+    )
+    def graph() -> Any:
+        return function(*[fn.external_source(_always(column), batch=True) for column in columns])
+
+    pipeline = graph()
+    pipeline.build()
+    (batch,) = pipeline.run()
+    return [np.array(sample) for sample in batch]
+
+
+def _always(column: Sequence[np.ndarray]) -> Any:
+    return lambda: [np.ascontiguousarray(array) if array.ndim else array for array in column]
