@@ -481,7 +481,9 @@ class TestCache:
         path = tmp_path / "thesis.txt"
         path.write_text("years of work " * 10)
         for refresh in (False, True):
-            with pytest.raises(SettingError, match=r"thesis.txt' is no table of names"):
+            with pytest.raises(
+                SettingError, match=r"left as it is: .*thesis.txt' is no table.* Name another file\.$"
+            ):
                 FileDataProvider(root, cache_file=path, refresh=refresh)
         assert path.read_text() == "years of work " * 10
         FileTable.from_names(["a"]).save(path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +310,17 @@ class TestNothingFound:
             FileDataProvider(tmp_path / "texts")
         with pytest.raises(SettingError, match=r"None of its 2 subfolder\(s\) matches the `dir_filters`"):
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
+
+    def test_a_root_one_level_too_high(self, tmp_path: Path) -> None:
+        make_tree(tmp_path / "all", ["train/a/1.jpg", "train/b/2.jpg"])
+        with pytest.raises(SettingError, match=r"e.g. 'train/.'.* the root is one level deeper: '.*/all/train'"):
+            FileDataProvider(tmp_path / "all")
+        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+            archive.write(tmp_path / "all" / "train" / "a" / "1.jpg", "train/a/1.jpg")
+        with pytest.raises(SettingError) as caught:
+            FileDataProvider(f"zip://::{tmp_path}/all.zip")
+        (root,) = re.findall("one level deeper: '(.*)'", str(caught.value))
+        assert FileDataProvider(root).class_names == ("a",)
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"The folder '.*/none' cannot be read: there is none"):

@@ -197,7 +197,7 @@ def test_roots_that_are_not_as_expected(tmp_path):
     with pytest.raises(SettingError, match=r"There is no frame in the 1 stream\(s\).*The folders are empty"):
         FrameDataProvider(tmp_path)
     write_frames(tmp_path, {"s/F": 2, "s/R": 2})
-    with pytest.raises(SettingError, match=r"name them with `cameras=\['F', 'R'\]`"):
+    with pytest.raises(SettingError, match=r"name them with `cameras=\['F', 'R'\]`; if they .* root is '.*'"):
         FrameDataProvider(tmp_path)
     with pytest.raises(SettingError, match=r"`cameras` are \['L'\]; in 's' are 2 folders: 'F', 'R'"):
         FrameDataProvider(tmp_path, cameras=["L"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import SupportsIndex
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
@@ -225,7 +225,21 @@ def _why_nothing_is_found(
         )
     if not classes:
         return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."
+    below = next(_folders_below(storage, classes), None) if not num_seen else None
+    if below is not None:
+        folder, name = below
+        return text + (
+            f"Its {len(classes)} subfolder(s) have no files, but folders, e.g. {f'{folder}/{name}'!r}. If these "
+            f"are the labels, the root is one level deeper: {storage.path(folder)!r}."
+        )
     return text + (
         f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
         f"{', '.join(file_filter.patterns)}."
     )
+
+
+def _folders_below(storage: Storage, folders: list[str]) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        for name, is_folder in storage.list_folder(folder, follows_links=False):
+            if is_folder:
+                yield folder, name

@@ -383,7 +383,7 @@ def _table_in(buffer: UInt8Array, path: str) -> FileTable:
     """The table in the bytes of a file."""
     again = "Remove it, or write it anew."
     if len(buffer) < _HEADER.size or buffer[: len(_MAGIC)].tobytes() != _MAGIC:
-        raise SettingError(f"{path!r} is no table of names: it does not start as one. {again}")
+        raise SettingError(f"{path!r} is no table of names: it does not start as one. Name another file.")
     header = _HEADER.unpack(buffer[: _HEADER.size].tobytes())
     _, version, label_size, count, num_bytes, notes_size, digest, notes_hash = header
     if version != _VERSION:

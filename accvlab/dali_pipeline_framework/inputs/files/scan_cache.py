@@ -45,8 +45,8 @@ def cached_table(
     if known is not None:
         if "arguments" not in known.notes:
             raise SettingError(
-                f"{path!r} is a table of names, but not one that a scan has left there. Name another file, or "
-                f"remove it."
+                f"`cache_file` {path!r} is a table of names, but not one that a scan has left there, so it is "
+                f"left as it is. Name another file."
             )
         if not refresh and known.notes["arguments"] == arguments and is_current(known):
             return known
@@ -64,6 +64,9 @@ def _known_table(path: str) -> FileTable | None:
         return FileTable.load(path)
     except SettingError as error:
         if not is_table_file(path):
-            raise
+            raise SettingError(
+                f"`cache_file` must name a cache of this library, or no file yet; what is there is left as it is: "
+                f"{error}"
+            ) from error
         _logger.warning("Files are looked for again, and %r is replaced: %s", path, error)
         return None

@@ -145,7 +145,8 @@ class StreamFolders:
         if within and self.cameras is None:
             advice = (
                 f"In {stream!r} {_listed('folder', within)}: if these are cameras, name them with "
-                f"`cameras={sorted(within)[:3]!r}`."
+                f"`cameras={sorted(within)[:3]!r}`; if they are streams, the root is "
+                f"{self.storage.path(stream)!r}."
             )
         elif within and self.cameras is not None:
             advice = f"`cameras` are {[*self.cameras.values()]!r}; in {stream!r} {_listed('folder', within)}."
