@@ -231,6 +231,15 @@ class TestRagged:
             batches_of(RAGGED_FIELDS)
         assert isinstance(caught.value, RuntimeError)
 
+    def test_what_may_be_encoded_images_is_to_be_decoded(self) -> None:
+        files = [np.ones(3), np.ones(5), np.ones(4), np.ones(4)]
+        with pytest.raises(OutputError, match=r"\(5,\)\. If these are encoded images, decode them"):
+            batches_of({"image": (DT.UINT8, files)})
+        for dtype, arrays in ((DT.FLOAT, files), (DT.UINT8, [each[None] for each in files])):
+            with pytest.raises(OutputError) as caught:
+                batches_of({"image": (dtype, arrays)})
+            assert "encoded" not in str(caught.value)
+
     def test_each_shape_is_named_once(self) -> None:
         with pytest.raises(OutputError, match=r"the shapes \(3, 2\), \(5, 2\)\."):
             batches_of(RAGGED_FIELDS, 4)

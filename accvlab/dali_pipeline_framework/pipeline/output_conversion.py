@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
+from nvidia.dali import types
 from nvidia.dali.tensors import TensorGPU
 
 from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
@@ -71,10 +72,14 @@ class OutputConverter:
     def _converted_ragged(self, tensors: Any, name: str) -> list[Any]:
         if self._as_list:
             return [self._convert(tensors[index]) for index in range(len(tensors))]
-        shapes = ", ".join(dict.fromkeys(str(tuple(shape)) for shape in tensors.shape()))
+        shapes = [tuple(shape) for shape in tensors.shape()]
+        listed = ", ".join(dict.fromkeys(map(str, shapes)))
+        encoded = ""
+        if tensors.dtype == types.DALIDataType.UINT8 and len(shapes[0]) == 1:
+            encoded = "If these are encoded images, decode them in a step: ImageDecoder, or FrameSequenceDecoder. "
         raise OutputError(
             f"{name}: all samples of a batch must have the same shape to form one array, got the shapes "
-            f"{shapes}. {self._advice}"
+            f"{listed}. {encoded}{self._advice}"
         )
 
 
