@@ -290,7 +290,8 @@ class StructuredPipeline(Pipeline):
             self._raise_failure()
         if self.num_valid == 0:
             self._end_with_batch_thrown_away()
-        if self._num_in_all == 1 and self._context.check_dtypes:
+        # Native readers give what is in the files, and that may change from one to the next.
+        if self._context.check_dtypes and (self._num_in_all == 1 or self._runs):
             self._check_dtypes(batch)
         return batch
 
@@ -317,7 +318,8 @@ class StructuredPipeline(Pipeline):
         output_format = self._context.output_blueprint.format
         problems = [
             f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
-            f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by})"
+            f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
+            f"{_source_of(tensors)})"
             for path, leaf, tensors, changed_by in zip(
                 output_format.flat_paths,
                 output_format.flat_leaves,
@@ -593,6 +595,12 @@ class StructuredPipeline(Pipeline):
         )
         explained.sample_indices = sample_indices
         return explained
+
+
+def _source_of(tensors: Any) -> str:
+    """Where the first sample of a field came from, where a native reader told DALI."""
+    source = tensors[0].source_info() if len(tensors) else ""
+    return f", from {source!r}" if source else ""
 
 
 def _wait_on() -> None:

@@ -26,7 +26,7 @@ from support.reader_data import (
     video,
 )
 
-from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError, SettingError
+from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError, OutputError, SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     CocoReader,
     FileReader,
@@ -131,6 +131,49 @@ class TestWhatTheyDeliver:
         root = array_files(tmp_path / "root", 3)
         reader = NumpyReader(file_root=root, files=["002.npy", "000.npy"], roi_start=[0, 1], roi_shape=[1, 2])
         assert [each["data"].tolist() for each in samples(reader)] == [[[2, 2]], [[0, 0]]]
+
+    @pytest.mark.parametrize(
+        ("array", "what"),
+        [
+            (np.zeros(2, np.complex64), "of type complex64"),
+            (np.zeros(2, [("a", np.int32), ("b", np.float32)]), "of a structured type with the fields 'a', 'b'"),
+            (np.array([{}, 1], object), "of type object, which holds Python objects"),
+            (np.array(["text"]), "of type str128"),
+            (np.array(["2024-01-01"], "M8[s]"), r"of type datetime64\[s\]"),
+            (np.zeros(2, np.longdouble), "of type float128"),
+            (np.zeros(2, ">i4"), "of type int32 in big-endian order"),
+        ],
+    )
+    def test_arrays_that_dali_cannot_read(self, tmp_path: Path, array: np.ndarray, what: str) -> None:
+        np.save(tmp_path / "a.npy", array, allow_pickle=True)
+        with pytest.raises(SettingError, match=rf"cannot read the array in '.*/a.npy', {what}\. DALI reads"):
+            NumpyReader(file_root=tmp_path)
+
+    @pytest.mark.parametrize("dtype", ["c8", object, "nonsense", "U3"])
+    def test_types_that_dali_does_not_have(self, tmp_path: Path, dtype: object) -> None:
+        with pytest.raises(SettingError, match="`dtype` must be a type of arrays that DALI reads, got"):
+            NumpyReader(file_root=array_files(tmp_path / "root", 1), dtype=dtype)
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda content: b"", "EOF"),
+            (lambda content: content[:-5], "is incomplete: it must have 152 bytes, has 147"),
+            (lambda content: content.replace(b"NUMPY\1", b"NUMPY\2"), "it has version 2.0 of the format"),
+            (lambda content: b"text" * 50, "the magic string is not correct"),
+        ],
+    )
+    def test_files_without_a_whole_array(self, tmp_path: Path, damage: Any, message: str) -> None:
+        path = array_files(tmp_path / "root", 1) / "000.npy"
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(SettingError, match=rf"The array file '.*/000.npy' .*{message}"):
+            NumpyReader(files=[path])
+
+    def test_arrays_of_another_type_later_on(self, tmp_path: Path) -> None:
+        root = array_files(tmp_path / "root", 3)
+        np.save(root / "002.npy", np.ones((2, 3), np.int32))
+        with pytest.raises(OutputError, match=r"data: .* float32, but .* int32 .*, from '.*/002.npy'"):
+            samples(NumpyReader(file_root=root))
 
     def test_arrays_of_a_list(self, tmp_path: Path) -> None:
         root = array_files(tmp_path / "root", 2, np.int32)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
@@ -18,9 +17,10 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
+from accvlab.dali_pipeline_framework.inputs.readers.array_files import type_of_argument, type_of_array_file
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput, ReaderRun
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
-from accvlab.dali_pipeline_framework.sample_data import Name, get_dali_type_for_numpy_type
+from accvlab.dali_pipeline_framework.sample_data import Name
 
 _CPU_CODECS = ("vp8", "vp9", "mjpeg")
 _logger = logging.getLogger(__name__)
@@ -256,10 +256,10 @@ class NumpyReader(ReaderInput):
         super().__init__(fn.readers.numpy, arguments)
         _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
         if dtype is None:
-            dtype = _dtype_of_file(_first_array_file(self._arguments))
-        if not isinstance(dtype, types.DALIDataType):
-            dtype = get_dali_type_for_numpy_type(np.dtype(dtype).type)
-        self._fields = (ReaderField(data_name, dtype),)
+            found = type_of_array_file(_first_array_file(self._arguments))
+        else:
+            found = type_of_argument(dtype)
+        self._fields = (ReaderField(data_name, found),)
 
     @property
     def fields(self) -> Sequence[ReaderField]:
@@ -495,7 +495,7 @@ def _first_array_file(arguments: Mapping[str, Any]) -> str:
         return os.path.join(root or "", first)
     if arguments.get("file_list") is not None:
         file_list = Path(arguments["file_list"])
-        lines = file_list.read_text().splitlines()
+        lines = os.fsdecode(file_list.read_bytes()).splitlines()
         if not lines:
             raise SettingError(f"`file_list` of fn.readers.numpy: {str(file_list)!r} is empty.")
         return os.path.join(root or file_list.parent, lines[0].strip())
@@ -504,11 +504,3 @@ def _first_array_file(arguments: Mapping[str, Any]) -> str:
     if found is None:
         raise SettingError(f"fn.readers.numpy: there is no file {pattern!r} in {str(root)!r}.")
     return found
-
-
-def _dtype_of_file(path: str) -> np.dtype[Any]:
-    try:
-        dtype: np.dtype[Any] = np.load(path, mmap_mode="r", allow_pickle=False).dtype
-    except (OSError, ValueError) as error:
-        raise SettingError(f"The first array {path!r} cannot be read ({error}).") from error
-    return dtype
