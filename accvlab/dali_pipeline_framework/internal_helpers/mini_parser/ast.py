@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import attrs
 
@@ -90,13 +91,14 @@ class Comparison(AST):
 
 
 @attrs.frozen(str=False, init=False)
-class Or(AST):
-    """At least one of several conditions: ``{l or r}``.
+class _Joined(AST):
+    """Several conditions with the same word between them.
 
     Attributes:
         conditions: The conditions.
     """
 
+    word: ClassVar[str]
     conditions: tuple[AST, ...]
 
     def __init__(self, *conditions: AST) -> None:
@@ -104,25 +106,19 @@ class Or(AST):
         object.__setattr__(self, "conditions", conditions)
 
     def __str__(self) -> str:
-        return "{" + " or ".join(map(str, self.conditions)) + "}"
+        return "{" + f" {self.word} ".join(map(str, self.conditions)) + "}"
 
 
-@attrs.frozen(str=False, init=False)
-class And(AST):
-    """All of several conditions: ``{l and r}``.
+class Or(_Joined):
+    """At least one of several ``conditions``: ``{l or r}``."""
 
-    Attributes:
-        conditions: The conditions.
-    """
+    word = "or"
 
-    conditions: tuple[AST, ...]
 
-    def __init__(self, *conditions: AST) -> None:
-        """Join conditions."""
-        object.__setattr__(self, "conditions", conditions)
+class And(_Joined):
+    """All of several ``conditions``: ``{l and r}``."""
 
-    def __str__(self) -> str:
-        return "{" + " and ".join(map(str, self.conditions)) + "}"
+    word = "and"
 
 
 @attrs.frozen(str=False)
