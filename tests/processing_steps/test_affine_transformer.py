@@ -261,6 +261,16 @@ def test_draws_are_made_in_the_published_order() -> None:
     assert ranges == [unit, (0, 2), *selection, unit, (1, 3), (2, 4)]
 
 
+def test_steps_that_change_nothing_draw_nothing() -> None:
+    idle = [A.ShiftInsideOriginalImage(0.5, False, False), A.Rotation(0, 5, 9)]
+    steps = [*idle, A.Selection(0.5, [0.5, 0.5], [idle, []])]
+    step = A([4, 4], Mode.STRETCH, None, "image", transformation_steps=steps, point_field_names="points")
+    fields = {"image": (DT.UINT8, [gradient(6, 8)] * 2), "points": (DT.FLOAT, [np.ones((1, 2), np.float32)] * 2)}
+    with make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0) as iterator:  # no warning
+        [batch] = [*iterator]
+    np.testing.assert_allclose(batch["points"], [[[0.5, 2 / 3]]] * 2, rtol=1e-6)
+
+
 # --- probabilities, with DALI's own generators and with keyed draws -------------------------------------
 
 

@@ -129,6 +129,11 @@ class TransformationStep(ABC):
     prob: float
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is ever changed. Such a step draws nothing, since nobody would use it."""
+        return self.prob == 0
+
+    @property
     def keeps_axes(self) -> bool:
         """Whether nothing is rotated or sheared."""
         return True
@@ -154,14 +159,15 @@ class TransformationStep(ABC):
 
     def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
         """The draws of the step, in order: whether it is applied, then its parameters."""
-        if 0 < self.prob < 1:
+        if self.is_idle:
+            return
+        if self.prob < 1:
             yield UniformDraw(f"{place}.is_applied", key=key)
-        if self.prob > 0:
-            yield from self._parameter_draws(place, key)
+        yield from self._parameter_draws(place, key)
 
     def extend(self, chain: TransformationChain, place: str, is_chosen: Any = None) -> None:
         """Let the step follow on a chain, for the samples that are chosen; None for all."""
-        if 0 < self.prob < 1:
+        if self.prob < 1 and not self.is_idle:
             is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
             is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
         else:

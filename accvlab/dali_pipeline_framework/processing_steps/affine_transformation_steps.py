@@ -190,6 +190,11 @@ class ShiftInsideOriginalImage(TransformationStep):
     shift_x: bool
     shift_y: bool
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is never applied, or to no axis."""
+        return self.prob == 0 or not (self.shift_x or self.shift_y)
+
     def check_after(self, before: set[type[TransformationStep]]) -> None:
         """Refuse rotation and shearing before this step."""
         _require_axes_kept(self, before)
@@ -203,7 +208,7 @@ class ShiftInsideOriginalImage(TransformationStep):
                 yield UniformDraw(f"{place}.{axis}", key=key)
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
-        if not self.shift_x and not self.shift_y:
+        if self.is_idle:
             return
         zero = np.float32(0)
         shares = fn.stack(
@@ -318,6 +323,11 @@ class Selection(TransformationStep):
             )
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no option is ever applied, or none changes anything."""
+        return self.prob == 0 or all(step.is_idle for option in self.options for step in option)
+
+    @property
     def keeps_axes(self) -> bool:
         """Whether no option rotates or shears."""
         return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
@@ -348,8 +358,8 @@ class Selection(TransformationStep):
             yield from draws_of(option, f"{place}.options[{index}]", key)
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
-        # With one option, a draw that is not in the graph; see `extend`.
-        is_drawn = len(self.options) > 1
+        # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
+        is_drawn = len(self.options) > 1 and not self.is_idle
         drawn = chain.draw(f"{place}.option") if is_drawn else fn.random.uniform(range=[0.0, 1.0])
         for index, option in enumerate(self.options):
             is_chosen = self._is_chosen(drawn, index)
