@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -352,6 +353,9 @@ class TestRefused:
         with pytest.raises(FileError, match=r"Cannot read the list of videos '.*none': No such file") as caught:
             VideoDataProvider(file_list=tmp_path / "none", sequence_length=1)
         assert isinstance(caught.value, FileNotFoundError)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FileError, match=r"list of videos '.*pipe': it is no regular file"):
+            VideoDataProvider(file_list=tmp_path / "pipe", sequence_length=1)
         (tmp_path / "list").write_text("\n \n")
         with pytest.raises(SettingError, match=r"The list of videos '.*list' is empty"):
             VideoDataProvider(file_list=tmp_path / "list", sequence_length=1)

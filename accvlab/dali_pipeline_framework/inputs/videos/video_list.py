@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
@@ -13,7 +14,7 @@ import numpy as np
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.files.file_scan import scan_folders
 from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
-from accvlab.dali_pipeline_framework.inputs.files.storage import Storage
+from accvlab.dali_pipeline_framework.inputs.files.storage import Storage, open_regular_file
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.videos.container_elements import remote_advice
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex
@@ -193,10 +194,10 @@ def _in_folders(root: VideoPath, patterns: str | Iterable[str]) -> list[ListedVi
 def _in_list(path: VideoPath, rule: RangeRule) -> list[ListedVideo]:
     name = os.fspath(path)
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        with io.TextIOWrapper(open_regular_file(name), "utf-8-sig", "surrogateescape") as file:
             lines = file.read().split("\n")
     except OSError as error:
-        message = f"Cannot read the list of videos {name!r}: {error.strerror}.{remote_advice(name)}"
+        message = f"Cannot read the list of videos {name!r}: {error.strerror or error}.{remote_advice(name)}"
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
         _on_line(line, f"line {number} of {name!r}", rule)
