@@ -262,7 +262,7 @@ def test_draws_are_made_in_the_published_order() -> None:
 
 
 def test_steps_that_change_nothing_draw_nothing() -> None:
-    idle = [A.ShiftInsideOriginalImage(0.5, False, False), A.Rotation(0, 5, 9)]
+    idle = [A.ShiftInsideOriginalImage(0.5, False, False), A.UniformScaling(0, 2, 3)]
     steps = [*idle, A.Selection(0.5, [0.5, 0.5], [idle, []])]
     step = A([4, 4], Mode.STRETCH, None, "image", transformation_steps=steps, point_field_names="points")
     fields = {"image": (DT.UINT8, [gradient(6, 8)] * 2), "points": (DT.FLOAT, [np.ones((1, 2), np.float32)] * 2)}
