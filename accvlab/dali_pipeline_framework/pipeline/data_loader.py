@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_LOADER, 
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
 )
-from accvlab.dali_pipeline_framework.pipeline.loader_input import ShardArgument, bind_input
+from accvlab.dali_pipeline_framework.pipeline.loader_input import AskedSettings, ShardArgument, bind_input
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
     ReaderState,
@@ -138,7 +138,14 @@ class DataLoader:
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
-        self._bound = bind_input(definition.data_input, batch_size, shard, last_batch, context_name, self._steps)
+        asked = AskedSettings(
+            batch_size=batch_size,
+            shard=shard,
+            last_batch=last_batch,
+            context_name=context_name,
+            steps_per_epoch=self._steps,
+        )
+        self._bound = bind_input(definition.data_input, asked)
         self._input = self._bound.data_input
         self._loaded_reader: ReaderState | None = None
         self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)

@@ -52,15 +52,32 @@ class LoaderInput:
         return self.parts.main is None
 
 
-def bind_input(
-    source: Any,
-    batch_size: int | None,
-    shard: ShardArgument,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
-    """Give an input the settings of a loader; None leaves one as the input has it.
+def _shard_of(shard: ShardArgument) -> Shard | None:
+    if shard is None or isinstance(shard, Shard):
+        return shard
+    if isinstance(shard, str):
+        return detect_shard(shard)  # type: ignore[arg-type]
+    if isinstance(shard, tuple | list) and len(shard) == 2:
+        return Shard(*shard)
+    raise SettingError(
+        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
+        f"got {shard!r}."
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AskedSettings:
+    """What a loader is asked for, see `DataLoader`; None leaves a setting as the input has it."""
+
+    batch_size: int | None
+    shard: Shard | None = attrs.field(converter=_shard_of)
+    last_batch: LastBatch | None
+    context_name: str | None
+    steps_per_epoch: int | None
+
+
+def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
+    """Give an input the settings of a loader.
 
     An iterable over a sampler that has random access, or whose batches are to be completed, becomes the callable
     that delivers the same.
@@ -68,24 +85,16 @@ def bind_input(
     Raises:
         SettingError: A setting is out of its range, or contradicts what the input was created with.
     """
-    asked = _shard_of(shard)
     parts = InputParts.of(source)
-    if parts.native:
-        return _bind_native(parts, batch_size, asked, last_batch, context_name, steps_per_epoch)
-    return _bind_loaded(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
-
-
-def _bind_native(
-    parts: InputParts,
-    batch_size: int | None,
-    shard: Shard | None,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
+    if not parts.native:
+        return _bind_loaded(source, asked)
     if parts.main is None:
-        return _bind_readers(parts, batch_size, shard, last_batch, context_name, steps_per_epoch)
-    bound = _bind_loaded(parts.main.source, batch_size, shard, last_batch, context_name, steps_per_epoch)
+        return _bind_readers(parts, asked)
+    return _bind_joined(parts, parts.main.source, asked)
+
+
+def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> LoaderInput:
+    bound = _bind_loaded(source, asked)
     if getattr(bound.data_input, "delivers_partial_batches", False):
         raise SettingError(
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
@@ -96,38 +105,29 @@ def _bind_native(
     return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
 
 
-def _bind_readers(
-    parts: InputParts,
-    batch_size: int | None,
-    shard: Shard | None,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
+def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
     source = parts.native[0].source
     kind = type(source).__name__
-    if context_name is not None:
+    if asked.context_name is not None:
         raise SettingError(
             f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
             f"{source.place_advice}"
         )
-    if steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
+    if asked.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
         raise SettingError(
             f"`steps_per_epoch` does not go with a {kind}, which has epochs of its own. Use a data provider with "
             f"a sampler."
         )
-    if batch_size is None:
+    if asked.batch_size is None:
         raise SettingError("`batch_size` must be given: native readers have none of their own.")
-    size = whole_number(batch_size, "batch_size", at_least=1)
-    readers = {
-        part: part.source.with_settings(shard=None if shard is None else _pair(shard), last_batch=last_batch)
-        for part in parts.native
-    }
+    size = whole_number(asked.batch_size, "batch_size", at_least=1)
+    settings = {"shard": _pair(asked.shard), "last_batch": asked.last_batch}
+    readers = {part: part.source.with_settings(**settings) for part in parts.native}
     shards = {reader.shard for reader in readers.values()}
     if len(shards) > 1:
         raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
     whole = parts.with_sources(readers, None)
-    return LoaderInput(whole.whole, whole, size, shard or Shard(*shards.pop()), _described(readers))
+    return LoaderInput(whole.whole, whole, size, asked.shard or Shard(*shards.pop()), _described(readers))
 
 
 def _beside(reader: Any) -> Any:
@@ -135,8 +135,8 @@ def _beside(reader: Any) -> Any:
     return reader if reader.has_own_padding else reader.with_settings(last_batch="pad")
 
 
-def _pair(shard: Shard) -> tuple[int, int]:
-    return shard.shard_id, shard.num_shards
+def _pair(shard: Shard | None) -> tuple[int, int] | None:
+    return None if shard is None else (shard.shard_id, shard.num_shards)
 
 
 def _described(readers: Mapping[InputPart, Any]) -> Description:
@@ -147,38 +147,25 @@ def _described(readers: Mapping[InputPart, Any]) -> Description:
     return description
 
 
-def _bind_loaded(
-    source: Any,
-    batch_size: int | None,
-    asked: Shard | None,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
+def _bind_loaded(source: Any, asked: AskedSettings) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
-        source.has_random_access or last_batch is not None or context_name is not None
+        source.has_random_access or asked.last_batch is not None or asked.context_name is not None
     ):
         source = source.as_callable()
-    if asked is None:
+    if asked.shard is None:
         _warn_if_not_sharded(source)
     if isinstance(source, PlannedInput):
-        return _bind_planned(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
-    return _bind_own(source, batch_size, asked, last_batch, context_name, steps_per_epoch)
+        return _bind_planned(source, asked)
+    return _bind_own(source, asked)
 
 
-def _bind_planned(
-    source: PlannedInput,
-    batch_size: int | None,
-    shard: Shard | None,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
+def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
+    steps_per_epoch = asked.steps_per_epoch
     bound = source.with_settings(
-        batch_size=batch_size,
-        shard=None if shard is None else (shard.shard_id, shard.num_shards),
-        last_batch=last_batch,
-        context_name=context_name,
+        batch_size=asked.batch_size,
+        shard=_pair(asked.shard),
+        last_batch=asked.last_batch,
+        context_name=asked.context_name,
     )
     if bound.batch_size is None:
         raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
@@ -192,17 +179,12 @@ def _bind_planned(
     description = bound.describe()
     if steps_per_epoch is not None:
         description["steps_per_epoch"] = steps_per_epoch
-    return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard or Shard(*bound.shard), description)
+    shard = asked.shard or Shard(*bound.shard)
+    return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
 
 
-def _bind_own(
-    source: Any,
-    batch_size: int | None,
-    shard: Shard | None,
-    last_batch: LastBatch | None,
-    context_name: str | None,
-    steps_per_epoch: int | None,
-) -> LoaderInput:
+def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
+    batch_size, last_batch, steps_per_epoch = asked.batch_size, asked.last_batch, asked.steps_per_epoch
     own = getattr(source, "batch_size", None)
     if own is not None and batch_size not in (None, own):
         raise SettingError(
@@ -212,19 +194,19 @@ def _bind_own(
     size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
     if size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
-    shard = _shard_of_own(source, shard)
+    shard = _shard_of_own(source, asked.shard)
     describe = getattr(source, "describe", None)
     description: Description = {"input": type(source).__name__, **({} if describe is None else describe())}
     has_epochs = getattr(source, "has_epochs", True)
     if steps_per_epoch is not None:
         description["steps_per_epoch"] = steps_per_epoch
-    if last_batch is None and context_name is None and (steps_per_epoch is None or not has_epochs):
+    if last_batch is None and asked.context_name is None and (steps_per_epoch is None or not has_epochs):
         return LoaderInput(source, InputParts.of(source), size, shard, description)
     policy = "drop" if last_batch is None else check_last_batch(last_batch)
     if last_batch is not None:
         description["last_batch"] = policy
     settings = EpochSettings(
-        size, policy, steps_per_epoch if has_epochs else None, context_name, shard.shard_id * size
+        size, policy, steps_per_epoch if has_epochs else None, asked.context_name, shard.shard_id * size
     )
     completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
     return LoaderInput(completed, InputParts.of(completed), size, shard, description)
@@ -268,16 +250,3 @@ def _warn_if_not_sharded(source: Any) -> None:
             found.num_shards,
             found.source,
         )
-
-
-def _shard_of(shard: ShardArgument) -> Shard | None:
-    if shard is None or isinstance(shard, Shard):
-        return shard
-    if isinstance(shard, str):
-        return detect_shard(shard)  # type: ignore[arg-type]
-    if isinstance(shard, tuple | list) and len(shard) == 2:
-        return Shard(*shard)
-    raise SettingError(
-        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"got {shard!r}."
-    )
