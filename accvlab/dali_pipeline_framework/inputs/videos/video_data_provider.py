@@ -3,28 +3,24 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
-from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import FrameConverter
-from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
+from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array
 from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
     VIDEO_FILTERS,
     ListFormat,
     ListRounding,
-    RangeRule,
     VideoPath,
 )
+from accvlab.dali_pipeline_framework.inputs.videos.video_provider_base import VideoProviderBase
 from accvlab.dali_pipeline_framework.inputs.videos.video_samples import (
     FrameNumbers,
     VideoFields,
@@ -35,14 +31,12 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_samples import (
 from accvlab.dali_pipeline_framework.inputs.videos.video_sources import VideoSources
 from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
     MissingPolicy,
-    MissingVideoFrame,
-    RigSettings,
 )
 from accvlab.dali_pipeline_framework.inputs.videos.video_windows import PadMode, VideoWindows
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import Name
 
 
-class VideoDataProvider(DataProvider):
+class VideoDataProvider(VideoProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
 
     The videos are named in one of three ways: ``filenames`` (and ``labels``), ``file_root`` (each subfolder is a
@@ -184,7 +178,7 @@ class VideoDataProvider(DataProvider):
             has_all_numbers=numbers == "sequence",
         )
         fill = checked_fill(fill_value, FrameConverter(image_type).num_channels)
-        self._num_batch_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
+        num_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
         # Only to check the settings, and how much sequences overlap, before files are opened.
         self._windows = VideoWindows(
             [], [], sequence_length, stride=stride, step=step, pad_mode=pad_mode, uniform=uniform_sample
@@ -196,13 +190,23 @@ class VideoDataProvider(DataProvider):
             "index_cache": index_cache,
             "kept": self._windows.kept_frames,
         }
-        rig = None
-        if cameras is not None:
-            rig = RigSettings(cameras, reference_camera, tolerance_s, time_offsets_s, missing)
-        rule = RangeRule(file_list_format, file_list_rounding, bool(file_list_include_end))
-        sources = VideoSources(filenames, file_root, file_list, labels, file_filters, rule, rig, stream)
-        self._videos, self._tracks = sources.find(**options)
-        self._samples = VideoSamples(self._videos, self._tracks, fields, fill)
+        sources = VideoSources(
+            filenames=filenames,
+            file_root=file_root,
+            file_list=file_list,
+            labels=labels,
+            file_filters=file_filters,
+            file_list_format=file_list_format,
+            file_list_rounding=file_list_rounding,
+            file_list_include_end=file_list_include_end,
+            cameras=cameras,
+            reference_camera=reference_camera,
+            tolerance_s=tolerance_s,
+            time_offsets_s=time_offsets_s,
+            missing=missing,
+            stream=stream,
+        )
+        super().__init__(VideoSamples(*sources.find(**options), fields, fill), num_threads)
         self._windows = VideoWindows(
             self._tracks.starts,
             self._tracks.ends,
@@ -220,46 +224,12 @@ class VideoDataProvider(DataProvider):
                 f"{len(self._tracks.starts)} has {longest}. Use shorter sequences, or a `pad_mode`."
             )
 
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sample, see the class."""
-        return self._samples.blueprint
-
     def get_number_of_samples(self) -> int:
         """Get the number of sequences."""
         return self._windows.num_windows
 
-    @property
-    def loads_batches(self) -> bool:
-        """Whether several samples of a batch are decoded at once."""
-        return self._num_batch_threads > 1
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Decode one sequence.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sequence.
-            FileError: A video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A frame cannot be decoded.
-        """
-        window = operator.index(sample_index)
-        if not 0 <= window < self._windows.num_windows:
-            raise error_that_is_also(
-                SettingError,
-                (IndexError,),
-                f"`sample_index` must be in [0, {self._windows.num_windows - 1}], got {sample_index!r}.",
-            )
-        return self._samples.make(*self._windows.locate(window))
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Decode the sequences of a batch, ``num_batch_threads`` at once.
-
-        Args:
-            sample_indices: The sequences.
-            slots: Their numbers in the batch.
-        """
-        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
-            yield from threads.map(self.get_data, sample_indices)
+    def _locate(self, sample: int) -> tuple[int, Int64Array]:
+        return self._windows.locate(sample)
 
     # --- what was found ---------------------------------------------------------------------------------
 
@@ -276,28 +246,6 @@ class VideoDataProvider(DataProvider):
         """Number of samples of each video as listed, or of each drive: ``(V,)`` int64; 0 where it is too short."""
         numbers = self._tracks.numbers
         return np.bincount(numbers, self._windows.counts, self._tracks.num_videos).astype(np.int64)
-
-    @property
-    def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
-        """Frames that cameras lack at times of the reference camera."""
-        return self._tracks.missing
-
-    def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of a video as listed, or of a camera's video of a drive.
-
-        Raises:
-            SettingError: There is no such video or camera.
-        """
-        return self._videos.index(self._tracks.video_of(video, camera))
-
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """What this object has decoded in this process."""
-        return self._videos.statistics
-
-    def close(self) -> None:
-        """Close the decoders of this process; they are opened again when they are needed."""
-        self._videos.close()
 
     def __repr__(self) -> str:
         return (

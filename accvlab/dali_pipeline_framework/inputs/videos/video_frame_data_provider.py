@@ -3,40 +3,33 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.inputs.videos.frame_reader import KeptFrames
-from accvlab.dali_pipeline_framework.inputs.videos.frame_reader_pool import DecodingStatistics
-from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array, VideoIndex
+from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array
 from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
     VIDEO_FILTERS,
     ListFormat,
     ListRounding,
-    RangeRule,
     VideoPath,
 )
+from accvlab.dali_pipeline_framework.inputs.videos.video_provider_base import VideoProviderBase
 from accvlab.dali_pipeline_framework.inputs.videos.video_samples import VideoFields, VideoSamples
 from accvlab.dali_pipeline_framework.inputs.videos.video_sources import VideoSources
 from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
     MissingPolicy,
-    MissingVideoFrame,
-    RigSettings,
 )
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import Name
 
 
-class VideoFrameDataProvider(DataProvider):
+class VideoFrameDataProvider(VideoProviderBase):
     """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
 
     The frames of all videos lie one after the other, and `sequence_lengths` is what samplers and `Clips` need, so
@@ -140,14 +133,25 @@ class VideoFrameDataProvider(DataProvider):
             video_number_name,
             holds_one_frame=True,
         )
-        self._num_batch_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
+        num_threads = whole_number(num_batch_threads, "num_batch_threads", at_least=1)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
-        rig = None
-        if cameras is not None:
-            rig = RigSettings(cameras, reference_camera, tolerance_s, time_offsets_s, missing)
-        rule = RangeRule(file_list_format, file_list_rounding, bool(file_list_include_end))
-        sources = VideoSources(filenames, file_root, file_list, labels, file_filters, rule, rig, stream)
-        self._videos, self._tracks = sources.find(
+        sources = VideoSources(
+            filenames=filenames,
+            file_root=file_root,
+            file_list=file_list,
+            labels=labels,
+            file_filters=file_filters,
+            file_list_format=file_list_format,
+            file_list_rounding=file_list_rounding,
+            file_list_include_end=file_list_include_end,
+            cameras=cameras,
+            reference_camera=reference_camera,
+            tolerance_s=tolerance_s,
+            time_offsets_s=time_offsets_s,
+            missing=missing,
+            stream=stream,
+        )
+        videos, tracks = sources.find(
             image_type=image_type,
             num_decoder_threads=num_decoder_threads,
             max_open_decoders=max_open_decoders,
@@ -155,51 +159,17 @@ class VideoFrameDataProvider(DataProvider):
             # The last frame in any case: a slot that is padded repeats it.
             kept=KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0),
         )
-        self._samples = VideoSamples(self._videos, self._tracks, fields, np.zeros(1, np.uint8))
+        super().__init__(VideoSamples(videos, tracks, fields, np.zeros(1, np.uint8)), num_threads)
         self._edges = np.concatenate(([0], np.cumsum(self.sequence_lengths)))  # (S + 1,)
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sample, see the class."""
-        return self._samples.blueprint
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames, or points in time, of all videos."""
         return int(self._edges[-1])
 
-    @property
-    def loads_batches(self) -> bool:
-        """Whether several samples of a batch are decoded at once."""
-        return self._num_batch_threads > 1
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Decode one frame of each camera.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such frame.
-            FileError: A video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A frame cannot be decoded.
-        """
-        sample = operator.index(sample_index)
-        if not 0 <= sample < self._edges[-1]:
-            raise error_that_is_also(
-                SettingError,
-                (IndexError,),
-                f"`sample_index` must be in [0, {self._edges[-1] - 1}], got {sample_index!r}.",
-            )
+    def _locate(self, sample: int) -> tuple[int, Int64Array]:
         track = int(self._edges.searchsorted(sample, side="right")) - 1
         position = int(self._tracks.starts[track]) + sample - int(self._edges[track])
-        return self._samples.make(track, np.array([position]))
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Decode the frames of a batch, ``num_batch_threads`` at once.
-
-        Args:
-            sample_indices: The frames.
-            slots: Their numbers in the batch.
-        """
-        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
-            yield from threads.map(self.get_data, sample_indices)
+        return track, np.array([position])
 
     # --- what was found ---------------------------------------------------------------------------------
 
@@ -218,28 +188,6 @@ class VideoFrameDataProvider(DataProvider):
         With ``cameras``, of the reference camera.
         """
         return self._tracks.all_times_s(self._videos)
-
-    @property
-    def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
-        """Frames that cameras lack at times of the reference camera."""
-        return self._tracks.missing
-
-    def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of a video as listed, or of a camera's video of a drive.
-
-        Raises:
-            SettingError: There is no such video or camera.
-        """
-        return self._videos.index(self._tracks.video_of(video, camera))
-
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """What this object has decoded in this process."""
-        return self._videos.statistics
-
-    def close(self) -> None:
-        """Close the decoders of this process; they are opened again when they are needed."""
-        self._videos.close()
 
     def __repr__(self) -> str:
         return f"VideoFrameDataProvider({self._edges[-1]} frames, {self._tracks.describe(self._videos)})"

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import attrs
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.videos.indexed_videos import IndexedVideos
-from accvlab.dali_pipeline_framework.inputs.videos.video_list import RangeRule, VideoPath, listed_videos
+from accvlab.dali_pipeline_framework.inputs.videos.video_list import (
+    ListFormat,
+    ListRounding,
+    RangeRule,
+    VideoPath,
+    listed_videos,
+)
 from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
+    MissingPolicy,
     RigSettings,
     VideoTracks,
     tracks_of_list,
@@ -19,7 +26,7 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import (
 )
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class VideoSources:
     """Where the videos are: listed in one of three ways, or by cameras. See `VideoDataProvider`."""
 
@@ -28,8 +35,14 @@ class VideoSources:
     file_list: VideoPath | None
     labels: SupportsIndex | Iterable[SupportsIndex] | None
     file_filters: str | Iterable[str]
-    rule: RangeRule
-    rig: RigSettings | None
+    file_list_format: ListFormat
+    file_list_rounding: ListRounding
+    file_list_include_end: bool
+    cameras: Mapping[str, VideoPath | Iterable[VideoPath]] | None
+    reference_camera: str | None
+    tolerance_s: float | None
+    time_offsets_s: Mapping[str, float | Sequence[float]] | None
+    missing: MissingPolicy
     stream: SupportsIndex | Mapping[str, SupportsIndex]
 
     def find(self, **options: Any) -> tuple[IndexedVideos, VideoTracks]:
@@ -43,14 +56,18 @@ class VideoSources:
             FileError: A folder, list or video cannot be opened.
             VideoError: A file is not a video, or incomplete.
         """
-        if self.rig is None:
-            if isinstance(self.stream, Mapping):
-                raise SettingError("One `stream` per camera goes with `cameras`; give one number.")
-            listed = listed_videos(
-                self.filenames, self.file_root, self.file_list, self.labels, self.file_filters, self.rule
+        rule = RangeRule(self.file_list_format, self.file_list_rounding, bool(self.file_list_include_end))
+        if self.cameras is not None:
+            rig = RigSettings(
+                self.cameras, self.reference_camera, self.tolerance_s, self.time_offsets_s, self.missing
             )
-            return tracks_of_list(listed, self.stream, self.rule, **options)
-        for name in ("filenames", "file_root", "file_list"):
-            if getattr(self, name) is not None:
-                raise SettingError(f"Give either `cameras` or `{name}`, got both.")
-        return tracks_of_rig(self.rig, self.stream, self.labels, **options)
+            for name in ("filenames", "file_root", "file_list"):
+                if getattr(self, name) is not None:
+                    raise SettingError(f"Give either `cameras` or `{name}`, got both.")
+            return tracks_of_rig(rig, self.stream, self.labels, **options)
+        if isinstance(self.stream, Mapping):
+            raise SettingError("One `stream` per camera goes with `cameras`; give one number.")
+        listed = listed_videos(
+            self.filenames, self.file_root, self.file_list, self.labels, self.file_filters, rule
+        )
+        return tracks_of_list(listed, self.stream, rule, **options)
