@@ -5,25 +5,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
 from accvlab.dali_pipeline_framework.inputs.frames.frame_index import FrameIndex, FrameSettings, MissingPolicy
+from accvlab.dali_pipeline_framework.inputs.frames.frame_provider_base import FrameProviderBase
 from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array, TimeArray, TimestampRule
-from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment, MissingFrame
+from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
+from accvlab.dali_pipeline_framework.inputs.optional_fields import OptionalField, with_fields
 from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
 
-class FrameDataProvider(DataProvider):
+class FrameDataProvider(FrameProviderBase):
     """Sample ``i`` is frame ``i`` of a folder of extracted streams, or all cameras of a rig at a point in time.
 
     Streams are folders, frames are files in them, in the order of the bytes of their names; those that DALI's
@@ -123,7 +123,7 @@ class FrameDataProvider(DataProvider):
             reference_camera,
             missing,
         )
-        self._index = FrameIndex(file_root, settings, storage_options)
+        index = FrameIndex(file_root, settings, storage_options)
         self._has = {
             "path": path_name is not None,
             "timestamp": timestamp_name is not None,
@@ -133,23 +133,19 @@ class FrameDataProvider(DataProvider):
         }
         of_camera = SampleDataGroup()
         of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=1)
-        if path_name is not None:
-            of_camera.add_data_field(path_name, types.DALIDataType.STRING)
-        if timestamp_name is not None:
-            of_camera.add_data_field(timestamp_name, timestamp_type(self._index), ndim=0)
-        blueprint = add_cameras(self._index, of_camera)
-        if stream_name is not None:
-            blueprint.add_data_field(stream_name, types.DALIDataType.STRING)
-        if stream_number_name is not None:
-            blueprint.add_data_field(stream_number_name, types.DALIDataType.INT32, ndim=0)
-        if frame_number_name is not None:
-            blueprint.add_data_field(frame_number_name, types.DALIDataType.INT32, ndim=0)
-        self._blueprint = blueprint
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a frame."""
-        return self._blueprint.get_empty_like_self()
+        with_fields(
+            of_camera,
+            [
+                (path_name, types.DALIDataType.STRING, None),
+                (timestamp_name, timestamp_type(index), 0),
+            ],
+        )
+        of_sample: list[OptionalField] = [
+            (stream_name, types.DALIDataType.STRING, None),
+            (stream_number_name, types.DALIDataType.INT32, 0),
+            (frame_number_name, types.DALIDataType.INT32, 0),
+        ]
+        super().__init__(index, of_camera, of_sample)
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames; of a rig, the number of points in time."""
@@ -198,32 +194,12 @@ class FrameDataProvider(DataProvider):
         return self._index.streams.astype(np.int64)
 
     @property
-    def stream_names(self) -> tuple[str, ...]:
-        """Folder names of the streams that have frames."""
-        return self._index.stream_names
-
-    @property
-    def camera_names(self) -> tuple[str, ...]:
-        """Names of the cameras; none where streams have no folders for cameras."""
-        return self._index.camera_names
-
-    @property
     def timestamps(self) -> TimeArray | None:
         """Time stamps, ``(N, num_cameras)`` int64 or float64.
 
         None where neither ``timestamp_name`` nor ``align="time"`` was given. A column of it is what `Clips` needs.
         """
         return self._index.timestamps
-
-    @property
-    def missing_frames(self) -> tuple[MissingFrame, ...]:
-        """Frames that cameras lack: stream, camera, and point in time."""
-        return self._index.missing
-
-    @property
-    def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """With ``align="time"``, number of frames that belong to no point in time, by stream and camera."""
-        return MappingProxyType(self._index.unused)
 
     def __repr__(self) -> str:
         """Return what was found, in short."""
@@ -233,16 +209,6 @@ class FrameDataProvider(DataProvider):
             f"{type(self).__name__}({index.storage.root!r}: {index.num_frames} frames{cameras} in "
             f"{len(index.stream_names)} stream(s), {len(index.streams)} sequence(s))"
         )
-
-
-def add_cameras(index: FrameIndex, of_camera: SampleDataGroup) -> SampleDataGroup:
-    """Make a blueprint with one group per camera; where there are no cameras, it is the group itself."""
-    if not index.camera_names:
-        return of_camera
-    blueprint = SampleDataGroup()
-    for camera in index.camera_names:
-        blueprint.add_data_group_field(camera, of_camera)
-    return blueprint
 
 
 def timestamp_type(index: FrameIndex) -> types.DALIDataType:

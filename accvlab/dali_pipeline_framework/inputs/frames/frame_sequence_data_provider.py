@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -15,13 +14,12 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.clip_settings import ClipTail, checked_tail
 from accvlab.dali_pipeline_framework.inputs.clips import Clips, PlayedClips
-from accvlab.dali_pipeline_framework.inputs.data_provider import DataProvider
 from accvlab.dali_pipeline_framework.inputs.files.storage import StoragePath, as_utf8
-from accvlab.dali_pipeline_framework.inputs.frames.frame_data_provider import add_cameras
 from accvlab.dali_pipeline_framework.inputs.frames.frame_index import FrameIndex, FrameSettings, MissingPolicy
+from accvlab.dali_pipeline_framework.inputs.frames.frame_provider_base import FrameProviderBase
 from accvlab.dali_pipeline_framework.inputs.frames.frame_times import Int64Array, TimestampRule
 from accvlab.dali_pipeline_framework.inputs.frames.image_size import image_size
-from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment, MissingFrame
+from accvlab.dali_pipeline_framework.inputs.frames.rig_times import Alignment
 from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
     MOST_FRAMES_TO_SHARE,
     FrameLayout,
@@ -31,6 +29,7 @@ from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import (
     lay_out_frames,
 )
 from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import Cameras, RigLayout
+from accvlab.dali_pipeline_framework.inputs.optional_fields import OptionalField
 from accvlab.dali_pipeline_framework.inputs.sample_loading import name_sample
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
@@ -54,7 +53,7 @@ class _UnreadableFrame(Exception):  # noqa: N818
         self.error = error
 
 
-class FrameSequenceDataProvider(DataProvider):
+class FrameSequenceDataProvider(FrameProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.readers.sequence``, from the same folders.
 
     A sequence has ``sequence_length`` frames of one stream, ``stride`` frames apart; sequences start every
@@ -144,7 +143,7 @@ class FrameSequenceDataProvider(DataProvider):
         settings = FrameSettings.checked(
             cameras, layout, align, timestamp, False, tolerance, reference_camera, missing
         )
-        self._index = FrameIndex(file_root, settings, storage_options)
+        index = FrameIndex(file_root, settings, storage_options)
         length = whole_number(sequence_length, "sequence_length", at_least=1)
         stride = whole_number(stride, "stride", at_least=1)
         step = whole_number(
@@ -152,9 +151,9 @@ class FrameSequenceDataProvider(DataProvider):
         )
         checked_tail(tail)
         try:
-            self._clips = Clips(self._index.sequence_lengths, length, stride=stride, step=step, tail=tail)
+            self._clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
         except SettingError as error:
-            raise SettingError(f"{error} {self._describe_longest()}") from error
+            raise SettingError(f"{error} {_describe_longest(index)}") from error
         self._shares = share_frames
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
@@ -179,27 +178,13 @@ class FrameSequenceDataProvider(DataProvider):
         of_camera.add_data_group_field(frames_name, frames)
         if paths_name is not None:
             of_camera.add_data_field_array(paths_name, types.DALIDataType.STRING, length)
-        blueprint = add_cameras(self._index, of_camera)
-        for name, dtype, ndim in (
+        of_sample: list[OptionalField] = [
             (padding_name, types.DALIDataType.BOOL, 1),
             (stream_name, types.DALIDataType.STRING, None),
             (stream_number_name, types.DALIDataType.INT32, 0),
             (first_frame_number_name, types.DALIDataType.INT32, 0),
-        ):
-            if name is not None:
-                blueprint.add_data_field(name, dtype, ndim=ndim)
-        self._blueprint = blueprint
-
-    def _describe_longest(self) -> str:
-        index = self._index
-        longest = int(np.argmax(index.sequence_lengths))
-        stream = index.stream_names[index.streams[longest]]
-        return f"The longest sequence of frames, {index.sequence_lengths[longest]}, is in stream {stream!r}."
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sequence."""
-        return self._blueprint.get_empty_like_self()
+        ]
+        super().__init__(index, of_camera, of_sample)
 
     def get_number_of_samples(self) -> int:
         """Get the number of sequences."""
@@ -357,26 +342,6 @@ class FrameSequenceDataProvider(DataProvider):
             self._index.streams, weights=self._clips.clips_per_sequence, minlength=len(self._index.stream_names)
         ).astype(np.int64)
 
-    @property
-    def stream_names(self) -> tuple[str, ...]:
-        """Folder names of the streams that have frames."""
-        return self._index.stream_names
-
-    @property
-    def camera_names(self) -> tuple[str, ...]:
-        """Names of the cameras; none where streams have no folders for cameras."""
-        return self._index.camera_names
-
-    @property
-    def missing_frames(self) -> tuple[MissingFrame, ...]:
-        """Frames that cameras lack: stream, camera, and point in time."""
-        return self._index.missing
-
-    @property
-    def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """With ``align="time"``, number of frames that belong to no point in time, by stream and camera."""
-        return MappingProxyType(self._index.unused)
-
     def __repr__(self) -> str:
         """Return what was found, in short."""
         clips, index = self._clips, self._index
@@ -386,3 +351,9 @@ class FrameSequenceDataProvider(DataProvider):
             f"{clips.sequence_length} frames{cameras} in {len(index.stream_names)} stream(s)"
             f"{', frames are shared' if self._shares else ''})"
         )
+
+
+def _describe_longest(index: FrameIndex) -> str:
+    longest = int(np.argmax(index.sequence_lengths))
+    stream = index.stream_names[index.streams[longest]]
+    return f"The longest sequence of frames, {index.sequence_lengths[longest]}, is in stream {stream!r}."

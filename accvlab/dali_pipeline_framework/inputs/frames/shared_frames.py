@@ -35,13 +35,14 @@ def lay_out_frames(frames: Int64Array, sequences: Int64Array) -> FrameLayout:
     """Lay out the frames of the windows of one batch.
 
     Windows share if a frame of theirs occurs more than once in the batch. The distinct frames of all of them in a
-    sequence, in order, fill the fields of the first of these windows, then of the next. With four windows::
+    sequence, in order, are dealt out to these windows in turns: a field is decoded for all samples at once, by
+    several threads, so the first fields should be full. With four windows, of which the third does not share::
 
         window    frames               fields carry         places
-          0       10  11  12  13       10  11  12  13       0.0 0.1 0.2 0.3
-          1       11  12  13  14       14  15   -   -       0.1 0.2 0.3 1.0
+          0       10  11  12  13       10  13   -   -       0.0 1.0 2.0 0.1
+          1       11  12  13  14       11  14   -   -       1.0 2.0 0.1 1.1
           2       40  41  42  43       40  41  42  43
-          3       12  13  14  15        -   -   -   -       0.2 0.3 1.0 1.1
+          3       12  13  14  15       12  15   -   -       2.0 0.1 1.1 2.1
 
     Args:
         frames: ``(n, F)`` int64, the frames of each window.
@@ -57,13 +58,13 @@ def lay_out_frames(frames: Int64Array, sequences: Int64Array) -> FrameLayout:
         windows = np.flatnonzero(is_sharing & (sequences == sequence))
         distinct, positions = np.unique(frames[windows], return_inverse=True)
         positions = positions.reshape(-1, length)  # (windows, F), in `distinct`
-        filled = np.full(len(windows) * length, -1, np.int64)
-        filled[: len(distinct)] = distinct
-        carriers = windows[positions // length]  # (windows, F)
-        layout.carried[windows] = filled.reshape(-1, length)
+        dealt = np.full((length, len(windows)), -1, np.int64)
+        dealt.flat[: len(distinct)] = distinct
+        carriers = windows[positions % len(windows)]  # (windows, F)
+        layout.carried[windows] = dealt.T
         layout.places[windows, 0] = layout.carried[windows] >= 0
         layout.places[windows, 1] = number[carriers]
-        layout.places[windows, 2] = positions % length
+        layout.places[windows, 2] = positions // len(windows)
         layout.complete_with[windows] = carriers.max(axis=1)
     return layout
 

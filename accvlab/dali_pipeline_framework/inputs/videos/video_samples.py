@@ -10,6 +10,7 @@ import numpy as np
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.optional_fields import with_fields
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.videos.indexed_videos import IndexedVideos
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import UInt8Array
@@ -83,11 +84,11 @@ class VideoSamples:
         ]
         blueprint = SampleDataGroup()
         if self.tracks.camera_names is None:
-            return _with_fields(blueprint, [pixels, label, *of_frames, video_number])
-        of_camera = _with_fields(SampleDataGroup(), [pixels, *of_frames])
+            return with_fields(blueprint, [pixels, label, *of_frames, video_number])
+        of_camera = with_fields(SampleDataGroup(), [pixels, *of_frames])
         for camera in self.tracks.camera_names:
             blueprint.add_data_group_field(camera, of_camera)
-        return _with_fields(blueprint, [label, video_number])
+        return with_fields(blueprint, [label, video_number])
 
     @property
     def blueprint(self) -> SampleDataGroup:
@@ -148,15 +149,6 @@ class VideoSamples:
         pixels[is_real] = self.videos.read(video, frames[is_real])
         pixels[~is_real] = self._fill_value
         return pixels
-
-
-def _with_fields(
-    group: SampleDataGroup, fields: list[tuple[Name | None, types.DALIDataType, int | None]]
-) -> SampleDataGroup:
-    for name, dtype, ndim in fields:
-        if name is not None:
-            group.add_data_field(name, dtype, ndim=ndim)
-    return group
 
 
 def checked_frame_numbers(value: Any) -> FrameNumbers:
