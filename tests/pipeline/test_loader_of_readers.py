@@ -318,6 +318,20 @@ class TestJoined:
                     rest += [value(batch) for batch in loader]
             assert rest[: len(whole) - position] == whole[position:]
 
+    def test_a_running_loader_that_loads_a_state_tells_the_same_as_one_that_ran_there(self, root: Path) -> None:
+        def place(state: dict[str, Any]) -> list[Any]:
+            return [state["epoch"], state["batch"], state["reader"][:2]]
+
+        with self.make(root) as loader:
+            states = [loader.state_dict() for _ in range(2) for _ in loader]
+        with self.make(root) as loader:
+            for position, state in enumerate(states[:-1]):
+                next(iter(loader))
+                loader.load_state_dict(json_copy(state))
+                assert place(loader.state_dict()) == place(state)
+                next(iter(loader))
+                assert place(loader.state_dict()) == place(states[position + 1])
+
     def test_continuing_and_then_breaking(self, root: Path) -> None:
         with self.make(root, 20) as loader:
             loop(loader, 3)

@@ -516,13 +516,16 @@ class DataLoader:
             self._seed,
             dict(self._plan),
             self._blueprint_fingerprint,
-            self._reader_state(),
+            self._reader_state(position),
         )
 
-    def _reader_state(self) -> ReaderState | None:
+    def _reader_state(self, position: _Position) -> ReaderState | None:
         if not self._keeps_checkpoints or self._iterator is None:
             return self._loaded_reader
-        return ReaderState(*self._pipeline.reader_position, cast(Any, self._pipeline).checkpoint())
+        stands_at = position.epoch, position.batch
+        if self._bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
+            stands_at = self._pipeline.reader_position
+        return ReaderState(*stands_at, cast(Any, self._pipeline).checkpoint())
 
     @functools.cached_property
     def _plan(self) -> Description:
