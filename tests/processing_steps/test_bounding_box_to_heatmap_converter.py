@@ -333,6 +333,14 @@ def test_all_problems_of_a_format_at_once() -> None:
         )
 
 
+def test_a_validity_that_is_named_must_be_there() -> None:
+    """The original takes all objects for valid."""
+    blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
+    step = converter(is_valid_opt_in_name="valid")
+    with pytest.raises(KeyError, match=r"annotation\.valid: there is no such field, but whether objects"):
+        step.check_input_data_format_and_set_output_data_format(blueprint)
+
+
 def test_pickle_and_repr() -> None:
     step = converter()
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)

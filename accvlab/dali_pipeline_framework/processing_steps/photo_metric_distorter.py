@@ -245,7 +245,9 @@ def _changed(image: DataNode, change: _Change, is_uint8: bool) -> DataNode:
     if change.matrix is None:
         return clamped(_scaled(image, change.gain_after, 0.0, dtype), 0.0, 1.0)
     matrix = fn.reshape(change.matrix * change.gain_after, shape=[3, 3])
-    return clamped(fn.coord_transform(image, M=matrix, T=[0.0, 0.0, 0.0], dtype=dtype), 0.0, 1.0)
+    recolored = fn.coord_transform(image, M=matrix, T=[0.0, 0.0, 0.0], dtype=dtype)
+    # In a batch without any pixels it loses the channels.
+    return clamped(fn.reshape(recolored, shape=image.shape()), 0.0, 1.0)
 
 
 def _as_it_is(image: DataNode, low: float, high: float) -> DataNode:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import nvidia.dali.fn as fn
-from nvidia.dali import types
+from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -30,8 +30,8 @@ class VisibleBboxSelector(PipelineStepBase):
 
     *Not hidden*: the boxes are rounded outwards to whole pixels and cut to the image. Painted from the farthest to
     the nearest, at least one pixel of the box is left. Boxes outside of the image, or without area, are hidden,
-    and so are boxes with NaN. Of boxes with the same depth, the last one is taken for the nearest; a depth of NaN
-    is farthest.
+    and so are boxes with NaN, and all boxes of an image without pixels. Of boxes with the same depth, the last one
+    is taken for the nearest; a depth of NaN is farthest.
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
@@ -136,9 +136,11 @@ class VisibleBboxSelector(PipelineStepBase):
             return exact_constant(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)))
         if self._image_hw_field_name is not None:
             size = _on_cpu(_only(data, self._image_hw_field_name))
-        else:
-            size = _only(data, self._image_field_name).shape()[-3:-1]
-        return fn.cast(fn.reshape(size, shape=[2]), dtype=dtype)
+            # Of NaN and another number, `max` returns the second one: an image of no size.
+            not_negative: DataNode = math.max(fn.cast(fn.reshape(size, shape=[2]), dtype=dtype), 0.0)
+            return not_negative
+        shape: DataNode = _only(data, self._image_field_name).shape()
+        return fn.cast(fn.reshape(shape[-3:-1], shape=[2]), dtype=dtype)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="select")

@@ -1,0 +1,230 @@
+"""Images without pixels, degenerate boxes, and numbers that are not finite: what published steps make of them.
+
+Values of boxes and categories for heatmaps and visibility are in the tests of these steps, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import DT, ArrayProvider, gradient
+from support.pipelines import make_iterator, shuffled
+from support.step_runs import assert_same, check_laws, run_step
+
+from accvlab.dali_pipeline_framework.errors import GraphError
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AffineTransformer,
+    AxesLayoutSetter,
+    BEVBBoxesTransformer3D,
+    BoundingBoxToHeatmapConverter,
+    ConditionalElementRemover,
+    CoordinateCropper,
+    ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
+    ImageToTileSizePadder,
+    PaddingToUniform,
+    PhotoMetricDistorter,
+    PointsInRangeCheck,
+    TensorSizeAdder,
+    VisibleBboxSelector,
+)
+
+A = AffineTransformer
+NAN, INF = float("nan"), float("inf")
+STRETCH = A.ResizingMode.STRETCH
+# Finite in rows 0 and 4 only.
+POINTS = np.array([[1, 2], [NAN, 1], [INF, 1], [-INF, NAN], [3, 0.5]], np.float32)
+BOXES = np.array(
+    [
+        [1, 0, 4, 2],  # the two corners in each order
+        [4, 2, 1, 0],
+        [1, 2, 4, 0],
+        [2, 1, 2, 1],  # a point
+        [2, 0, 2, 2],  # a line
+        [NAN, 0, 1, 1],
+        [INF, 0, 1, 1],
+        [-INF, -INF, INF, INF],
+    ],
+    np.float32,
+)
+FINITE = slice(0, 5)
+
+
+class TestImagesWithoutPixels:
+    EMPTY = (np.zeros((0, 5, 3), np.uint8), np.zeros((4, 0, 3), np.uint8))
+    UNITS = ([-9, 9], [-5, 5], [0.5, 1.5], [0.5, 1.5])
+    STEPS = {  # noqa: RUF012
+        "ImageRange01Normalizer": ImageRange01Normalizer("image"),
+        "ImageMeanStdDevNormalizer": ImageMeanStdDevNormalizer("image", [1, 2, 3], [3, 2, 1]),
+        "AxesLayoutSetter": AxesLayoutSetter("image", "HWC"),
+        "TensorSizeAdder": TensorSizeAdder("image", "_hw"),
+    }
+
+    @pytest.mark.parametrize("name", STEPS)
+    def test_keep_their_shape(self, name: str) -> None:
+        images = [*self.EMPTY, gradient(4, 5)]
+        found = check_laws(self.STEPS[name], [{"image": image} for image in images])
+        assert [one["image"].shape for one in found] == [image.shape for image in images]
+        if name == "TensorSizeAdder":
+            assert [one["image_hw"].tolist() for one in found] == [[0, 5], [4, 0], [4, 5]]
+
+    def test_are_padded_to_no_tile(self) -> None:
+        found = check_laws(ImageToTileSizePadder("image", [4, 3]), [{"image": image} for image in self.EMPTY])
+        assert [one["image"].shape for one in found] == [(0, 8, 3), (6, 0, 3)]
+
+    def test_are_padded_to_the_others(self) -> None:
+        found = run_step(PaddingToUniform("image"), [{"image": image} for image in (*self.EMPTY, gradient(2, 3))])
+        assert [one["image"].shape for one in found] == [(4, 5, 3)] * 3
+
+    @pytest.mark.parametrize("probabilities", [(1, 1, 1, 1, 1), (0, 0, 0, 0, 1), (1, 0, 1, 0, 0), (0, 0, 1, 0, 0)])
+    def test_keep_their_channels_when_colors_change(self, probabilities: tuple[float, ...]) -> None:
+        step = PhotoMetricDistorter("image", *self.UNITS, *probabilities)
+        for images in ([self.EMPTY[0]], [self.EMPTY[1]], self.EMPTY, [*self.EMPTY, gradient(4, 5)]):
+            for dtype in (np.uint8, np.float32):
+                found = run_step(step, [{"image": image.astype(dtype)} for image in images])
+                assert [one["image"].shape for one in found] == [image.shape for image in images]
+
+    @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]])
+    def test_cannot_be_transformed_and_the_sample_is_named(self, size_hw: list[float]) -> None:
+        step = A([8, 10], STRETCH, image_hw_field_names="size")
+        sizes = [np.array([4, 5], np.float32)] * 3 + [np.array(size_hw, np.float32)]
+        source = shuffled(ArrayProvider({"size": (DT.FLOAT, sizes)}), 2)
+        with make_iterator(source, [step], py_num_workers=0) as iterator:
+            epoch = iter(iterator)
+            next(epoch)
+            with pytest.raises(GraphError, match="an image, or a size field, of no pixels") as caught:
+                next(epoch)
+        assert caught.value.sample_indices == (3,)
+        assert "sample 3, field size" in str(caught.value)
+
+    @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]])
+    def test_show_no_box(self, size_hw: list[float]) -> None:
+        step = VisibleBboxSelector(
+            "boxes", "mask", image_hw_field_name="size", depths_field_name="depths", minimum_bbox_size=1
+        )
+        sample = {"boxes": BOXES, "depths": np.zeros(len(BOXES), np.float32)}
+        good, bad = run_step(
+            step,
+            [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], size_hw)],
+        )
+        assert good["mask"].any()
+        assert not bad["mask"].any()
+        image = np.zeros([max(0, int(np.nan_to_num(extent))) for extent in size_hw] + [3], np.uint8)
+        step = VisibleBboxSelector(
+            "boxes", "mask", image_field_name="image", depths_field_name="depths", minimum_bbox_size=0
+        )
+        [found] = run_step(step, [{**sample, "image": image}])
+        assert not found["mask"].any()
+
+    @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [NAN, 5], [4, INF]])
+    def test_have_no_active_object(self, size_hw: list[float]) -> None:
+        step = BoundingBoxToHeatmapConverter(
+            "a",
+            "boxes",
+            "heatmap",
+            [5, 6],
+            image_hw_field_name="size",
+            categories_in_name="categories",
+            num_categories=2,
+            is_active_opt_out_name="active",
+            center_opt_out_name="center",
+        )
+        annotation = {"boxes": BOXES, "categories": np.zeros(len(BOXES), np.int32)}
+        good, bad = run_step(
+            step, [{"size": np.array(size, np.float32), "a": annotation} for size in ([4, 5], size_hw)]
+        )
+        assert good["a"]["active"].tolist() == [True, True, True] + [False] * 5
+        assert not bad["a"]["active"].any()
+        assert not bad["a"]["heatmap"].any()
+        assert ((bad["a"]["center"] >= 0) & (bad["a"]["center"] < [6, 5])).all()
+
+
+class TestPointsThatAreNotFinite:
+    def test_are_no_reason_to_change_others(self) -> None:
+        steps = [A.Rotation(1, 30), A.UniformScaling(1, 0.5)]
+        names = {"image_hw_field_names": "size", "point_field_names": "points"}
+        step = A([8, 10], STRETCH, **names, transformation_steps=steps)
+        size = np.array([4, 5], np.int32)
+        found, alone = run_step(step, [{"size": size, "points": points} for points in (POINTS, POINTS[[0, 4]])])
+        np.testing.assert_array_equal(found["points"][[0, 4]], alone["points"])
+        assert not np.isfinite(found["points"][1:4]).any()
+
+    def test_are_clamped_unless_they_are_nan(self) -> None:
+        [found] = check_laws(CoordinateCropper("points", [0, 0], [2, 1]), [{"points": POINTS}])
+        assert_same(found["points"], np.array([[1, 1], [NAN, 1], [2, 1], [0, NAN], [2, 0.5]], np.float32))
+
+    def test_are_in_no_range_with_ends(self) -> None:
+        [found] = check_laws(PointsInRangeCheck("points", "inside", [0, 0], [4, 4]), [{"points": POINTS}])
+        assert found["inside"].tolist() == [True, False, False, False, True]
+        [found] = run_step(PointsInRangeCheck("points", "inside", [0, 0], [INF, INF]), [{"points": POINTS}])
+        assert found["inside"].tolist() == [True, False, True, False, True]
+
+    def test_are_kept_bit_by_bit(self) -> None:
+        step = ConditionalElementRemover("a", "mask", ["points"], [0], [2], True)
+        mask = np.array([False, True, True, True, False])
+        [found] = check_laws(step, [{"a": {"points": POINTS, "mask": mask}}])
+        assert_same(found["a"]["points"], POINTS[1:4])
+
+    def test_do_not_change_other_boxes_of_a_scene(self) -> None:
+        step = BEVBBoxesTransformer3D(
+            "points", "velocities", "sizes", "angles", "projection", None, None, [0.5, 0.5], 2, [2, 2], None
+        )
+        rows = np.array([[1, 2, 3], [NAN, 0, 0], [0, INF, 0], [4, 5, 6]], np.float32)
+        fields = ("points", "velocities", "sizes")
+        sample = {
+            **dict.fromkeys(fields, rows),
+            "angles": np.array([1, NAN, INF, -100], np.float32),
+            "projection": np.full((3, 4), NAN, np.float32),
+        }
+        finite = {name: value[[0, 3]] for name, value in sample.items() if name != "projection"}
+        finite["projection"] = np.eye(3, 4, dtype=np.float32)
+        with_others, alone = run_step(step, [sample, finite])
+        for name in (*fields, "angles"):
+            np.testing.assert_array_equal(with_others[name][[0, 3]], alone[name])
+            changed = with_others[name][1:3].reshape(2, -1)
+            assert not np.isfinite(changed).all(axis=1).any()
+        assert (np.abs(alone["angles"]) <= np.float32(np.pi)).all()
+        assert np.isnan(with_others["projection"]).all()
+
+
+class TestBoxes:
+    def test_corners_keep_their_order_and_degenerate_boxes_stay_so(self) -> None:
+        steps = [A.NonUniformScaling(1, [-1, 1]), A.Translation(1, [1, 0])]
+        names = {"image_hw_field_names": "size", "box_field_names": "boxes"}
+        step = A([4, 6], STRETCH, **names, transformation_steps=steps)
+        [found] = run_step(step, [{"size": np.array([4, 6], np.int32), "boxes": BOXES}])
+        expected = [[3, 0, 6, 2], [6, 2, 3, 0], [3, 2, 6, 0], [5, 1, 5, 1], [5, 0, 5, 2]]
+        np.testing.assert_array_equal(found["boxes"][FINITE], expected)
+        assert not np.isfinite(found["boxes"][5:]).all(axis=1).any()
+
+    @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+    def test_whole_numbers_stop_at_the_ends_of_their_type(self, dtype: Any) -> None:
+        info = np.iinfo(dtype)
+        names = {"image_hw_field_names": "size", "point_field_names": "points"}
+        step = A([8, 10], STRETCH, **names, transformation_steps=[A.UniformScaling(1, 2)])
+        points = np.array([[info.max, info.min], [3, 2]], dtype)
+        [found] = run_step(step, [{"size": np.array([4, 5], np.int32), "points": points}])
+        assert found["points"].dtype == dtype
+        assert found["points"].tolist() == [[info.max, info.min], [7, 4]]
+
+    def test_corners_in_any_order_are_one_box(self) -> None:
+        boxes = BOXES[FINITE]
+        step = VisibleBboxSelector(
+            "boxes", "mask", image_hw=[4, 5], depths_field_name="depths", minimum_bbox_size=1
+        )
+        samples = [{"boxes": boxes[[i]], "depths": np.zeros(1, np.float32)} for i in range(len(boxes))]
+        assert [one["mask"].tolist() for one in run_step(step, samples)] == [[True]] * 3 + [[False]] * 2
+
+    def test_corners_in_any_order_give_one_heatmap(self) -> None:
+        step = BoundingBoxToHeatmapConverter(
+            "a", "boxes", "heatmap", [8, 10], None, "size", use_per_category_heatmap=False
+        )
+        size = np.array([4, 5], np.int32)
+        first, *others = run_step(step, [{"size": size, "a": {"boxes": BOXES[[i]]}} for i in range(len(BOXES))])
+        assert first["a"]["heatmap"].max() == 1
+        for other in others[:2]:
+            assert_same(other["a"]["heatmap"], first["a"]["heatmap"])
+        for other in others[2:]:
+            assert not other["a"]["heatmap"].any()
