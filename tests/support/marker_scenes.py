@@ -7,8 +7,6 @@ pixels, without knowing where it should be.
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import numpy as np
 
@@ -116,11 +114,11 @@ def rendered(scene: Scene, number: int, shift: int = 0) -> np.ndarray:
     """The image of a camera, ``(H, W, 3)`` uint8; with ``shift``, the colors are handed on by so many markers."""
     camera = scene.cameras[number]
     centers, _ = projected((camera.intrinsics @ camera.camera_from_ego[:3]), scene.points[camera.seen])
-    y, x = np.mgrid[: camera.hw[0], : camera.hw[1]] + 0.5
+    y, x = (np.arange(extent) + 0.5 for extent in camera.hw)
     image = np.full((*camera.hw, 3), float(_GRAY))
     for color, (u, v) in zip(np.roll(COLORS, shift, axis=0), centers, strict=True):
-        spot = np.exp(-((x - u) ** 2 + (y - v) ** 2) / (2 * SIGMA_PX**2))
-        image += _LEVELS * spot[..., None] * color
+        along_x, along_y = (np.exp(-((at - center) ** 2) / (2 * SIGMA_PX**2)) for at, center in ((x, u), (y, v)))
+        image += _LEVELS * np.outer(along_y, along_x)[..., None] * color
     return image.round().clip(0, 255).astype(np.uint8)
 
 
@@ -135,13 +133,13 @@ def found_markers(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pixels of full color, ``(6,)``.
     """
     levels = image.astype(float) * (1.0 if image.dtype == np.uint8 else 255.0)
-    y, x = np.mgrid[: image.shape[0], : image.shape[1]] + 0.5
+    y, x = (np.arange(extent) + 0.5 for extent in image.shape[:2])
     centers, amounts = [], []
     for color in COLORS.astype(bool):
         weight = (levels[..., color].min(-1) - levels[..., ~color].max(-1)).clip(0)
         weight[weight < 1] = 0  # rounding makes gray a bit colored
         amount = weight.sum()
-        places: Any = [(x * weight).sum(), (y * weight).sum()]
-        centers.append(np.array(places) / amount if amount else np.full(2, np.nan))
+        sums = np.array([weight.sum(0) @ x, weight.sum(1) @ y])
+        centers.append(sums / amount if amount else np.full(2, np.nan))
         amounts.append(amount / _LEVELS)
     return np.array(centers), np.array(amounts)
