@@ -15,6 +15,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
     ├── FormatError              (ValueError)                     one or more problems found in a sample format
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
+    ├── ContractError            (AssertionError)                 a step or provider of one's own breaks a rule
     ├── SourcePicklingError      (TypeError)                      an input cannot be sent to a spawned worker
     ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
     ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
@@ -87,6 +88,10 @@ class FormatError(FrameworkError, ValueError):
 
 class StepOutputError(FrameworkError, AssertionError):
     """A processing step produced another format than it declared."""
+
+
+class ContractError(FrameworkError, AssertionError):
+    """A step or provider breaks rules that all of them must keep; the message lists what was found."""
 
 
 class SourcePicklingError(FrameworkError, TypeError):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         WebDatasetReader,
     )
     from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderInput
+    from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDrawsProvider
     from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
     from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
     from accvlab.dali_pipeline_framework.inputs.sampler_input_callable import SamplerInputCallable
@@ -78,6 +79,7 @@ _MODULE_OF = {
     "PlannedBatch": "plans.planned_batch",
     "RandomAccessSampler": "random_access_sampler",
     "ReaderInput": "readers.reader_input",
+    "ReplayedDrawsProvider": "replayed_draws",
     "SamplePlace": "sample_place",
     "SamplerBase": "sampler_base",
     "SamplerInputCallable": "sampler_input_callable",
@@ -126,6 +128,7 @@ __all__ = [
     "PlannedBatch",
     "RandomAccessSampler",
     "ReaderInput",
+    "ReplayedDrawsProvider",
     "SamplePlace",
     "SamplerBase",
     "SamplerInputCallable",

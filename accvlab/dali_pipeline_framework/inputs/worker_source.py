@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 from nvidia.dali import types
 
+from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
 from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws
+from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDraws
 from accvlab.dali_pipeline_framework.inputs.source_pickling import Dumps, Loads, pickle_source
 from accvlab.dali_pipeline_framework.inputs.worker_process import prepare_worker_process
 from accvlab.dali_pipeline_framework.inputs.worker_report import ReportedFailure, WorkerReport
@@ -34,7 +36,13 @@ class SampleChecker:
     # sample. Beyond this size copying them together costs more than that.
     _MAX_BYTES_TO_STACK = 1 << 16
 
-    def __init__(self, blueprint: GroupFormat, producer: str, needs_contiguous: bool) -> None:
+    def __init__(
+        self,
+        blueprint: GroupFormat,
+        producer: str,
+        needs_contiguous: bool,
+        replayed: ReplayedDraws | None = None,
+    ) -> None:
         """Set up.
 
         Args:
@@ -42,6 +50,7 @@ class SampleChecker:
             producer: Class of the input, for messages.
             needs_contiguous: Whether strided arrays must be made contiguous here: DALI copies them itself
                 in its parallel mode and refuses them otherwise.
+            replayed: Which fields are recorded draws; None where there are none.
         """
         self._producer = producer
         self._paths = [format_path(path) for path in blueprint.flat_paths]
@@ -52,6 +61,7 @@ class SampleChecker:
         ]
         self._needs_contiguous = needs_contiguous
         self._usual_ranks: list[int] | None = None
+        self._replayed = replayed
 
     def check(self, flat: Any) -> Sequence[Any]:
         """Return the arrays of a sample.
@@ -74,6 +84,9 @@ class SampleChecker:
             arrays = [_as_array(value) for value in flat]
         if not self._fits(arrays):
             raise ValueError("\n".join(self._problems(arrays)))
+        problems = [] if self._replayed is None else self._replayed.problems(arrays)
+        if problems:
+            raise ValueError("\n".join(problems))
         return arrays
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
@@ -173,6 +186,7 @@ class _WorkerSource:
         pickler: tuple[Dumps, Loads],
         batch_size: int,
         draws: KeyedDraws | None = None,
+        replayed: ReplayedDraws | None = None,
     ) -> None:
         self._source: Any = source
         self._pickled_source: bytes | None = None
@@ -183,6 +197,7 @@ class _WorkerSource:
         self._source_name = type(source).__name__
         self._batch_size = batch_size
         self._draws = draws
+        self._replayed = replayed
         self._checker: SampleChecker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -204,13 +219,19 @@ class _WorkerSource:
         if self._source is None and self._pickled_source is not None:
             try:
                 self._source = self._loads(self._pickled_source)
+            except FrameworkError:  # e.g. a file that was changed meanwhile; says itself what to do
+                raise
             except Exception as error:
+                advice = ""
+                if isinstance(error, ImportError | AttributeError):
+                    advice = (
+                        "\nIts classes must be importable there: define them in a module (not in a notebook, an "
+                        "interactive session or a function), pass `py_callback_pickler=cloudpickle`, or use "
+                        "`py_start_method='fork'`."
+                    )
                 raise RuntimeError(
                     f"The input ({self._source_name}) could not be unpickled in the worker process: "
-                    f"{type(error).__name__}: {error}\n"
-                    f"Its classes must be importable there: define them in a module (not in a notebook, an "
-                    f"interactive session or a function), pass `py_callback_pickler=cloudpickle`, or use "
-                    f"`py_start_method='fork'`."
+                    f"{type(error).__name__}: {error}{advice}"
                 ) from error
             self._pickled_source = None
         return self._source
@@ -218,7 +239,7 @@ class _WorkerSource:
     def _get_checker(self) -> SampleChecker:
         if self._checker is None:
             self._checker = SampleChecker(
-                self._blueprint, self._source_name, needs_contiguous=not self._is_parallel
+                self._blueprint, self._source_name, not self._is_parallel, self._replayed
             )
         return self._checker
 

@@ -24,11 +24,17 @@ from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws, requi
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
 from accvlab.dali_pipeline_framework.inputs.readers.joined_input import JoinedInput
 from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
+from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDraws, require_fitting_record
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
     PathType,
     _InsertCopyForPassthrough,
+)
+from accvlab.dali_pipeline_framework.pipeline.draws_in_samples import (
+    record_blueprint,
+    take_group,
+    with_record,
 )
 from accvlab.dali_pipeline_framework.pipeline.failure_diagnosis import FailureDiagnosis
 from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
@@ -41,7 +47,13 @@ from accvlab.dali_pipeline_framework.pipeline.input_parts import InputPart, Inpu
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan, DrawSupply
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldPath,
+    Name,
+    Path,
+    SampleDataGroup,
+    normalized_path,
+)
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 PipelineArguments: TypeAlias = dict[str, Any]
@@ -82,6 +94,9 @@ class PipelineDefinition:
         passthrough_copy_field_names: Sequence[Name] | None = None,
         passthrough_copy_field_names_scope_paths: Sequence[PathType] | None = None,
         passthrough_copy_branch_paths: Sequence[PathType] | None = None,
+        *,
+        record_draws: Name | None = None,
+        replay_draws: Path | None = None,
     ) -> None:
         """Create the definition; nothing is loaded or built.
 
@@ -101,6 +116,10 @@ class PipelineDefinition:
             passthrough_copy_field_names: Selects fields to copy by name.
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
+            record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
+                declare, one field for each, named after step, group and draw (see `records_of_batch`).
+            replay_draws: Path of a group of the input sample that holds such recorded draws (see
+                `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
 
         Raises:
             SettingError: An argument breaks a rule; also when fields are selected for copying without
@@ -117,6 +136,8 @@ class PipelineDefinition:
             )
         self._prefetch_queue_depth = prefetch_queue_depth
         self._print_formats = print_sample_data_group_format
+        self._record_name = record_draws
+        self._replay_path = None if replay_draws is None else normalized_path(replay_draws)
         self._copy_selection: dict[str, Any] | None = None
         selection = {
             "field_names": passthrough_copy_field_names,
@@ -160,9 +181,14 @@ class PipelineDefinition:
         return self._fold()[0]
 
     def _fold(self) -> tuple[SampleDataGroup, DrawPlan]:
-        blueprint = self.input_data_structure
+        blueprint = self.input_data_structure.get_empty_like_self()
+        replayed = None if self._replay_path is None else take_group(blueprint, self._replay_path)
         draws = DrawPlan(blueprint.format)
         output = fold_format(blueprint, self._steps, _print_format if self._print_formats else None, draws)
+        if replayed is not None and self._replay_path is not None:
+            require_fitting_record(replayed.format, draws.draws, self._replay_path)
+        if self._record_name is not None:
+            output = with_record(output, self._record_name, draws.draws)
         self._make_copier(output)
         return output, draws
 
@@ -209,12 +235,14 @@ class PipelineDefinition:
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
         _complete_arguments(arguments, self._data_input if parts.main is None else parts.main.source, is_parallel)
         control = ControlBlock(arguments["batch_size"])
-        draws = self._keyed_draws(plan, parts, arguments.get("seed", 0))
+        draws = None if self._replay_path else self._keyed_draws(plan, parts, arguments.get("seed", 0))
         source = {}
         if parts.main is not None:
-            source = self._source_arguments(parts.main.source, control, is_parallel, arguments, draws)
-        supplied = plan if parts.has_callable else None
-        graph = _Graph(self, parts, source, self._make_copier(output), supplied, seed=arguments.get("seed", 0))
+            replayed = None
+            if self._replay_path is not None:
+                replayed = ReplayedDraws.of(plan.draws, self._replay_path, parts.main_field_paths())
+            source = self._source_arguments(parts.main.source, control, is_parallel, arguments, draws, replayed)
+        graph = _Graph(self, parts, source, self._make_copier(output), plan, seed=arguments.get("seed", 0))
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu:
             graph.gpu_use = GpuUseTracker()
@@ -246,7 +274,7 @@ class PipelineDefinition:
                 control,
                 arguments["batch_size"],
                 output.format,
-                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments, supplied),
+                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments, plan),
                 draws,
             ),
         )
@@ -266,6 +294,7 @@ class PipelineDefinition:
         is_parallel: bool,
         arguments: PipelineArguments,
         draws: KeyedDraws | None,
+        replayed: ReplayedDraws | None,
     ) -> dict[str, Any]:
         is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
@@ -276,6 +305,7 @@ class PipelineDefinition:
             pickler_functions(arguments.get("py_callback_pickler")),
             arguments["batch_size"],
             draws,
+            replayed,
         )
         # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
         num_batches_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
@@ -289,10 +319,10 @@ class PipelineDefinition:
         }
 
     def _make_pipeline_of_one(
-        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments, draws: DrawPlan | None
+        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments, plan: DrawPlan
     ) -> Pipeline:
         source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-        graph = _Graph(self, InputParts.of(self._data_input), source, None, draws, only_output=output)
+        graph = _Graph(self, InputParts.of(self._data_input), source, None, plan, only_output=output)
         kept: PipelineArguments = {}
         for name in ("device_id", "seed", "enable_conditionals"):
             if name in arguments:
@@ -320,7 +350,8 @@ class _Graph:
         parts: Its input.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
-        draws: Random draws that the source supplies after the fields; None: steps draw with DALI's generators.
+        plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
+            group of the sample if they are replayed; otherwise DALI's generators draw.
         only_output: Flat position of the only output to keep; None for all.
         seed: Seed of the pipeline.
         gpu_use: Takes note of operators that need a GPU.
@@ -331,7 +362,7 @@ class _Graph:
     parts: InputParts
     source: Mapping[str, Any]
     copier: Callable[[SampleDataGroup], SampleDataGroup] | None
-    draws: DrawPlan | None
+    plan: DrawPlan
     only_output: int | None = None
     seed: int = 0
     gpu_use: GpuUseTracker | None = None
@@ -365,8 +396,12 @@ class _Graph:
         data = self.definition.input_data_structure.get_empty_like_self()
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
-        self._supply = DrawSupply(None, ())
+        self._supply = DrawSupply(self.plan)
         data.set_data([node for part in self.parts.parts for node in self._define_part(part)])
+        if self.definition._replay_path is not None:
+            replayed = take_group(data, self.definition._replay_path)
+            nodes = [replayed[planned.record_name] for planned in self.plan.draws]
+            self._supply = DrawSupply(self.plan, nodes)
         self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
         self._note_changes(data)
         return data
@@ -378,13 +413,17 @@ class _Graph:
             return nodes
         dtypes = list(part.source.used_sample_data_structure.field_types_flat)
         num_fields = len(dtypes)
-        dtypes += [] if self.draws is None else [planned.draw.dtype for planned in self.draws.draws]
+        supplies_draws = self.parts.has_callable and self.definition._replay_path is None
+        dtypes += [planned.draw.dtype for planned in self.plan.draws] if supplies_draws else []
         nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
-        self._supply = DrawSupply(self.draws, nodes[num_fields:])
+        if supplies_draws:
+            self._supply = DrawSupply(self.plan, nodes[num_fields:])
         return nodes[:num_fields]
 
     @do_not_convert
     def _outputs(self, data: SampleDataGroup) -> tuple[DataNode, ...]:
+        if self.definition._record_name is not None:
+            self._add_record(data, self.definition._record_name)
         self.last_changed_by[:] = [self._values[path][1] for path in data.format.flat_paths]
         data.ensure_uniform_size_in_batch_for_all_strings()
         if self.copier is not None:
@@ -393,12 +432,20 @@ class _Graph:
         return tuple(outputs) if self.only_output is None else (outputs[self.only_output],)
 
     @do_not_convert
+    def _add_record(self, data: SampleDataGroup, name: Name) -> None:
+        group = record_blueprint(self.plan.draws)
+        group.set_data(self._supply.recorded())
+        data.add_data_group_field(name, group)
+        data[name] = group
+        for path, node in zip(group.format.flat_paths, group.get_data(), strict=True):
+            self._values[(name, *path)] = (node, "the random draws")
+
+    @do_not_convert
     def _note_changes(self, data: SampleDataGroup, step: PipelineStepBase | None = None) -> None:
         name = "the input"
         if step is not None:
             name = f"step {self._num_steps_done} ({type(step).__name__})"
             self._num_steps_done += 1
-        self._supply.position = self._num_steps_done
         before = self._values
         values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
         if self.gpu_use is not None:

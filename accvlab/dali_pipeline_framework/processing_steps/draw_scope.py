@@ -4,8 +4,8 @@
 Draws pass through three hands::
 
     DrawPlan      while the format is folded: which draws do the steps of the chain declare, for which groups?
-    (the input computes their numbers; they become outputs of the external source)
-    DrawSupply    while the graph is defined: the node of each draw, when its step asks for it
+    (the input computes their numbers, or takes them from a record; they become outputs of the external source)
+    DrawSupply    while the graph is defined: the node of each draw, when its step asks for it; all, for a record
 
 A draw is known by the position of its step in the chain, the step, and the group that the step is applied to.
 Wrappers say which group that is (`ApplyingToGroup`). Without a chain, DALI's own generators serve.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -78,8 +78,8 @@ class DrawPlan:
         position: Position in the chain of the step that is being asked.
     """
 
-    def __init__(self, input_format: GroupFormat) -> None:
-        """Start without draws, for an input of a format."""
+    def __init__(self, input_format: GroupFormat | None) -> None:
+        """Start without draws, for an input of a format; None where the input is not known."""
         self.draws: list[PlannedDraw] = []
         self.position = 0
         self._input_format = input_format
@@ -115,6 +115,11 @@ class DrawPlan:
                 self._index[place] = len(self.draws)
                 self.draws.append(planned)
 
+    @property
+    def places(self) -> list[_Place]:
+        """The places of ``draws``."""
+        return [*self._index]
+
     def index_of(self, place: _Place) -> int | None:
         """Position in ``draws`` of the draw at a place, or None where none was declared."""
         return self._index.get(place)
@@ -128,6 +133,8 @@ class DrawPlan:
         return self._steps[key][1:]
 
     def _check_key(self, draw: RandomDraw) -> None:
+        if self._input_format is None:
+            return
         paths = self._input_format.flat_paths
         if isinstance(draw.key, FieldKey) and draw.key.path not in paths:
             fields = ", ".join(format_path(path) for path in paths[:_MOST_FIELDS_IN_A_MESSAGE])
@@ -153,8 +160,8 @@ class DrawSupply:
         position: Position in the chain of the step that is being asked.
     """
 
-    def __init__(self, plan: DrawPlan | None = None, nodes: Sequence[DataNode] = ()) -> None:
-        """Supply the nodes of the draws of a plan; without a plan, DALI's own generators draw."""
+    def __init__(self, plan: DrawPlan | None = None, nodes: Sequence[DataNode] | None = None) -> None:
+        """Supply the nodes of the draws of a plan; without nodes, DALI's own generators draw."""
         self.position = 0
         self._plan = plan
         self._nodes = nodes
@@ -175,6 +182,29 @@ class DrawSupply:
             self._made[place] = self._make(step, draw, place)
         return self._made[place]
 
+    def end_step(self) -> None:
+        """Note that the next step of the chain comes."""
+        self.position += 1
+
+    def recorded(self) -> list[DataNode]:
+        """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
+        if self._plan is None:
+            return []
+        if self._nodes is not None:
+            return [self._nodes[index] for index in range(len(self._plan.draws))]
+        # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
+        return [
+            self._made[place] if place in self._made else _drawn_by_dali(planned.draw)
+            for place, planned in zip(self._plan.places, self._plan.draws, strict=True)
+        ]
+
+    def unused(self) -> list[PlannedDraw]:
+        """Get the draws of the plan that no step has asked for."""
+        if self._plan is None:
+            return []
+        both = zip(self._plan.places, self._plan.draws, strict=True)
+        return [planned for place, planned in both if place not in self._made]
+
     def _make(self, step: PipelineStepBase, draw: RandomDraw, place: _Place) -> DataNode:
         if draw.constant is not None:
             return _constant(draw, draw.constant)
@@ -189,7 +219,7 @@ class DrawSupply:
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
             )
-        return self._nodes[index]
+        return _drawn_by_dali(draw) if self._nodes is None else self._nodes[index]
 
 
 def _place(position: int, step: PipelineStepBase, draw: RandomDraw) -> _Place:
@@ -238,6 +268,8 @@ class RunningStep:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _running.reset(self._token)
+        if _running.get() is None:
+            self._supply.end_step()
 
     @staticmethod
     def draw(step: PipelineStepBase, name: str) -> DataNode:
@@ -256,6 +288,85 @@ class RunningStep:
             declared = ", ".join(map(repr, running._draws)) or "none"
             raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
         return running._supply.node(step, running._draws[name])
+
+
+@methods_not_converted
+class DrawRecording:
+    """Records the draws of steps that are called in a bare DALI pipeline, or replays them.
+
+    Example::
+
+        @pipeline_def
+        def graph():
+            data = ...
+            with DrawRecording() as draws:
+                data = jitter(data)
+            return (*data.get_data(), *draws.nodes.values())
+    """
+
+    def __init__(self, replayed: Mapping[str, DataNode] | None = None) -> None:
+        """Set up.
+
+        Args:
+            replayed: For each draw its name in a record and its node, on the CPU. Not given, DALI draws.
+        """
+        self._plan = DrawPlan(None)
+        self._replayed = replayed
+        nodes = None if replayed is None else _NodesByName(self._plan, replayed)
+        self._supply: DrawSupply = _SupplyOfCalls(self._plan, nodes)
+
+    def __enter__(self) -> DrawRecording:
+        self._plan.__enter__()
+        self._supply.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._supply.__exit__(kind, error, trace)
+        self._plan.__exit__(kind, error, trace)
+        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and error is None else ()
+        if unknown:
+            raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
+
+    @property
+    def nodes(self) -> dict[str, DataNode]:
+        """The draws that the steps have declared so far, by name."""
+        return {
+            planned.record_name: node
+            for planned, node in zip(self._plan.draws, self._supply.recorded(), strict=True)
+        }
+
+    @property
+    def unused(self) -> list[PlannedDraw]:
+        """The draws that the steps have declared so far, and have not asked for."""
+        return self._supply.unused()
+
+
+class _SupplyOfCalls(DrawSupply):
+    """Where nobody folds the format of a chain, the plan grows with each step that is called."""
+
+    def end_step(self) -> None:
+        super().end_step()
+        if self._plan is not None:
+            self._plan.position = self.position
+
+
+class _NodesByName(Sequence[DataNode]):
+    """Nodes in the order of a plan that grows."""
+
+    def __init__(self, plan: DrawPlan, nodes: Mapping[str, DataNode]) -> None:
+        self._plan = plan
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._plan.draws)
+
+    def __getitem__(self, index: Any) -> Any:
+        planned = self._plan.draws[index]
+        if planned.record_name not in self._nodes:
+            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
+        return self._nodes[planned.record_name]
 
 
 def current_plan() -> DrawPlan | None:

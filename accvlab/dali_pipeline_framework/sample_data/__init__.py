@@ -12,12 +12,19 @@ The rooms, from the bottom up::
     equality    equality of values, for == between samples
     printing    samples as text for people
     random_draws  what a step declares to draw, and what the numbers depend on
+    draw_records  the numbers that were drawn for a sample, to be kept and replayed
     format_errors, format_problems   messages about formats that do not fit
     format_queries      what can be asked about a sample without data: the base of
     sample_data_group   the class that users see: a format and the values that fill it
 """
 
 from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, as_numpy, converted
+from accvlab.dali_pipeline_framework.sample_data.draw_records import (
+    DrawRecord,
+    record_from_json,
+    record_to_json,
+    records_of_batch,
+)
 from accvlab.dali_pipeline_framework.sample_data.dtypes import (
     get_dali_type_for_numpy_type,
     get_numpy_type_for_dali_type,
@@ -60,6 +67,7 @@ from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 __all__ = [
     "ChildFormat",
     "DrawKey",
+    "DrawRecord",
     "FieldKey",
     "FieldPath",
     "FieldType",
@@ -90,4 +98,7 @@ __all__ = [
     "leaf_format",
     "nested_dictionary",
     "normalized_path",
+    "record_from_json",
+    "record_to_json",
+    "records_of_batch",
 ]

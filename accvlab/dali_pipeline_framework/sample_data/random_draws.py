@@ -245,6 +245,12 @@ class PlannedDraw:
     number: int
     group: FieldPath
 
+    @property
+    def record_name(self) -> str:
+        """What a record calls the draw, e.g. ``ImageGaussianBlurrer[0]/cameras[1]/sigma``."""
+        group = [format_path(self.group)] if self.group else []
+        return "/".join([f"{self.step}[{self.number}]", *group, self.draw.name])
+
     def __str__(self) -> str:
         """For messages."""
         return f"draw {self.draw.name!r} of {self.step}"
