@@ -527,7 +527,8 @@ def test_the_error_in_a_pipeline_names_the_sample() -> None:
 def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
     kinds = {"points": "point", "boxes": "box", "matrix": "projection_matrix"}
     step = A([8, 8], Mode.STRETCH, None, image_hw_field_names="hw", **{f"{kinds[name]}_field_names": name})
-    value = np.ones((2, columns), np.float32)
+    shape = (2 if columns == 3 else columns, 4) if name == "matrix" else (2, columns)  # too few, too many
+    value = np.ones(shape, np.float32)
     reason = {
         "points": "points must be x, y pairs",
         "matrix": "projection matrices must have 3 or 4 rows",

@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     extend_by,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    Resampler,
     Resampling,
     ResizingAnchor,
     ResizingMode,
@@ -165,8 +164,7 @@ class AffineTransformer(ImageTransformStep):
         chain = TransformationChain(swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
         matrix = resized(chain.matrix, hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
-        resampler = Resampler.prepare(self._resampling(), matrix, hw, self._output_hw)
-        return ImagePlaneChange(matrix, resampler, self._output_hw)
+        return self._resampled(matrix, hw, self._output_hw, self._resampling())
 
     def _resampling(self) -> Resampling:
         if not all(step.keeps_axes for step in self._steps):

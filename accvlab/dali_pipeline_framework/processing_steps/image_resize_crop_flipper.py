@@ -13,7 +13,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampler, Resampling, swapped
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampling, swapped
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
@@ -149,9 +149,4 @@ class ImageResizeCropFlipper(ImageTransformStep):
         offset = fn.stack(is_flipped * np.float32(self._output_hw[1]) - crop_x * sign, -crop_y)
         matrix = fn.transforms.translation(fn.transforms.scale(scale=fn.stack(scale * sign, scale)), offset=offset)
         resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
-        resampler = Resampler.prepare(resampling, matrix, hw, self._output_hw)
-        if self._is_encoded:
-            resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(
-            matrix, resampler, self._output_hw, resampler.decoded if self._is_encoded else None
-        )
+        return self._resampled(matrix, hw, self._output_hw, resampling)

@@ -9,7 +9,6 @@ from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    Resampler,
     Resampling,
     ResizingAnchor,
     ResizingMode,
@@ -109,9 +108,4 @@ class ImageResizer(ImageTransformStep):
         mode = _MODES[self._mode]
         matrix = resized(None, hw, self._output_hw, mode, _ANCHORS[self._anchor])
         resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
-        resampler = Resampler.prepare(resampling, matrix, hw, self._output_hw)
-        if self._is_encoded:
-            resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(
-            matrix, resampler, self._output_hw, resampler.decoded if self._is_encoded else None
-        )
+        return self._resampled(matrix, hw, self._output_hw, resampling)

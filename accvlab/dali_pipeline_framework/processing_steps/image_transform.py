@@ -25,7 +25,6 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
-_ONE = np.array([1], np.int32)
 _TWO = np.array([2], np.int32)
 # Added to an index or a size that must not be there: DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
@@ -89,10 +88,10 @@ def encoded_image_hw(encoded: DataNode) -> DataNode:
 def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
     """The size that all have, ``(2,)`` float32.
 
-    A sample where sizes differ, or are less than one pixel, is an error of the graph.
+    A sample where sizes differ, or are not at least one pixel (also NaN), is an error of the graph.
     """
     stacked: Any = fn.stack(*sizes)  # (num_sizes, 2)
-    are_empty = fn.cast(fn.reductions.min(stacked) < 1, dtype=_INT32) * _FAR_OUTSIDE
+    are_empty = (1 - fn.reductions.min(fn.cast(stacked >= 1, dtype=_INT32))) * _FAR_OUTSIDE
     # DALI shows the next line where an image has no pixels.
     size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels
     if len(sizes) > 1:
@@ -205,29 +204,32 @@ def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.D
     return _as_type(fn.reshape(moved, shape=shape), dtype)
 
 
-def projections_matrix(matrix: DataNode) -> DataNode:
-    """The matrix for projection matrices, ``(4, 4)``: for those of three rows its first three rows and columns."""
-    three = fn.cat(matrix, np.array([[0, 0, 1]], np.float32))
-    return fn.cat(fn.cat(three, np.zeros((3, 1), np.float32), axis=1), np.array([[0, 0, 0, 1]], np.float32))
+def projections_rows(matrix: Any) -> tuple[DataNode, DataNode]:
+    """The rows of the matrix as factors for the rows of projection matrices, ``(3, 1)`` each."""
+    return fn.reshape(matrix[0], shape=[3, 1]), fn.reshape(matrix[1], shape=[3, 1])
 
 
 def transformed_projections(
-    projections: DataNode, matrix_of_projections: Any, dtype: types.DALIDataType
+    projections: DataNode, rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
 ) -> DataNode:
     """Let a transformation follow on projections, ``(..., 3 or 4, num_columns)``: ``matrix @ projection``.
 
-    The first three rows give ``x * z``, ``y * z`` and ``z``; a fourth row stays as it is.
+    The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
+
+    Args:
+        projections: The projections.
+        rows: The transformation, from `projections_rows`.
+        dtype: Type of the projections.
     """
-    shape: Any = projections.shape(dtype=_INT32)
-    rows = shape[-2:-1]
-    square = matrix_of_projections[0 : shape[-2], 0 : shape[-2]]
-    too_few = (rows < 3) * np.int32(_FAR_OUTSIDE)
-    size = fn.cat(_ONE, rows + too_few, rows, _ONE)
-    # DALI shows the next line where there are other numbers of rows.
-    factors = fn.reshape(square, shape=size)  # ERROR: projection matrices must have 3 or 4 rows
-    columns = fn.reshape(_as_float(projections, dtype), shape=fn.cat(-_ONE, _ONE, shape[-2:]))
-    product = fn.reductions.sum(factors * columns, axes=[2])
-    return _as_type(fn.reshape(product, shape=shape), dtype)
+    given = _as_float(projections, dtype)
+    # DALI shows the next line where there are fewer rows.
+    upper = fn.slice(given, start=[0], shape=[3], axes=[-2])  # ERROR: projection matrices must have 3 or 4 rows
+    changed = [fn.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
+    unchanged = fn.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
+    product = fn.cat(*changed, unchanged, axis=-2)
+    # DALI shows the next line where there are more rows.
+    product = fn.reshape(product, shape=projections.shape())  # ERROR: projection matrices must have 3 or 4 rows
+    return _as_type(product, dtype)
 
 
 def _as_float(values: DataNode, dtype: types.DALIDataType) -> DataNode:

@@ -18,11 +18,13 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+    Resampler,
+    Resampling,
     boxes_matrix,
     encoded_image_hw,
     image_hw,
     one_size_of_all,
-    projections_matrix,
+    projections_rows,
     transformed_boxes,
     transformed_points,
     transformed_projections,
@@ -114,6 +116,16 @@ class ImageTransformStep(PipelineStepBase):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         """Define the transformation of images of a height and width, ``(2,)`` float32."""
 
+    def _resampled(
+        self, matrix: DataNode, hw: DataNode, output_hw: tuple[int, int], resampling: Resampling
+    ) -> ImagePlaneChange:
+        """The change where images are computed anew by a transformation."""
+        resampler = Resampler.prepare(resampling, matrix, hw, output_hw)
+        if not self._is_encoded:
+            return ImagePlaneChange(matrix, resampler, output_hw)
+        resampler = resampler.of_encoded(hw)
+        return ImagePlaneChange(matrix, resampler, output_hw, resampler.decoded)
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self._apply(data)
         return data
@@ -161,7 +173,7 @@ class ImageTransformStep(PipelineStepBase):
         changes: dict[str, tuple[Callable[[Any], Any], Callable[..., DataNode]]] = {
             "point": (lambda given: given, transformed_points),
             "box": (boxes_matrix, transformed_boxes),
-            "projection_matrix": (projections_matrix, transformed_projections),
+            "projection_matrix": (projections_rows, transformed_projections),
         }
         for kind, (matrix_of, transformed) in changes.items():
             values = self._values(data, kind)
