@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.data_groups_with_name_applied_step import (
         DataGroupsWithNameAppliedStep,
     )
+    from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawRecording
     from accvlab.dali_pipeline_framework.processing_steps.frame_sequence_decoder import FrameSequenceDecoder
+    from accvlab.dali_pipeline_framework.processing_steps.grid_masker import GridMasker
     from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
         GroupToApplyToSelectedStepBase,
     )
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from accvlab.dali_pipeline_framework.processing_steps.point_cloud_range_filter import PointCloudRangeFilter
     from accvlab.dali_pipeline_framework.processing_steps.points_in_range_check import PointsInRangeCheck
     from accvlab.dali_pipeline_framework.processing_steps.points_padder import PointsPadder
+    from accvlab.dali_pipeline_framework.processing_steps.random_eraser import RandomEraser
     from accvlab.dali_pipeline_framework.processing_steps.tensor_size_adder import TensorSizeAdder
     from accvlab.dali_pipeline_framework.processing_steps.time_difference_adder import TimeDifferenceAdder
     from accvlab.dali_pipeline_framework.processing_steps.unneeded_fields_remover import UnneededFieldRemover
@@ -80,7 +83,9 @@ _MODULE_OF = {
     "DataGroupArrayWithNameElementsAppliedStep": "data_group_array_with_name_elements_applied_step",
     "DataGroupInPathAppliedStep": "data_group_in_path_applied_step",
     "DataGroupsWithNameAppliedStep": "data_groups_with_name_applied_step",
+    "DrawRecording": "draw_scope",
     "FrameSequenceDecoder": "frame_sequence_decoder",
+    "GridMasker": "grid_masker",
     "GroupToApplyToSelectedStepBase": "group_to_apply_to_selected_step_base",
     "HorizontalFlipper": "horizontal_flipper",
     "ImageBrightnessContrastJitter": "image_brightness_contrast_jitter",
@@ -100,6 +105,7 @@ _MODULE_OF = {
     "PointCloudRangeFilter": "point_cloud_range_filter",
     "PointsInRangeCheck": "points_in_range_check",
     "PointsPadder": "points_padder",
+    "RandomEraser": "random_eraser",
     "TensorSizeAdder": "tensor_size_adder",
     "TimeDifferenceAdder": "time_difference_adder",
     "UnneededFieldRemover": "unneeded_fields_remover",
@@ -120,7 +126,9 @@ __all__ = [
     "DataGroupArrayWithNameElementsAppliedStep",
     "DataGroupInPathAppliedStep",
     "DataGroupsWithNameAppliedStep",
+    "DrawRecording",
     "FrameSequenceDecoder",
+    "GridMasker",
     "GroupToApplyToSelectedStepBase",
     "HorizontalFlipper",
     "ImageBrightnessContrastJitter",
@@ -140,6 +148,7 @@ __all__ = [
     "PointCloudRangeFilter",
     "PointsInRangeCheck",
     "PointsPadder",
+    "RandomEraser",
     "TensorSizeAdder",
     "TimeDifferenceAdder",
     "UnneededFieldRemover",

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Black out a grid of squares in images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldKey,
+    IntegerDraw,
+    Name,
+    RandomDraw,
+    SampleDataGroup,
+    UniformDraw,
+)
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+
+_DT = types.DALIDataType
+
+
+class GridMasker(PipelineStepBase):
+    """Sets a grid of squares in every image of a name, anywhere in the sample, to 0, with a probability.
+
+    Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
+    float32, finite, on the CPU or the GPU. The grid is that of Chen et al., GridMask Data Augmentation
+    (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask`` draws it. For the pixel in column
+    ``x`` and row ``y`` ::
+
+        u = (x cos(angle) - y sin(angle) - shift_x) / tile        0 where u - floor(u) < ratio
+        v = (x sin(angle) + y cos(angle) - shift_y) / tile          and v - floor(v) < ratio
+
+    ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of what the
+    step is applied to, and all frames of a clip. The rest of the image, and what is not masked, stays
+    bit-identical.
+
+    The format does not change.
+
+    Price on the CPU for 1600 x 900 uint8: about 7 ms, also where nothing is masked.
+
+    Example:
+        >>> step = GridMasker("image", tile=(96, 224), ratio=(0.4, 0.6), key="rig")
+    """
+
+    def __init__(
+        self,
+        image_name: Name,
+        prob: float = 0.5,
+        tile: Sequence[int] = (96, 224),
+        ratio: Sequence[float] = (0.5, 0.5),
+        angle: Sequence[float] = (0.0, 0.0),
+        *,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            prob: Probability that the grid is drawn, in [0, 1].
+            tile: Least and greatest distance from a square to the next one, whole pixels, at least 1; the
+                greatest may be drawn as well.
+            ratio: Least and greatest side of a square as a fraction of that distance, in [0, 1]. (The paper's
+                ``r`` is what is left, 1 - ratio.)
+            angle: Least and greatest angle of the grid, radians.
+            key: What the numbers are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
+                a data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: A number or the key is not of this form.
+        """
+        if not isinstance(prob, int | float) or not 0 <= prob <= 1:
+            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
+        least_tile, most_tile = _range(tile, "tile")
+        if least_tile != int(least_tile) or most_tile != int(most_tile) or least_tile < 1:
+            raise SettingError(f"`tile` must be two whole numbers of at least 1, got {tile!r}.")
+        ratios, angles_rad = _range(ratio, "ratio"), _range(angle, "angle")
+        if not 0 <= ratios[0] <= ratios[1] <= 1:
+            raise SettingError(f"`ratio` must be in [0, 1], got {ratio!r}.")
+        self._image_name = image_name
+        self._prob = float(prob)
+        self._draws = (
+            UniformDraw("decision", 0.0, 1.0, key=key),
+            IntegerDraw("tile", int(least_tile), int(most_tile) + 1, key=key),
+            UniformDraw("ratio", *ratios, key=key),
+            UniformDraw("angle", *angles_rad, key=key),
+            UniformDraw("shift_x", 0.0, 1.0, key=key),
+            UniformDraw("shift_y", 0.0, 1.0, key=key),
+        )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the decision and the grid."""
+        return self._draws
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        drawn = {draw.name: self.draw(draw.name) for draw in self._draws}
+        tile = drawn["tile"]
+        is_masked = fn.cast(drawn["decision"] < np.float32(self._prob), dtype=_DT.FLOAT)
+        grid = {
+            "tile": tile,
+            "ratio": drawn["ratio"] * is_masked,
+            "angle": drawn["angle"],
+            "shift_x": drawn["shift_x"] * tile,
+            "shift_y": drawn["shift_y"] * tile,
+        }
+        one_channel = types.Constant(np.array([1], np.int32), device="cpu")
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            # `fn.grid_mask` leaves all frames of a clip but the first undefined: it masks one plane of ones, by
+            # which the frames are multiplied.
+            size = fn.cat(fn.cast(image.shape()[-3:-1], dtype=_DT.INT32), one_channel)
+            ones = fn.ones(shape=size, dtype=_DT.UINT8, device=image.device)
+            data.set_item_in_path(path, image * fn.grid_mask(ones, **grid))
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        search.find(self._image_name, "an image", [_DT.UINT8, _DT.FLOAT], group_of="images")
+        search.raise_problems()
+        return data_empty
+
+
+def _range(values: object, argument: str) -> tuple[float, float]:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != (2,) or not np.isfinite(array).all() or array[0] > array[1]:
+        raise SettingError(f"`{argument}` must be least and greatest, two numbers, got {values!r}.")
+    return float(array[0]), float(array[1])

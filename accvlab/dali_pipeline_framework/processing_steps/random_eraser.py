@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Erase random rectangles of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldKey,
+    Name,
+    RandomDraw,
+    SampleDataGroup,
+    UniformDraw,
+)
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+
+_DT = types.DALIDataType
+_NUM_ATTEMPTS = 10  # as torchvision
+
+
+class RandomEraser(PipelineStepBase):
+    """Fills random rectangles of every image of a name, anywhere in the sample, with a value, with a probability.
+
+    Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
+    float32, on the CPU or the GPU. The rectangles are those of ``torchvision.transforms.RandomErasing`` (Zhong et
+    al., Random Erasing Data Augmentation, https://arxiv.org/abs/1708.04896): for each one ::
+
+        area   = height * width * uniform(scale)
+        aspect = exp(uniform(log(ratio)))               height of the rectangle by its width
+        h, w   = round(sqrt(area * aspect)), round(sqrt(area / aspect))
+
+    anywhere inside of the image. Where ``h >= height`` or ``w >= width``, ``area`` and ``aspect`` are drawn again;
+    after ten times, the rectangle is left out. The numbers are drawn once for all images of what the step is
+    applied to: images of one size, and all frames of a clip, get the same rectangles. The rest of the image, and
+    what is not erased, stays bit-identical. An image without a layout gets one.
+
+    The format does not change.
+
+    Price on the CPU for 1600 x 900 uint8: about 3 ms, also where nothing is erased.
+
+    Example:
+        >>> step = RandomEraser("image", prob=0.5, value=[124, 116, 104], num_rectangles=3)
+    """
+
+    def __init__(
+        self,
+        image_name: Name,
+        prob: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: float | Sequence[float] = 0.0,
+        *,
+        num_rectangles: int = 1,
+        key: str | Sequence[Name] | FieldKey = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            prob: Probability that rectangles are erased, in [0, 1].
+            scale: Least and greatest area of a rectangle, as a fraction of the area of the image, in [0, 1].
+            ratio: Least and greatest height of a rectangle by its width, above 0.
+            value: What erased pixels get: a number, or one for each channel. An image with another number of
+                channels makes the graph fail.
+            num_rectangles: How many rectangles are erased; they may overlap.
+            key: What the numbers are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
+                a data field of the input, or a `FieldKey`.
+
+        Raises:
+            SettingError: A number or the key is not of this form.
+        """
+        if not isinstance(prob, int | float) or not 0 <= prob <= 1:
+            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
+        least_area, most_area = _range(scale, "scale", 0.0, 1.0)
+        least_ratio, most_ratio = _range(ratio, "ratio", np.finfo(np.float32).tiny, math.inf)
+        if isinstance(num_rectangles, bool) or not isinstance(num_rectangles, int) or num_rectangles < 1:
+            raise SettingError(f"`num_rectangles` must be a whole number of at least 1, got {num_rectangles!r}.")
+        self._image_name = image_name
+        self._prob = float(prob)
+        self._value = _fill_value(value)
+        self._num_rectangles = num_rectangles
+        attempts = (num_rectangles, _NUM_ATTEMPTS)
+        logs = math.log(least_ratio), math.log(most_ratio)
+        self._draws = (
+            UniformDraw("decision", 0.0, 1.0, key=key),
+            UniformDraw("area", least_area, most_area, shape=attempts, key=key),
+            UniformDraw("log_aspect", *logs, shape=attempts, key=key),
+            UniformDraw("place", 0.0, 1.0, shape=(num_rectangles, 2), key=key),
+        )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the decision, and area, aspect and place of the rectangles."""
+        return self._draws
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        drawn = {draw.name: self.draw(draw.name) for draw in self._draws}
+        is_erased = fn.cast(drawn["decision"] < np.float32(self._prob), dtype=_DT.FLOAT)
+        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
+        aspect = dali_math.exp(drawn["log_aspect"] * 0.5)
+        sides = fn.stack(aspect, 1.0 / aspect, axis=2)
+        root_area = fn.expand_dims(dali_math.sqrt(drawn["area"]), axes=[2])
+        for path in data.find_all_occurrences(self._image_name):
+            # Without a layout, `fn.erase` does not know the axes. This operator changes nothing but a missing
+            # layout.
+            image = fn.brightness_contrast(
+                data.get_item_in_path(path), brightness=1.0, contrast=1.0, contrast_center=0.0
+            )
+            size = fn.cast(image.shape()[-3:-1], dtype=_DT.FLOAT)
+            shapes = _first_that_fits(sides * root_area, size) * is_erased
+            room = fn.reshape(size, shape=[1, 2]) - shapes
+            anchors = dali_math.min(dali_math.floor(drawn["place"] * (room + 1.0)), room)
+            flat = [2 * self._num_rectangles]
+            erased = fn.erase(
+                image,
+                anchor=fn.reshape(anchors, shape=flat),
+                shape=fn.reshape(shapes, shape=flat),
+                axis_names="HW",
+                fill_value=self._value,
+            )
+            data.set_item_in_path(path, erased)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        search.find(self._image_name, "an image", [_DT.UINT8, _DT.FLOAT], group_of="images")
+        search.raise_problems()
+        return data_empty
+
+
+def _first_that_fits(sides: DataNode, size: DataNode) -> DataNode:
+    """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
+
+    Args:
+        sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
+        size: Height and width of the image, ``(2,)``.
+    """
+    rounded = dali_math.floor(sides * dali_math.sqrt(size[0] * size[1]) + 0.5)
+    fits = fn.reductions.min(fn.cast(rounded < fn.reshape(size, shape=[1, 1, 2]), dtype=_DT.FLOAT), axes=[2])
+    order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)[None]  # the first attempt has the greatest number
+    preference = fits * order
+    best = fn.reductions.max(preference, axes=[1], keep_dims=True)
+    is_first = fits * fn.cast(preference == best, dtype=_DT.FLOAT)
+    chosen: DataNode = fn.reductions.sum(rounded * fn.expand_dims(is_first, axes=[2]), axes=[1])
+    return chosen
+
+
+def _range(values: object, argument: str, least: float, most: float) -> tuple[float, float]:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != (2,) or not least <= array[0] <= array[1] <= most or not np.isfinite(array).all():
+        limits = f"in [{least:g}, {most:g}]" if math.isfinite(most) else "above 0"
+        raise SettingError(f"`{argument}` must be least and greatest, two numbers {limits}, got {values!r}.")
+    return float(array[0]), float(array[1])
+
+
+def _fill_value(value: object) -> list[float]:
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim > 1 or array.size == 0 or not np.isfinite(array).all():
+        raise SettingError(f"`value` must be a number, or a list of one for each channel, got {value!r}.")
+    return [float(number) for number in array.ravel()]

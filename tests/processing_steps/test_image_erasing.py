@@ -1,0 +1,247 @@
+"""Random erasing and grid masks, against references in NumPy that get the same draws."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arrays import DT, ArrayProvider
+from support.batch_runs import run_steps
+from support.pipelines import make_iterator, shuffled
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps import GridMasker, PipelineStepBase, RandomEraser
+
+MAKE: dict[str, Callable[..., PipelineStepBase]] = {
+    "erase": lambda name, **other: RandomEraser(name, **{"prob": 1.0, "scale": (0.1, 0.3), **other}),
+    "grid": lambda name, **other: GridMasker(name, **{"prob": 1.0, "tile": (4, 7), **other}),
+}
+
+
+class Draws:
+    """Replaces `fn.random.uniform`: draws for each sample of a batch, and keeps the numbers, call by call."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, batch_size: int, seed: int) -> None:
+        self.calls: list[tuple[list[float], np.ndarray]] = []
+        self._batch_size = batch_size
+        self._generator = np.random.default_rng(seed)
+        patch.setattr(fn.random, "uniform", self)
+
+    def __call__(self, *, range: Any, shape: Any = ()) -> Any:
+        numbers = self._generator.uniform(*range, (self._batch_size, *shape)).astype(np.float32)
+        self.calls.append(([*range], numbers))
+        return fn.external_source(lambda: [*numbers], batch=True)
+
+
+def noise(shape: tuple[int, ...], dtype: DT) -> np.ndarray:
+    pixels = np.random.default_rng(sum(shape)).integers(1, 256, shape, dtype=np.uint8)
+    return pixels if dtype == DT.UINT8 else pixels.astype(np.float32) / 7
+
+
+def torchvision_rectangle(
+    hw: tuple[int, int], areas: np.ndarray, log_aspects: np.ndarray, place: np.ndarray
+) -> tuple[int, int, int, int]:
+    """Top, left, height and width as `torchvision.transforms.RandomErasing.get_params` finds them."""
+    height, width = hw
+    for share, log_aspect in zip(areas.astype(float), log_aspects.astype(float), strict=True):
+        area, aspect = height * width * share, math.exp(log_aspect)
+        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if h < height and w < width:
+            return int(place[0] * (height - h + 1)), int(place[1] * (width - w + 1)), h, w
+    return 0, 0, 0, 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 24)), min_size=1, max_size=4),
+    scale=st.sampled_from([(0.02, 0.33), (0.1, 0.1), (0.4, 1.0)]),
+    ratio=st.sampled_from([(0.3, 3.3), (1.0, 1.0), (0.05, 20.0)]),
+    count=st.integers(1, 3),
+    value=st.sampled_from([0.0, 77, [3, 0, 200]]),
+    kind=st.sampled_from([(DT.UINT8, 0), (DT.FLOAT, 0), (DT.UINT8, 2)]),
+    prob=st.sampled_from([1.0, 0.5]),
+    seed=st.integers(0, 99),
+)
+def test_rectangles_as_those_of_torchvision(
+    sizes: Any, scale: Any, ratio: Any, count: int, value: Any, kind: Any, prob: float, seed: int
+) -> None:
+    dtype, frames = kind
+    images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
+    step = RandomEraser("image", prob, scale, ratio, value, num_rectangles=count)
+    with pytest.MonkeyPatch.context() as patch:
+        draws = Draws(patch, len(images), seed)
+        found = run_steps(step, {"image": (dtype, images)})["image"]
+    calls = iter(draws.calls)
+
+    def numbers(low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
+        if np.float32(low) == np.float32(high):  # is not drawn
+            return np.full((len(images), *shape), low, np.float32)
+        limits, drawn = next(calls)
+        np.testing.assert_allclose(limits, [low, high])
+        assert drawn.shape[1:] == shape
+        return drawn
+
+    decisions = numbers(0, 1, ())
+    areas = numbers(*scale, (count, 10))
+    logs = numbers(*np.log(ratio), (count, 10))
+    places = numbers(0, 1, (count, 2))
+    for index, (image, hw) in enumerate(zip(images, sizes, strict=True)):
+        expected = image.copy()
+        if decisions[index] < prob:
+            for rectangle in range(count):
+                top, left, h, w = torchvision_rectangle(
+                    hw, areas[index, rectangle], logs[index, rectangle], places[index, rectangle]
+                )
+                expected[..., top : top + h, left : left + w, :] = value
+        assert found[index].dtype == image.dtype
+        np.testing.assert_array_equal(found[index], expected)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=3),
+    tile=st.sampled_from([(3, 9), (8, 8)]),
+    ratio=st.sampled_from([(0.2, 0.7), (0.5, 0.5), (1.0, 1.0)]),
+    angle=st.sampled_from([(0.0, 0.0), (-3.0, 3.0)]),
+    kind=st.sampled_from([(DT.UINT8, 0), (DT.FLOAT, 2)]),
+    prob=st.sampled_from([1.0, 0.5]),
+    seed=st.integers(0, 99),
+)
+def test_a_grid_of_squares(
+    sizes: Any, tile: Any, ratio: Any, angle: Any, kind: Any, prob: float, seed: int
+) -> None:
+    dtype, frames = kind
+    images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        draws = Draws(patch, len(images), seed)
+        found = run_steps(GridMasker("image", prob, tile, ratio, angle), {"image": (dtype, images)})["image"]
+    calls = iter(draws.calls)
+
+    def numbers(low: float, high: float, constant: float | None = None) -> np.ndarray:
+        return np.full(len(images), constant) if constant is not None else next(calls)[1].astype(float)
+
+    decisions = numbers(0, 1)
+    tiles = np.floor(numbers(tile[0], tile[1] + 1, tile[0] if tile[0] == tile[1] else None))
+    ratios = numbers(*ratio, ratio[0] if ratio[0] == ratio[1] else None)
+    angles = numbers(*angle, angle[0] if angle[0] == angle[1] else None)
+    shifts = numbers(0, 1), numbers(0, 1)
+    for i, (image, (height, width)) in enumerate(zip(images, sizes, strict=True)):
+        y, x = np.mgrid[:height, :width]
+        cos, sin = np.cos(angles[i]), np.sin(angles[i])
+        u = (x * cos - y * sin) / tiles[i] - shifts[0][i]
+        v = (x * sin + y * cos) / tiles[i] - shifts[1][i]
+        parts = np.stack([u - np.floor(u), v - np.floor(v)], -1)
+        is_black = (parts < ratios[i]).all(-1) & (decisions[i] < prob)
+        expected = np.where(is_black[..., None], 0, image).astype(image.dtype)
+        # At the sides of squares, rounding decides.
+        is_clear = (np.minimum(np.abs(parts - ratios[i]), np.minimum(parts, 1 - parts)) > 1e-4).all(-1)
+        assert found[i].dtype == image.dtype
+        np.testing.assert_array_equal(found[i][..., is_clear, :], expected[..., is_clear, :])
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_what_is_not_changed_is_identical_in_a_mixed_batch(kind: str) -> None:
+    image = noise((12, 16, 3), DT.UINT8)
+    found = run_steps(MAKE[kind]("image", prob=0.5), {"image": (DT.UINT8, [image] * 20)})["image"]
+    same = [bool((each == image).all()) for each in found]
+    assert 3 <= sum(same) <= 17
+    assert len({each.tobytes() for each in found}) == 21 - sum(same)
+    never = run_steps(MAKE[kind]("image", prob=0), {"image": (DT.UINT8, [image] * 3)})["image"]
+    assert all((each == image).all() for each in never)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("layout", ["FHWC", ""])
+@pytest.mark.parametrize("conditionals", [False, True])
+def test_all_images_and_frames_alike_and_other_fields_untouched(
+    kind: str, layout: str, conditionals: bool
+) -> None:
+    clips = [np.stack([noise((12, 16, 3), DT.UINT8)] * frames) for frames in (2, 3)]
+    fields = {str(camera): {"image": (DT.UINT8, clips)} for camera in range(2)}
+    run = run_steps(
+        MAKE[kind]("image"),
+        {**fields, "mask": (DT.UINT8, clips)},
+        layouts={"0.image": layout, "1.image": layout},
+        conditionals=conditionals,
+    )
+    for clip, found, other, mask in zip(clips, run["0.image"], run["1.image"], run["mask"], strict=True):
+        assert found.shape == clip.shape
+        assert (found == found[:1]).all()
+        assert (found == other).all()
+        assert (found != clip).any()
+        assert (mask == clip).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", MAKE)
+def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:
+    images = [noise((12, 16, 3), DT.UINT8)] * 6
+
+    def changed(batch_size: int) -> list[bytes]:
+        source = shuffled(ArrayProvider({"image": (DT.UINT8, images)}), batch_size)
+        with make_iterator(source, [MAKE[kind]("image")], py_num_workers=0, num_threads=1) as iterator:
+            return [np.asarray(each).tobytes() for batch in iterator for each in batch["image"]]
+
+    assert changed(1) == changed(3) == changed(6)
+    assert len({*changed(6)}) > 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RandomEraser("image", 2), r"`prob` must be in \[0, 1\]"),
+        (lambda: RandomEraser("image", scale=(0.5, 0.2)), r"`scale` must be least and greatest"),
+        (lambda: RandomEraser("image", scale=(0.5, 1.2)), r"`scale` must be .* in \[0, 1\]"),
+        (lambda: RandomEraser("image", ratio=(0, 1)), "`ratio` must be .* above 0"),
+        (lambda: RandomEraser("image", ratio=(1, math.inf)), "`ratio` must be .* above 0"),
+        (lambda: RandomEraser("image", value="random"), "`value` must be a number, or a list"),  # type: ignore[arg-type]
+        (lambda: RandomEraser("image", value=[]), "`value` must be a number, or a list"),
+        (lambda: RandomEraser("image", num_rectangles=0), "`num_rectangles` must be a whole number"),
+        (lambda: RandomEraser("image", key="camera"), "The `key` of a draw"),
+        (lambda: GridMasker("image", -0.1), r"`prob` must be in \[0, 1\]"),
+        (lambda: GridMasker("image", tile=(0, 5)), "`tile` must be two whole numbers of at least 1"),
+        (lambda: GridMasker("image", tile=(1.5, 5)), "`tile` must be two whole numbers"),  # type: ignore[arg-type]
+        (lambda: GridMasker("image", tile=(7, 5)), "`tile` must be least and greatest"),
+        (lambda: GridMasker("image", ratio=(0.5, 1.5)), r"`ratio` must be in \[0, 1\]"),
+        (lambda: GridMasker("image", angle=(0, math.nan)), "`angle` must be least and greatest"),
+        (lambda: GridMasker("image", key="camera"), "The `key` of a draw"),
+    ],
+)
+def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_format_pickle_and_repr(kind: str) -> None:
+    step = MAKE[kind]("image")
+    blueprint = ArrayProvider({"image": (DT.UINT8, [])}).sample_data_structure
+    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
+    with pytest.raises(KeyError, match="No occurrences of images found"):
+        MAKE[kind]("img").check_input_data_format_and_set_output_data_format(blueprint)
+    wrong = ArrayProvider({"image": (DT.INT32, [])}).sample_data_structure
+    with pytest.raises(ValueError, match="image: must be UINT8"):
+        step.check_input_data_format_and_set_output_data_format(wrong)
+    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
+    assert repr(step).startswith(f"{type(step).__name__}(image_name='image'")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("shape", [(12, 16, 3), (2, 12, 16, 3)])
+def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
+    for dtype in (DT.UINT8, DT.FLOAT):
+        fields = {"image": (dtype, [noise(shape, dtype)] * 4)}
+        expected, found = (
+            run_steps(MAKE[kind]("image", prob=0.7), fields, device_id=device, gpu_fields=where)["image"]
+            for device, where in ((None, ()), (0, ["image"]))
+        )
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(other, one)
