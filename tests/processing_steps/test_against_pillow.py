@@ -1,6 +1,6 @@
 """Image steps against Pillow: an implementation by others, with its own arithmetic.
 
-Pillow rounds to whole levels after each axis when it resizes, cuts fractions off when it warps or blends, so images
+Pillow rounds to whole levels after each axis when it resizes, cuts fractions off when it warps or blends: images
 may differ by 1 level. It antialiases what it makes smaller, so images are made larger here, or smaller by whole
 factors.
 """
