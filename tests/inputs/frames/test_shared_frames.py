@@ -14,11 +14,11 @@ from accvlab.dali_pipeline_framework.inputs.frames.shared_frames import can_over
 def test_lays_out_the_example_of_the_docstring():
     frames = np.array([[10, 11, 12, 13], [11, 12, 13, 14], [40, 41, 42, 43], [12, 13, 14, 15]])
     layout = lay_out_frames(frames, np.array([0, 0, 3, 0]))
-    assert layout.carried.tolist() == [[10, 11, 12, 13], [14, 15, -1, -1], [40, 41, 42, 43], [-1, -1, -1, -1]]
-    assert layout.places[:, 0].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
-    assert layout.places[:, 1].tolist() == [[0, 0, 0, 0], [0, 0, 0, 1], [-1, -1, -1, -1], [0, 0, 1, 1]]
-    assert layout.places[:, 2].tolist() == [[0, 1, 2, 3], [1, 2, 3, 0], [0, 1, 2, 3], [2, 3, 0, 1]]
-    assert layout.complete_with.tolist() == [0, 1, 2, 1]
+    assert layout.carried.tolist() == [[10, 13, -1, -1], [11, 14, -1, -1], [40, 41, 42, 43], [12, 15, -1, -1]]
+    assert layout.places[:, 0].tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
+    assert layout.places[:, 1].tolist() == [[0, 1, 2, 0], [1, 2, 0, 1], [-1, -1, -1, -1], [2, 0, 1, 2]]
+    assert layout.places[:, 2].tolist() == [[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 1, 1]]
+    assert layout.complete_with.tolist() == [3, 3, 2, 3]
 
 
 @given(st.data())
@@ -51,6 +51,10 @@ def test_each_frame_is_carried_once_and_found(data):
             assert layout.complete_with[window] == window
         # Frames fill the fields from the first one on, without gaps: the decoder takes sizes from there.
         assert (np.diff(layout.places[window, 0]) <= 0).all()
+    # The windows of a sequence that share carry the same number of frames, or one less.
+    for sequence in set(played.sequences[is_sharing].tolist()):
+        num_carried = layout.places[is_sharing & (played.sequences == sequence), 0].sum(axis=1)
+        assert num_carried.max() - num_carried.min() <= 1
 
 
 def test_alone_nothing_is_shared():
