@@ -59,11 +59,13 @@ class AffineTransformer(ImageTransformStep):
     =====================  ==========================================  =========================================
 
     Any number of points, boxes and matrices is possible, also none. They are not clipped to the image (see
-    `CoordinateCropper`). The arithmetic is float32: points are exact to about 0.001 pixels. The format does not
-    change, nor does the type of a field.
+    `CoordinateCropper`). The corners of a box may be in any order, and keep it; points and boxes that are not
+    finite stay so. The arithmetic is float32: points are exact to about 0.001 pixels. The format does not change,
+    nor does the type of a field.
 
-    All images and size fields of a sample must have the same size, otherwise the batch fails. For cameras of
-    different sizes, apply the step to each camera by a wrapper; with a ``key`` of ``"rig"`` they share the draws.
+    All images and size fields of a sample must have the same size, at least one pixel, otherwise the batch fails.
+    For cameras of different sizes, apply the step to each camera by a wrapper; with a ``key`` of ``"rig"`` they
+    share the draws.
 
     Settings without rotation and shearing are computed by ``fn.resize`` of a region (with mirrored regions for
     flips) instead of ``fn.warp_affine``: the same pixels to 1 grey level, except along the edge of the image,

@@ -58,6 +58,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     So points fall on the same pixels as before, ``P' p' = P p``, and stay where they are in the world,
     ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
     angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
+    What is not finite stays so, and leaves the rows beside it alone.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
