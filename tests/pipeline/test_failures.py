@@ -17,6 +17,7 @@ from support.steps import ImageUser, WrongTypeStep
 
 from accvlab.dali_pipeline_framework.errors import (
     FieldNotFoundError,
+    FileError,
     SettingError,
     SourceError,
     SourcePicklingError,
@@ -236,9 +237,21 @@ class TestSpawn:
         message = r"The input \(ShuffledShardedInputCallable\) could not be unpickled in the worker process: "
         with (
             make_iterator(shuffled(UnloadableProvider()), py_start_method="spawn") as iterator,
-            pytest.raises(RuntimeError, match=message + r"ImportError: gone"),
+            pytest.raises(RuntimeError, match=message + r"ImportError: gone\n.*must be importable there"),
         ):
             next(iter(iterator))
+
+    @pytest.mark.parametrize("error", [FileError("The table was replaced."), KeyError("table")])
+    def test_advice_about_imports_is_given_only_where_it_helps(self, error: Exception) -> None:
+        provider = UnloadableProvider(error=error)
+        with (
+            make_iterator(shuffled(provider), py_start_method="spawn") as iterator,
+            pytest.raises(SourceError) as caught,
+        ):
+            next(iter(iterator))
+        assert isinstance(caught.value, FileError) == isinstance(error, FileError)
+        assert str(error) in str(caught.value)
+        assert "importable" not in str(caught.value)
 
     @pytest.mark.timeout(60)
     def test_a_missing_main_guard_is_named(self, tmp_path: Path) -> None:
@@ -264,12 +277,16 @@ class TestSpawn:
 class UnloadableProvider(IndexProvider):
     """Can be pickled, but not unpickled."""
 
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error or ImportError("gone")
+
     def __reduce__(self):
-        return _fail_to_load, ()
+        return _fail_to_load, (self._error,)
 
 
-def _fail_to_load() -> None:
-    raise ImportError("gone")
+def _fail_to_load(error: Exception) -> None:
+    raise error
 
 
 class TestSettings:
