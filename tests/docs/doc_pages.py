@@ -10,6 +10,8 @@ and its line numbers are those of the page. Where a fence prints something, this
 
 Fences that are not to be run have another language, e.g. ```` ```{code-block} python ````.
 
+Pages of steps are many and short: their scripts run one after the other in one process, each in its own folder.
+
 Run this file with the names of pages to write what they print now into them. Then read the difference.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,11 +32,24 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     Path(accvlab.dali_pipeline_framework.__file__).with_name("README.md"),  # also where a wheel is installed
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "steps").glob("*.md")),
 ]
+STEP_PAGES = [page for page in PAGES if page.parent.name == "steps"]
 OUTPUT_MARK = "<!-- output -->"
 # Printed before each fence; "record separator" occurs in no page.
 _SEPARATOR = "\x1e"
 _TIME_LIMIT_S = 60
+_PAGE_SEPARATOR, _FAILURE = "\x1d", "\x1c"
+_RUN_SCRIPTS = f"""
+import os, runpy, sys, traceback
+for script in sys.argv[1:]:
+    print({_PAGE_SEPARATOR!r}, flush=True)
+    os.chdir(os.path.dirname(script))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except Exception:
+        print({_FAILURE!r} + traceback.format_exc())
+"""
 
 
 class Fence(NamedTuple):
@@ -91,13 +107,41 @@ def script_of(lines: list[str], fences: list[Fence]) -> str:
 
 def run_page(page: Path, folder: Path) -> list[str]:
     """Run the Python fences of a page and return what each of them prints."""
+    finished = _run([_script_file(page, folder).name], folder, page.name)
+    if finished.returncode != 0:
+        raise PageFailedError(f"{page.name}:\n{finished.stdout}\n{finished.stderr}")
+    return finished.stdout.split(f"{_SEPARATOR}\n")[1:]
+
+
+def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | PageFailedError]:
+    """Run several pages in one process; returns what each fence of each page prints, or why a page failed."""
+    scripts = []
+    for page in pages:
+        own_folder = folder / page.stem
+        own_folder.mkdir()
+        scripts.append(str(_script_file(page, own_folder)))
+    finished = _run(["-c", _RUN_SCRIPTS, *scripts], folder, f"{len(pages)} pages")
+    if finished.returncode != 0:
+        raise PageFailedError(finished.stdout + finished.stderr)
+    printed = finished.stdout.split(f"{_PAGE_SEPARATOR}\n")[1:]
+    return {
+        page: PageFailedError(f"{page.name}:\n{text}") if _FAILURE in text else text.split(f"{_SEPARATOR}\n")[1:]
+        for page, text in zip(pages, printed, strict=True)
+    }
+
+
+def _script_file(page: Path, folder: Path) -> Path:
     lines = read_lines(page)
     script = folder / f"{page.stem}.py"
     script.write_text(script_of(lines, find_fences(lines)), encoding="utf-8")
+    return script
+
+
+def _run(arguments: Sequence[str], folder: Path, what: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
     try:
-        finished = subprocess.run(
-            [sys.executable, script.name],
+        return subprocess.run(
+            [sys.executable, *arguments],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -106,10 +150,7 @@ def run_page(page: Path, folder: Path) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise PageFailedError(f"{page.name} did not end within {_TIME_LIMIT_S} s") from error
-    if finished.returncode != 0:
-        raise PageFailedError(f"{page.name}:\n{finished.stdout}\n{finished.stderr}")
-    return finished.stdout.split(f"{_SEPARATOR}\n")[1:]
+        raise PageFailedError(f"{what} did not end within {_TIME_LIMIT_S} s") from error
 
 
 def shown_outputs(page: Path) -> list[tuple[int, str]]:
@@ -145,6 +186,13 @@ def write_outputs(page: Path, outputs: list[str]) -> None:
 if __name__ == "__main__":
     import tempfile
 
-    for name in sys.argv[1:]:
-        with tempfile.TemporaryDirectory() as folder:
-            write_outputs(Path(name), run_page(Path(name).resolve(), Path(folder)))
+    given = [Path(name).resolve() for name in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        for page, outputs in run_pages([page for page in given if page in STEP_PAGES], Path(folder)).items():
+            if isinstance(outputs, PageFailedError):
+                raise outputs
+            write_outputs(page, outputs)
+    for page in given:
+        if page not in STEP_PAGES:
+            with tempfile.TemporaryDirectory() as folder:
+                write_outputs(page, run_page(page, Path(folder)))

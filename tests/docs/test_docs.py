@@ -6,7 +6,17 @@ import sys
 import urllib.parse
 
 import pytest
-from doc_pages import PAGES, ROOT, find_fences, read_lines, run_page, shown_outputs
+from doc_pages import (
+    PAGES,
+    ROOT,
+    STEP_PAGES,
+    PageFailedError,
+    find_fences,
+    read_lines,
+    run_page,
+    run_pages,
+    shown_outputs,
+)
 
 PAGES_WITH_CODE = [
     page for page in PAGES if any(fence.language == "python" for fence in find_fences(read_lines(page)))
@@ -23,10 +33,25 @@ def _id(page):
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else f"{page.parent.name}/{page.name}"
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=_id)
+@pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if page not in STEP_PAGES], ids=_id)
 def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
     shown = shown_outputs(page)
     printed = run_page(page, tmp_path)
+    assert [(line, text) for (line, _), text in zip(shown, printed, strict=True)] == shown
+
+
+@pytest.fixture(scope="module")
+def printed_by_step_pages(tmp_path_factory):
+    pages = [page for page in PAGES_WITH_CODE if page in STEP_PAGES]
+    return run_pages(pages, tmp_path_factory.mktemp("steps"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if page in STEP_PAGES], ids=_id)
+def test_code_of_step_page_prints_what_the_page_shows(page, printed_by_step_pages):
+    printed = printed_by_step_pages[page]
+    if isinstance(printed, PageFailedError):
+        raise printed
+    shown = shown_outputs(page)
     assert [(line, text) for (line, _), text in zip(shown, printed, strict=True)] == shown
 
 

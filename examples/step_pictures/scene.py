@@ -1,0 +1,143 @@
+"""Samples of one generated driving scene, as trees of arrays."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from driving_provider import DrivingSceneProvider
+from driving_scenes import box_corners, ensure_scenes, project_points, projected_extents
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+__all__ = ["FRONT", "IMAGE_HW", "Scene", "Tree"]
+
+IMAGE_HW = (270, 480)
+FRONT = 0
+"""Number of the front camera."""
+
+Tree = dict[str | int, Any]
+"""A sample or a part of it: arrays, texts and trees by name."""
+
+_SETTINGS: dict[str, Any] = {
+    "num_sequences": 1,
+    "frames_per_sequence": (2, 2),
+    "image_hw": IMAGE_HW,
+    "jpeg_quality": 92,
+    "seed": 30,
+}
+_FRAME = 0
+
+
+class Scene:
+    """One generated sequence, of which the pictures show the first frame.
+
+    Args:
+        root: Folder of the data set; it is generated there, or reused.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Generate the data set, if it is not there."""
+        self.root = ensure_scenes(root, **_SETTINGS).root
+        self._provider = DrivingSceneProvider(self.root)
+
+    @cached_property
+    def _sample(self) -> Any:
+        return self._provider.get_data(_FRAME)
+
+    def everything(self) -> Tree:
+        """The sample of the first frame, with all cameras and all objects."""
+        return _as_tree(self._sample)
+
+    def camera(self, number: int = FRONT, min_visibility: float = 0.4) -> Tree:
+        """One camera, and the objects that it sees.
+
+        Args:
+            number: Number of the camera.
+            min_visibility: Least share of an object that is not hidden. 0: also hidden ones in the field of view.
+
+        Returns:
+            A tree of ``image``, an encoded JPEG; ``image_from_ego``, (3, 4); ``mask``, (H, W, 1) uint8, 0 or the
+            category + 1; and ``objects``, from the farthest to the nearest: ``centres``, ``sizes``, ``yaws``,
+            ``categories`` as the provider has them, ``boxes``, (N, 4), x1, y1, x2, y2 in pixels, not cut at the
+            borders of the image, and ``depths``, (N,), metres.
+        """
+        camera, objects = self._sample["cameras"][number], _as_tree(self._sample["boxes"])
+        projection = np.array(camera["image_from_ego"])
+        corners = box_corners(objects["centres"], objects["sizes"], objects["yaws"])
+        boxes = projected_extents(corners, projection)
+        depths = project_points(objects["centres"], projection)[1]
+        width = IMAGE_HW[1]
+        is_seen = objects.pop("visibilities")[:, number] >= min_visibility
+        is_seen &= (boxes[:, 0] < width) & (boxes[:, 2] > 0) & (depths > 1.0)  # also drops NaN
+        objects |= {"boxes": boxes.astype(np.float32), "depths": depths.astype(np.float32)}
+        order = np.flatnonzero(is_seen)
+        order = order[np.argsort(-depths[order], kind="stable")]
+        objects = {name: values[order] for name, values in objects.items()}
+        return {
+            "image": np.array(camera["image"]),
+            "image_from_ego": projection,
+            "mask": _silhouettes(corners[order], projection, objects["categories"]),
+            "objects": objects,
+        }
+
+    def points(self) -> NDArray[np.float32]:
+        """What a lidar on the roof would measure: (P, 3), x, y, z in the ego frame, metres."""
+        objects = self._sample["boxes"]
+        pinhole = np.array([0.9, 0.0, 1.9])
+        slopes_rad, turns_rad = np.radians(np.linspace(-24.0, 3.0, 28)), np.radians(np.arange(0.0, 360.0, 0.6))
+        heights, turns = np.meshgrid(slopes_rad, turns_rad)
+        rays = np.stack(
+            [np.cos(heights) * np.cos(turns), np.cos(heights) * np.sin(turns), np.sin(heights)], axis=-1
+        ).reshape(-1, 3)
+        with np.errstate(divide="ignore"):
+            distances = np.where(rays[:, 2] < 0.0, -pinhole[2] / rays[:, 2], np.inf)  # of the ground
+            for centre, size, yaw in zip(objects["centres"], objects["sizes"], objects["yaws"], strict=True):
+                box_from_ego = np.array([[np.cos(yaw), np.sin(yaw), 0], [-np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
+                start, ray = box_from_ego @ (pinhole - centre), rays @ box_from_ego.T
+                one, other = (-0.5 * size - start) / ray, (0.5 * size - start) / ray
+                entry = np.minimum(one, other).max(axis=1)
+                is_hit = (entry < np.maximum(one, other).min(axis=1)) & (entry > 0.0)
+                distances = np.where(is_hit, np.minimum(distances, entry), distances)
+        is_measured = distances < 60.0
+        return (pinhole + rays[is_measured] * distances[is_measured, None]).astype(np.float32)
+
+
+def _as_tree(group: Any) -> Tree:
+    return {
+        name: _as_tree(value) if isinstance(value, Mapping) or hasattr(value, "keys") else value
+        for name, value in group.items()
+    }
+
+
+def _silhouettes(corners: NDArray[Any], projection: NDArray[Any], categories: NDArray[Any]) -> NDArray[np.uint8]:
+    """The objects are solid boxes, so a silhouette is the hull of the projected corners."""
+    height, width = IMAGE_HW
+    canvas = Image.new("L", (width, height))
+    pen = ImageDraw.Draw(canvas)
+    for box, category in zip(corners, categories, strict=True):
+        pixels, _ = project_points(box, projection)
+        if np.isfinite(pixels).all():
+            pen.polygon([tuple(point - 0.5) for point in _hull(pixels)], fill=int(category) + 1)
+    return np.asarray(canvas)[..., None]
+
+
+def _hull(points: NDArray[Any]) -> list[NDArray[Any]]:
+    """The corners of the convex hull of (N, 2) points, in order (Andrew's monotone chain)."""
+
+    def half(ordered: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        chain: list[NDArray[Any]] = []
+        for point in ordered:
+            while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0.0:
+                chain.pop()
+            chain.append(point)
+        return chain[:-1]
+
+    ordered = [points[row] for row in np.lexsort((points[:, 1], points[:, 0]))]
+    return half(ordered) + half(ordered[::-1])
+
+
+def _turn(first: NDArray[Any], second: NDArray[Any], third: NDArray[Any]) -> float:
+    (ax, ay), (bx, by) = second - first, third - first
+    return float(ax * by - ay * bx)
