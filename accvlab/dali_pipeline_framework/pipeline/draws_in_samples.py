@@ -60,6 +60,6 @@ def take_group(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
             f"`replay_draws` must be the path of a group of the input sample, with recorded draws; there is none "
             f"at {format_path(path)!r}. Fields of the sample: {fields}. `ReplayedDrawsProvider` adds such a group."
         )
-    group = sample.get_item_in_path(path)
+    group: SampleDataGroup = sample.get_item_in_path(path)
     sample.get_parent_of_path(path).remove_field(path[-1])
     return group

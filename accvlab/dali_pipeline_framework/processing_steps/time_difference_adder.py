@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_c
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, Name, Path, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.names import normalized_path
+from accvlab.dali_pipeline_framework.sample_data.names import format_path, normalized_path
 
 _DT = types.DALIDataType
 _TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)
@@ -110,7 +110,8 @@ class TimeDifferenceAdder(PipelineStepBase):
             parent = data_empty.get_parent_of_path(path)
             dtype = leaf_at(data_empty, path).dtype
             if reference is not None and not isinstance(reference, GroupFormat) and dtype != reference.dtype:
-                search.add(f"must be of the type of the reference, {reference.dtype.name}, got {dtype.name}", path)
+                wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
+                search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
             if parent.has_child(self._difference_field_name):
                 taken = (*path[:-1], self._difference_field_name)
                 search.add("exists already, so the difference cannot be added", taken)

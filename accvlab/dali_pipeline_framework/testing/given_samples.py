@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An input that delivers samples that were written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import CallableBase
+from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
+from accvlab.dali_pipeline_framework.sample_data import DrawRecord, SampleDataGroup, describe_difference
+from accvlab.dali_pipeline_framework.sample_data import get_dali_type_for_numpy_type as dali_type
+
+REPLAYED = "replayed draws"
+
+
+class GivenSamples(CallableBase):
+    """One batch: the given samples. They are the samples of one sequence, in its order.
+
+    With records, each sample also has a group of the name ``REPLAYED``.
+    """
+
+    def __init__(self, samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord] | None = None) -> None:
+        """Take filled samples of one format.
+
+        Raises:
+            SettingError: There is none, one of them is something else, or their formats differ.
+        """
+        if not samples:
+            raise SettingError("At least one sample must be given.")
+        for number, sample in enumerate(samples):
+            if not isinstance(sample, SampleDataGroup):
+                raise SettingError(f"Sample {number} must be a SampleDataGroup, got {type(sample).__name__}.")
+            if not sample.type_matches(samples[0]):
+                raise SettingError(
+                    f"All samples must have the same format, but sample {number} differs from sample 0:\n"
+                    f"{describe_difference(samples[0].format, sample.format)}"
+                )
+        self.batch_size = len(samples)
+        self._samples = samples
+        self._records = records
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Format of the first sample, and of the draws."""
+        blueprint = self._samples[0].get_empty_like_self()
+        if self._records is not None:
+            group = SampleDataGroup()
+            for name, value in self._records[0].items():
+                group.add_data_field(name, dali_type(value.dtype))
+            blueprint.add_data_group_field(REPLAYED, group)
+        return blueprint
+
+    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+        """Get a sample, and its draws."""
+        number = sample_info.idx_in_epoch
+        if number >= len(self._samples):
+            raise StopIteration
+        flat = tuple(self._samples[number].get_data())
+        return flat if self._records is None else (*flat, *self._records[number].values())
+
+    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
+        """Number of the sample."""
+        number: int = sample_info.idx_in_epoch
+        return number
+
+    def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
+        """The sample is a frame of the only sequence."""
+        number = sample_info.idx_in_epoch
+        return SamplePlace(
+            epoch=sample_info.epoch_idx, batch=0, slot=number, sample_index=number, sequence=0, frame=number
+        )
+
+    @property
+    def length(self) -> int:
+        """One batch."""
+        return 1

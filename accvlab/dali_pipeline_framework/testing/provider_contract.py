@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of data providers, checked by loading samples."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.errors import ContractError
+from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, StructuredPipeline
+from accvlab.dali_pipeline_framework.sample_data import (
+    SampleDataGroup,
+    as_numpy,
+    describe_difference,
+    format_path,
+)
+from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
+
+
+def check_provider(
+    provider: DataProvider,
+    *,
+    num_samples: int = 5,
+    num_workers: int = 2,
+    start_method: str = "spawn",
+    seed: int = 0,
+) -> None:
+    """Check a provider against the contract of data providers, by loading some samples of it.
+
+    The rules:
+
+    *   There is at least one sample.
+    *   The blueprint is the same each time, whatever was done to the one before.
+    *   The first, the last and some other samples have the format of the blueprint; all their fields are set, with
+        arrays of the declared types and numbers of dimensions.
+    *   A sample that is loaded again is the same, whatever was done to the one before.
+    *   There is no sample of the index -1, nor of the number of samples: that is an error.
+    *   `load_batch` delivers what `get_data` delivers.
+    *   The provider can be pickled, and the copy delivers the same; also in worker processes.
+
+    Args:
+        provider: The provider.
+        num_samples: How many samples to load.
+        num_workers: Number of worker processes; 0 for none.
+        start_method: How they start, ``"spawn"`` or ``"fork"``.
+        seed: Seed for the choice of the samples.
+
+    Raises:
+        ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+    """
+    check = _ProviderCheck(provider)
+    with check.reporting("the number of samples must be known"):
+        count = provider.get_number_of_samples()
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            check.break_rule("the number of samples must be a whole number of at least 1", f"got {count!r}")
+            count = 0
+        indices = _chosen(int(count), num_samples, seed)
+        if check.blueprint_rule() and indices:
+            samples = check.sample_rules(indices)
+            check.index_rule(int(count))
+            if len(samples) == len(indices):
+                check.batch_rule(indices, samples)
+                check.pickle_rule(indices, samples)
+                if num_workers > 0 and not check.broken:
+                    check.worker_rule(indices, samples, num_workers, start_method)
+    if check.broken:
+        listed = "\n".join(f"  - {line}" for line in check.broken)
+        raise ContractError(f"{type(provider).__name__} breaks the contract of data providers:\n{listed}")
+
+
+def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
+    """The first, the last, and others."""
+    others = random.Random(seed).sample(range(count), min(count, num_samples))
+    return [*dict.fromkeys([0, count - 1, *others])][: max(num_samples, 1)] if count else []
+
+
+@attrs.define
+class _ProviderCheck:
+    """The rules one by one; each adds to ``broken``."""
+
+    provider: DataProvider
+    broken: list[str] = attrs.field(factory=list)
+
+    def blueprint_rule(self) -> bool:
+        with self.reporting("there must be a blueprint"):
+            first = self.provider.sample_data_structure
+            if not isinstance(first, SampleDataGroup):
+                self.break_rule("the blueprint must be a SampleDataGroup", f"got {type(first).__name__}")
+                return False
+            before = first.format
+            for name in [*first]:
+                first.remove_field(name)
+            again = self.provider.sample_data_structure.format
+            if again == before:
+                return True
+            rule = "the blueprint must be the same each time, a new object"
+            self.break_rule(rule, describe_difference(before, again))
+        return False
+
+    def sample_rules(self, indices: Sequence[int]) -> list[SampleDataGroup]:
+        blueprint = self.provider.sample_data_structure
+        samples: list[SampleDataGroup] = []
+        for index in indices:
+            with self.reporting(f"sample {index} must be loaded"):
+                sample = self.provider.get_data(index)
+                lines = _misfits(blueprint, sample)
+                if lines:
+                    self.break_rule("a sample must fit the blueprint", "\n".join([f"sample {index}", *lines]))
+                    continue
+                kept = _deep_copy(sample)
+                _spoil(sample)
+                lines = sample_differences(kept, self.provider.get_data(index))
+                if lines:
+                    rule = "a sample that is loaded again must be the same, a new object"
+                    self.break_rule(rule, "\n".join([f"sample {index}", *lines]))
+                samples.append(kept)
+        return samples
+
+    def index_rule(self, count: int) -> None:
+        for index in (-1, count):
+            try:
+                self.provider.get_data(index)
+            except Exception:
+                continue
+            what = f"get_data({index}) returned a sample, of {count}"
+            self.break_rule("an index that does not exist must be an error", what)
+
+    def batch_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
+        rule = "load_batch must deliver what get_data delivers"
+        with self.reporting(rule):
+            loaded = [*self.provider.load_batch([*indices, indices[0]], range(len(indices) + 1))]
+            if len(loaded) != len(indices) + 1:
+                self.break_rule(rule, f"got {len(loaded)} samples for {len(indices) + 1} indices")
+                return
+            self._compare(rule, [*indices, indices[0]], [*samples, samples[0]], loaded)
+
+    def pickle_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
+        with self.reporting("the provider must be picklable"):
+            copy = pickle.loads(pickle.dumps(self.provider))
+            rule = "a pickled copy must deliver the same"
+            self._compare(rule, indices, samples, [copy.get_data(index) for index in indices])
+
+    def worker_rule(
+        self, indices: Sequence[int], samples: Sequence[SampleDataGroup], num_workers: int, start_method: str
+    ) -> None:
+        rule = "worker processes must deliver the same"
+        with self.reporting(rule):
+            data_input = _Chosen(self.provider, indices)
+            pipeline = PipelineDefinition(data_input).get_dali_pipeline(
+                num_threads=1, py_num_workers=num_workers, py_start_method=start_method
+            )
+            try:
+                loaded = [self._received(pipeline.run()) for _ in indices]
+            finally:
+                cast(StructuredPipeline, pipeline).close()
+            self._compare(rule, indices, samples, loaded)
+
+    def _received(self, outputs: Sequence[Any]) -> SampleDataGroup:
+        sample = self.provider.sample_data_structure
+        sample.set_apply_mapping(False)
+        sample.set_do_convert(False)
+        sample.set_data([np.array(output.at(0)) for output in outputs])
+        return sample
+
+    def _compare(
+        self,
+        rule: str,
+        indices: Sequence[int],
+        expected: Sequence[SampleDataGroup],
+        found: Sequence[SampleDataGroup],
+    ) -> None:
+        for index, first, second in zip(indices, expected, found, strict=True):
+            lines = sample_differences(first, second)
+            if lines:
+                self.break_rule(rule, "\n".join([f"sample {index}", *lines]))
+                return
+
+    @contextlib.contextmanager
+    def reporting(self, rule: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.break_rule(rule, f"{type(error).__name__}: {error}")
+
+    def break_rule(self, rule: str, what: str) -> None:
+        text = what.strip().replace("\n", "\n      ")
+        self.broken.append(f"{rule}: {text}")
+
+
+class _Chosen(CallableBase):
+    """Chosen samples of a provider, in batches of one."""
+
+    batch_size = 1
+
+    def __init__(self, provider: DataProvider, indices: Sequence[int]) -> None:
+        self._provider = provider
+        self._indices = indices
+
+    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+        """Load a sample."""
+        if sample_info.idx_in_epoch >= len(self._indices):
+            raise StopIteration
+        return tuple(self._provider.get_data(self._indices[sample_info.idx_in_epoch]).get_data())
+
+    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
+        """Index in the data set."""
+        index: int = self._indices[sample_info.idx_in_epoch]
+        return index
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the provider."""
+        return self._provider.sample_data_structure
+
+    @property
+    def length(self) -> int:
+        """Number of samples."""
+        return len(self._indices)
+
+
+def _misfits(blueprint: SampleDataGroup, sample: object) -> list[str]:
+    """What does not fit the blueprint, one line each."""
+    if not isinstance(sample, SampleDataGroup):
+        return [f"must be a SampleDataGroup, got {type(sample).__name__}"]
+    if not sample.type_matches(blueprint):
+        return describe_difference(blueprint.format, sample.format).splitlines()
+    lines: list[str] = []
+    fields = zip(blueprint.format.flat_paths, blueprint.format.flat_leaves, sample.get_data(), strict=True)
+    for path, leaf, value in fields:
+        array = as_numpy(value)
+        if array is None:
+            got = "is not set" if value is None else f"must be an array, got {type(value).__name__}"
+            lines.append(f"{format_path(path)}: {got}")
+        elif array.dtype != leaf.numpy_dtype:
+            lines.append(f"{format_path(path)}: must be {leaf.numpy_dtype}, got {array.dtype}")
+        elif leaf.ndim is not None and array.ndim != leaf.ndim:
+            lines.append(f"{format_path(path)}: must have {leaf.ndim} dimension(s), got shape {array.shape}")
+    return lines
+
+
+def _spoil(sample: SampleDataGroup) -> None:
+    """Change a sample as a step or a user may: other values in its arrays, then none."""
+    for value in sample.get_data():
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            value[...] = np.zeros((), value.dtype) if value.any() else np.ones((), value.dtype)
+    sample.set_data([None] * len(sample.get_data()))
+
+
+def _deep_copy(sample: SampleDataGroup) -> SampleDataGroup:
+    """A copy with arrays of its own."""
+    copy = sample.get_empty_like_self()
+    copy.set_apply_mapping(False)
+    copy.set_do_convert(False)
+    copy.set_data([np.array(as_numpy(value)) for value in sample.get_data()])
+    return copy

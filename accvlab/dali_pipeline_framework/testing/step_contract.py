@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of processing steps, checked by running a step."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.pipeline import pipeline_def
+
+from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, OutputError, StepOutputError
+from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawRecording
+from accvlab.dali_pipeline_framework.sample_data import (
+    FieldPath,
+    GroupFormat,
+    Path,
+    SampleDataGroup,
+    describe_difference,
+    format_path,
+)
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.testing.given_samples import GivenSamples
+from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
+from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, declared_draws, run_step
+
+_UNKNOWN = "unknown to the step: "
+_SIMPLE = (str, int, float, bool, tuple, list)
+
+
+def check_step(
+    step: PipelineStepBase,
+    samples: SampleDataGroup | Sequence[SampleDataGroup],
+    *,
+    per_sample: bool = True,
+    passes_unknown_fields: bool = True,
+    tolerance: float = 0.0,
+    seed: int = 0,
+    device_id: int | None = None,
+    layouts: Mapping[Any, str] | None = None,
+    on_gpu: Sequence[Path] = (),
+    enable_conditionals: bool = False,
+) -> None:
+    """Check a step against the contract of processing steps, by running it.
+
+    The rules:
+
+    *   Asking for the format leaves the format alone, and gives the same answer each time.
+    *   What is produced has the declared format, types of the data included.
+    *   Fields that the step cannot know (they are added to each group of the samples) pass bit-identical.
+    *   A batch of n samples gives what n batches of one give, with the same draws.
+    *   With the same draws, the output is the same: nothing is drawn that is not declared, and what is declared is
+        used.
+    *   With conditionals, the output is the same.
+    *   The step can be pickled, and the copy does the same.
+    *   ``repr`` starts with the name of the class and shows the settings, as far as they are simple values of
+        attributes that are called as the arguments of the constructor are.
+    *   Of the samples without one of their fields, or with another type in it, the step makes something; or it
+        refuses them before anything runs, with an error that names the field.
+
+    This takes some 10 ms for each sample and field.
+
+    Args:
+        step: The step.
+        samples: A filled sample, or better several of one format with arrays of different shapes.
+        per_sample: Whether samples do not depend on the others of their batch. False for a step that e.g. pads to
+            the size of the largest one.
+        passes_unknown_fields: Whether the step leaves fields alone that it cannot know. False for a step that
+            changes all fields of a group.
+        tolerance: Greatest difference between runs that must agree. At 0, they must agree in every bit.
+        seed: Seed of the draws.
+        device_id: GPU of the pipelines; None for none.
+        layouts: Path of a field -> its layout, of what the step gets.
+        on_gpu: Paths of fields that are on the GPU when the step gets them.
+        enable_conditionals: Whether the step uses ``if`` on data, which needs DALI's conditionals in all runs.
+
+    Raises:
+        ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+    """
+    several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
+    how = {
+        "device_id": device_id,
+        "layouts": layouts,
+        "on_gpu": on_gpu,
+        "enable_conditionals": enable_conditionals,
+    }
+    check = _StepCheck(step, several, how, seed, tolerance)
+    check.format_rules()
+    check.repr_rule()
+    runs = check.run_rule()
+    if runs:
+        check.repeat_rules(runs)
+        check.draw_rule()
+        if per_sample:
+            check.batch_rule(runs)
+        if passes_unknown_fields:
+            check.unknown_field_rule(runs)
+        check.wrong_format_rules()
+    if check.broken:
+        listed = "\n".join(f"  - {line}" for line in check.broken)
+        raise ContractError(f"{type(step).__name__} breaks the contract of processing steps:\n{listed}")
+
+
+@attrs.define
+class _StepCheck:
+    """The rules one by one; each adds to ``broken``."""
+
+    step: PipelineStepBase
+    samples: Sequence[SampleDataGroup]
+    how: Mapping[str, Any]
+    seed: int
+    tolerance: float
+    broken: list[str] = attrs.field(factory=list)
+
+    def format_rules(self) -> None:
+        blueprint = self.samples[0].get_empty_like_self()
+        before = blueprint.format
+        with self._reporting("the format cannot be asked for"):
+            answers = [self.step.check_input_data_format_and_set_output_data_format(blueprint) for _ in range(2)]
+            first, second = (answer.format for answer in answers)
+            if blueprint.format != before:
+                self._break("the input format must be left as it is", _difference(before, blueprint.format))
+            elif first != second:
+                rule = "asked twice for the same format, the step must give the same answer"
+                self._break(rule, _difference(first, second))
+
+    def repr_rule(self) -> None:
+        text = repr(self.step)
+        name = type(self.step).__name__
+        if not text.startswith(name):
+            self._break(f"repr must start with {name}", f"got {text}")
+        hidden = [
+            f"{name}={value!r}" for name, value in _simple_settings(self.step).items() if repr(value) not in text
+        ]
+        if hidden:
+            self._break("repr must show the settings", f"{', '.join(hidden)} not in {text}")
+
+    def run_rule(self) -> list[StepRun]:
+        runs: list[StepRun] = []
+        with self._reporting("the step must work on the samples"):
+            try:
+                runs = self._run(self.samples)
+            except (StepOutputError, OutputError) as error:
+                self._break("the step must produce the format that it declares", str(error))
+        return runs
+
+    def repeat_rules(self, runs: Sequence[StepRun]) -> None:
+        with self._reporting("with the same draws, the output must be the same"):
+            again = self._run(self.samples, runs, seed=self.seed + 1)
+            self._compare("with the same draws, the output must be the same", runs, again)
+        with self._reporting("the step must work with DALI's conditionals"):
+            again = self._run(self.samples, runs, enable_conditionals=True)
+            self._compare("with DALI's conditionals, the output must be the same", runs, again)
+        rule = "the step must be picklable"
+        with self._reporting(rule):
+            copy = pickle.loads(pickle.dumps(self.step))
+            rule = "what a pickled copy makes must be the same"
+            self._compare(rule, runs, self._run(self.samples, runs, step=copy))
+            if repr(copy) != repr(self.step):
+                self._break("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
+
+    def draw_rule(self) -> None:
+        with self._reporting("the draws of the step must be found out"):
+            unused = _unused_draws(self.step, self.samples[0], self.how)
+            if unused:
+                self._break("each declared draw must be used", ", ".join(unused))
+
+    def batch_rule(self, runs: Sequence[StepRun]) -> None:
+        rule = "a batch of n samples must give what n batches of one give"
+        for number, (sample, run) in enumerate(zip(self.samples, runs, strict=True)):
+            with self._reporting(f"{rule}: sample {number} alone"):
+                [alone] = self._run([sample], [run])
+                self._compare(rule, [run], [alone], number, "alone")
+
+    def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
+        rule = "fields that the step does not know must pass unchanged"
+        with self._reporting(rule):
+            samples = [_with_unknown_fields(sample, number) for number, sample in enumerate(self.samples)]
+            for number, (sample, run) in enumerate(zip(samples, self._run(samples, runs), strict=True)):
+                lines = _lost_or_changed(sample, run.output)
+                known = _without_unknown_fields(run.output)
+                lines += sample_differences(runs[number].output, known, tolerance=self.tolerance)
+                if lines:
+                    self._break(rule, "\n".join(lines))
+                    return
+
+    def wrong_format_rules(self) -> None:
+        for path in self.samples[0].format.flat_paths:
+            self._wrong_format(path, "removed", [_without(sample, path) for sample in self.samples])
+            dtype = self.samples[0].get_type_of_item_in_path(path)
+            other = types.DALIDataType.INT32 if dtype == types.DALIDataType.FLOAT else types.DALIDataType.FLOAT
+            retyped = [_retyped(sample, path, other) for sample in self.samples]
+            self._wrong_format(path, f"of type {other.name}", retyped)
+
+    def _wrong_format(self, path: FieldPath, what: str, samples: Sequence[SampleDataGroup]) -> None:
+        case = f"with {format_path(path)} {what}"
+        try:
+            fold_format(samples[0].get_empty_like_self(), [self.step])
+        except Exception as error:
+            if not _names(error, path):
+                self._break("an error about the format must name the field", f"{case}: {error}")
+            return
+        if not samples[0].format.flat_paths:
+            return
+        rule = "what the format check lets pass must work"
+        with self._reporting(f"{rule}: {case}"):
+            how = {**self.how, "layouts": {}, "on_gpu": []}
+            for name in ("layouts", "on_gpu"):
+                kept = [each for each in self.how[name] or () if samples[0].path_exists(each)]
+                how[name] = {each: self.how[name][each] for each in kept} if name == "layouts" else kept
+            run_step(self.step, samples, seed=self.seed, **how)
+
+    # --- helpers ----------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        samples: Sequence[SampleDataGroup],
+        draws_of: Sequence[StepRun] | None = None,
+        *,
+        step: PipelineStepBase | None = None,
+        **how: Any,
+    ) -> list[StepRun]:
+        draws = None if draws_of is None else [run.draws for run in draws_of]
+        return run_step(step or self.step, samples, draws=draws, **{"seed": self.seed, **self.how, **how})
+
+    def _compare(
+        self,
+        rule: str,
+        expected: Sequence[StepRun],
+        found: Sequence[StepRun],
+        first: int = 0,
+        in_found: str = "then",
+    ) -> None:
+        for number, (one, other) in enumerate(zip(expected, found, strict=True), first):
+            lines = sample_differences(one.output, other.output, tolerance=self.tolerance, in_found=in_found)
+            if lines:
+                self._break(rule, "\n".join([f"sample {number}", *lines]))
+                return
+
+    @contextlib.contextmanager
+    def _reporting(self, rule: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._break(rule, f"{type(error).__name__}: {error}")
+
+    def _break(self, rule: str, what: str) -> None:
+        text = what.strip().replace("\n", "\n      ")
+        self.broken.append(f"{rule}: {text}")
+
+
+def _difference(expected: GroupFormat, found: GroupFormat) -> str:
+    if expected.matches(found):
+        return f"{found!r}, not {expected!r}"
+    return describe_difference(expected, found)
+
+
+def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
+    """The arguments of the constructor that the step keeps as attributes, where they are not the defaults."""
+    settings: dict[str, Any] = {}
+    for name, parameter in inspect.signature(type(step).__init__).parameters.items():
+        for attribute in (name, f"_{name}"):
+            value = getattr(step, attribute, None)
+            if value is not None and isinstance(value, _SIMPLE) and value != parameter.default:
+                settings[name] = value
+    return settings
+
+
+def _unused_draws(step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]) -> list[str]:
+    if not declared_draws([step], GivenSamples([sample])):
+        return []
+    recordings: list[DrawRecording] = []
+    arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
+    paths = [*sample.format.flat_paths]
+
+    @do_not_convert
+    def sources() -> SampleDataGroup:
+        data = sample.get_empty_like_self()
+        data.set_apply_mapping(False)
+        data.set_data([fn.external_source(name=str(number)) for number in range(len(paths))])
+        return data
+
+    @pipeline_def(batch_size=1, num_threads=1, **arguments)
+    def graph() -> Any:
+        data = sources()
+        with DrawRecording() as recording:
+            data = step(data)
+        recordings.append(recording)
+        return tuple(data.get_data())
+
+    graph()
+    return [planned.record_name for planned in recordings[0].unused]
+
+
+def _names(error: Exception, path: FieldPath) -> bool:
+    """Whether an error tells the path of a field, or at least its name."""
+    if isinstance(error, FormatError) and any(problem.path == path for problem in error.problems):
+        return True
+    name = next((name for name in reversed(path) if isinstance(name, str)), "")
+    return format_path(path) in str(error) or name in str(error)
+
+
+# --- samples with other fields ---------------------------------------------------------------------------
+
+
+def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType, Any]]:
+    """Of different types and shapes in each sample."""
+    dtypes = types.DALIDataType
+    return {
+        f"{_UNKNOWN}vectors": (dtypes.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
+        f"{_UNKNOWN}image": (dtypes.UINT8, np.full((2 + number, 3, 3), 7 + number, np.uint8)),
+        f"{_UNKNOWN}number": (dtypes.INT64, np.int64(2**40 + number)),
+        f"{_UNKNOWN}text": (dtypes.STRING, "text " * number),
+    }
+
+
+def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
+    """A copy with more fields in each group; elements of arrays stay alike."""
+
+    def extended(group: SampleDataGroup) -> SampleDataGroup:
+        copy = _mapped_over_groups(group, extended)
+        if group.is_array() and len(group) > 0:
+            return copy
+        for name, (dtype, value) in _values_of_unknown_fields(number).items():
+            copy.add_data_field(name, dtype)
+            copy[name] = value
+        return copy
+
+    return extended(sample)
+
+
+def _without_unknown_fields(sample: SampleDataGroup) -> SampleDataGroup:
+    def reduced(group: SampleDataGroup) -> SampleDataGroup:
+        copy = _mapped_over_groups(group, reduced)
+        for name in group:
+            if isinstance(name, str) and name.startswith(_UNKNOWN):
+                copy.remove_field(name)
+        return copy
+
+    return reduced(sample)
+
+
+def _mapped_over_groups(
+    group: SampleDataGroup, change: Callable[[SampleDataGroup], SampleDataGroup]
+) -> SampleDataGroup:
+    """A copy in which each group below is replaced."""
+    copy = SampleDataGroup()
+    copy.set_apply_mapping(False)
+    for (name, value), child in zip(group.items(), group.format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            changed = change(value)
+            copy.add_data_group_field(name, changed)
+            copy[name] = changed
+        else:
+            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim)
+            copy.set_do_convert(False)
+            copy[name] = value
+            copy.set_do_convert(True)
+    return copy
+
+
+def _lost_or_changed(sample: SampleDataGroup, output: SampleDataGroup) -> list[str]:
+    """The unknown fields of a sample that are not in the output, or differ there."""
+    lines: list[str] = []
+    for path in sample.format.flat_paths:
+        is_unknown = str(path[-1]).startswith(_UNKNOWN)
+        if is_unknown and output.path_exists_and_is_data_group_field(path[:-1]):  # groups as a whole may go
+            if output.path_exists(path):
+                lines += sample_differences(_only(sample, path), _only(output, path))
+            else:
+                lines.append(f"{format_path(path)}: is lost")
+    return lines
+
+
+def _only(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
+    """One field of a sample, by its path as text."""
+    position = sample.format.flat_paths.index(path)
+    name = format_path(path)
+    single = SampleDataGroup()
+    single.set_do_convert(False)
+    single.add_data_field(name, sample.format.flat_leaves[position].dtype)
+    single.set_data([sample.get_data()[position]])
+    return single
+
+
+def _without(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
+    copy = sample.get_copy()
+    copy.get_parent_of_path(path).remove_field(path[-1])
+    return copy
+
+
+def _retyped(sample: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType) -> SampleDataGroup:
+    value = np.asarray(sample.get_data()[sample.format.flat_paths.index(path)])
+    copy = sample.get_copy()
+    copy.change_type_of_data_and_remove_data(path, dtype)
+    copy.set_item_in_path(path, value.astype(np.int32 if dtype == types.DALIDataType.INT32 else np.float32))
+    return copy

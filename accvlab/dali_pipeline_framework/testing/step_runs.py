@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a step on samples that a test writes down, in a real pipeline."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, StructuredPipeline
+from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan
+from accvlab.dali_pipeline_framework.sample_data import (
+    DrawRecord,
+    LeafFormat,
+    Path,
+    PlannedDraw,
+    SampleDataGroup,
+    format_path,
+    get_numpy_type_for_dali_type,
+    normalized_path,
+)
+from accvlab.dali_pipeline_framework.testing.given_samples import REPLAYED, GivenSamples
+
+_RECORDED = "recorded draws"
+
+
+@attrs.frozen
+class StepRun:
+    """What came out for one sample.
+
+    Attributes:
+        output: The sample, filled with NumPy arrays; text without padding.
+        draws: The random draws that were made for it, by name; to be given to another run, or replayed.
+        layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
+    """
+
+    output: SampleDataGroup
+    draws: DrawRecord
+    layouts: dict[str, str]
+
+
+@overload
+def run_step(
+    step: PipelineStepBase | Sequence[PipelineStepBase],
+    samples: SampleDataGroup,
+    *,
+    draws: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device_id: int | None = None,
+    layouts: Mapping[Any, str] | None = None,
+    on_gpu: Sequence[Path] = (),
+    enable_conditionals: bool = False,
+) -> StepRun: ...
+
+
+@overload
+def run_step(
+    step: PipelineStepBase | Sequence[PipelineStepBase],
+    samples: Sequence[SampleDataGroup],
+    *,
+    draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    device_id: int | None = None,
+    layouts: Mapping[Any, str] | None = None,
+    on_gpu: Sequence[Path] = (),
+    enable_conditionals: bool = False,
+) -> list[StepRun]: ...
+
+
+def run_step(
+    step: PipelineStepBase | Sequence[PipelineStepBase],
+    samples: SampleDataGroup | Sequence[SampleDataGroup],
+    *,
+    draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    device_id: int | None = None,
+    layouts: Mapping[Any, str] | None = None,
+    on_gpu: Sequence[Path] = (),
+    enable_conditionals: bool = False,
+) -> StepRun | list[StepRun]:
+    """Run a step, or a chain of them, on one sample, or on several as one batch.
+
+    A DALI pipeline is made, run once in this process, and closed: some 10 ms.
+
+    Args:
+        step: The step, or several in their order.
+        samples: A filled sample; or a list of samples of one format, a batch. Arrays of different shapes are
+            allowed. They count as the frames of one sequence.
+        draws: Random numbers that are taken instead of drawing: for each draw its name in a record, or only the
+            name that the step gave it (for all groups), and its numbers. One dict for all samples, or a list with
+            one for each. Not given, they are drawn.
+        seed: Seed of the draws.
+        device_id: GPU of the pipeline; None for none.
+        layouts: Path of a field -> its layout, e.g. ``{"image": "HWC"}``, of what the step gets.
+        on_gpu: Paths of fields that are on the GPU when the step gets them.
+        enable_conditionals: Whether steps may use ``if`` on data.
+
+    Returns:
+        What came out; for a list of samples, a list.
+
+    Raises:
+        FormatError: The step does not fit the sample.
+        SettingError: An argument breaks a rule: e.g. a draw is not given, or is not one of the step.
+        Exception: What making and running the pipeline raises otherwise.
+
+    Example:
+        >>> from nvidia.dali.types import DALIDataType
+        >>> from accvlab.dali_pipeline_framework.processing_steps import LambdaStep
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_field("points", DALIDataType.FLOAT)
+        >>> sample["points"] = [[1, 2], [3, 4]]
+        >>> step = LambdaStep(lambda points: points * 10.0, "points", {"points": DALIDataType.FLOAT})
+        >>> run_step(step, sample).output["points"].tolist()
+        [[10.0, 20.0], [30.0, 40.0]]
+    """
+    several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
+    steps = [step] if isinstance(step, PipelineStepBase) else [*step]
+    if layouts or on_gpu:
+        steps.insert(0, _Placing(layouts or {}, on_gpu))
+    records = None
+    if draws is not None:
+        of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
+        records = _records(of_samples, declared_draws(steps, GivenSamples(several)), len(several))
+    definition = PipelineDefinition(
+        GivenSamples(several, records),
+        steps,
+        use_parallel_external_source=False,
+        record_draws=_RECORDED,
+        replay_draws=None if records is None else REPLAYED,
+    )
+    pipeline = definition.get_dali_pipeline(
+        num_threads=1,
+        py_num_workers=0,
+        device_id=device_id,
+        seed=seed,
+        enable_conditionals=enable_conditionals,
+        prefetch_queue_depth=1,
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".* (is|are) not used")  # of fields that a step removes
+            pipeline.build()
+        outputs = [output.as_cpu() for output in pipeline.run()]
+        blueprint = definition.check_and_get_output_data_structure()
+        runs = [_run(blueprint.get_empty_like_self(), outputs, slot) for slot in range(len(several))]
+    finally:
+        cast(StructuredPipeline, pipeline).close()
+    return runs[0] if isinstance(samples, SampleDataGroup) else runs
+
+
+def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) -> list[PlannedDraw]:
+    """The draws that the steps declare for an input.
+
+    Raises:
+        FormatError: The steps do not fit it.
+    """
+    blueprint = data_input.used_sample_data_structure
+    plan = DrawPlan(blueprint.format)
+    fold_format(blueprint, steps, draws=plan)
+    return plan.draws
+
+
+class _Placing(PipelineStepBase):
+    """Sets layouts, and moves fields to the GPU."""
+
+    def __init__(self, layouts: Mapping[Any, str], on_gpu: Sequence[Path]) -> None:
+        self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
+        self._on_gpu = [normalized_path(path) for path in on_gpu]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path, layout in self._layouts.items():
+            data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=layout))
+        for path in self._on_gpu:
+            data.set_item_in_path(path, data.get_item_in_path(path).gpu())
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        for path in (*self._layouts, *self._on_gpu):
+            if not isinstance(data_empty.format.get(path), LeafFormat):
+                raise SettingError(f"{format_path(path)}: the sample has no such data field.")
+        return data_empty
+
+
+def _records(
+    given: Sequence[Mapping[str, Any]], draws: Sequence[PlannedDraw], num_samples: int
+) -> list[DrawRecord]:
+    if len(given) != num_samples:
+        raise SettingError(f"There must be draws for each of the {num_samples} samples, got {len(given)}.")
+    known = {name for planned in draws for name in (planned.record_name, planned.draw.name)}
+    unknown = [name for of_sample in given for name in of_sample if name not in known]
+    if unknown:
+        names = ", ".join(planned.record_name for planned in draws) or "none"
+        raise SettingError(f"`draws`: the step does not declare {unknown[0]!r}. Declared draws: {names}.")
+    return [{planned.record_name: _value(of_sample, planned) for planned in draws} for of_sample in given]
+
+
+def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, Any]:
+    names = [name for name in (planned.record_name, planned.draw.name) if name in given]
+    if not names:
+        raise SettingError(f"`draws` lacks the {planned}, {planned.record_name!r}.")
+    value = np.asarray(given[names[0]])
+    converted = value.astype(get_numpy_type_for_dali_type(planned.draw.dtype))
+    if converted.dtype.kind == "i" and not np.array_equal(converted, value):
+        raise SettingError(f"`draws`: {names[0]} must be whole numbers, got {given[names[0]]!r}.")
+    return converted
+
+
+def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int) -> StepRun:
+    output.set_apply_mapping(False)
+    output.set_do_convert(False)
+    paths, leaves = output.format.flat_paths, output.format.flat_leaves
+    output.set_data([_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)])
+    layouts = {
+        format_path(path): tensors.layout()
+        for path, tensors in zip(paths, outputs, strict=True)
+        if path[0] != _RECORDED
+    }
+    draws = output[_RECORDED].to_dictionary()
+    output.remove_field(_RECORDED)
+    return StepRun(output, draws, layouts)
+
+
+def _array(tensors: Any, slot: int, leaf: LeafFormat) -> np.ndarray[Any, Any]:
+    array = np.array(tensors.at(slot))
+    if leaf.is_string and array.ndim == 1:  # padded to the longest text of the batch
+        array = array[: len(array.tobytes().rstrip(b"\0"))]
+    return array

@@ -1,0 +1,218 @@
+"""A setting of each public step, and two small samples that it works on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AnnotationElementConditionEval,
+    AxesLayoutSetter,
+    BoundingBoxToHeatmapConverter,
+    BoxAreaFilter,
+    BoxFormatConverter,
+    ConditionalElementRemover,
+    CoordinateCropper,
+    DataGroupArrayInPathElementsAppliedStep,
+    DataGroupArrayWithNameElementsAppliedStep,
+    DataGroupInPathAppliedStep,
+    DataGroupsWithNameAppliedStep,
+    FrameSequenceDecoder,
+    HorizontalFlipper,
+    ImageColorSpaceConverter,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
+    ImageResizer,
+    ImageToTileSizePadder,
+    LambdaStep,
+    PaddingToUniform,
+    PipelineStepBase,
+    PointCloudRangeFilter,
+    PointsInRangeCheck,
+    PointsPadder,
+    TensorSizeAdder,
+    TimeDifferenceAdder,
+    UnneededFieldRemover,
+    VisibleBboxSelector,
+)
+from support.arrays import encoded_image, gradient
+from support.random_steps import RANDOM_STEPS, camera, filled
+
+DT = types.DALIDataType
+
+
+@attrs.frozen
+class StepCase:
+    """A step, samples, and what is to be known for a check of it."""
+
+    step: PipelineStepBase
+    samples: list[SampleDataGroup]
+    options: dict[str, Any] = attrs.field(factory=dict)
+
+
+def halved_as_float(value: Any) -> Any:
+    return fn.cast(value, dtype=DT.FLOAT) * 0.5
+
+
+def _cameras(*names: str) -> list[SampleDataGroup]:
+    """Images of different sizes, and 3 or 0 boxes."""
+    both = [camera(24, 36, 3), camera(20, 30, 0)]
+    for sample in both:
+        for name in [*sample]:
+            if name not in names:
+                sample.remove_field(name)
+    return both
+
+
+def _grouped(name: str, groups: list[SampleDataGroup], **beside: Any) -> list[SampleDataGroup]:
+    samples = []
+    for group in groups:
+        sample = filled(beside)
+        sample.add_data_group_field(name, group)
+        sample[name] = group
+        samples.append(sample)
+    return samples
+
+
+def _rigs() -> list[SampleDataGroup]:
+    samples = []
+    for element in _cameras("image", "boxes"):
+        sample = SampleDataGroup()
+        sample.add_data_group_field_array("cameras", element, 2)
+        for number in range(2):
+            sample["cameras"][number] = element.get_copy()
+        samples.append(sample)
+    return samples
+
+
+def _annotations() -> list[SampleDataGroup]:
+    groups = [
+        filled(
+            {
+                "boxes": (DT.FLOAT, np.array([[1, 2, 9, 8], [0, 0, 3, 3], [5, 5, 20, 18]][:count]).reshape(-1, 4)),
+                "categories": (DT.INT32, np.arange(count)),
+                "depths": (DT.FLOAT, np.arange(count) + 3.5),
+                "is_kept": (DT.BOOL, np.arange(count) % 2 == 0),
+            }
+        )
+        for count in (3, 0)
+    ]
+    return _grouped("annotation", groups, image_hw=(DT.INT32, [24, 36]))
+
+
+def _encoded(kind: str = "JPEG") -> list[SampleDataGroup]:
+    return [filled({"image": (DT.UINT8, encoded_image(gradient(8, width), kind))}) for width in (12, 16)]
+
+
+def _frames() -> list[SampleDataGroup]:
+    samples = []
+    for width in (12, 16):
+        frames = SampleDataGroup()
+        frames.add_data_field_array("encoded", DT.UINT8, 2)
+        for number in range(2):
+            frames["encoded"][number] = encoded_image(gradient(8, width, number))
+        samples += _grouped("frames", [frames], other=(DT.INT32, 1))
+    return samples
+
+
+def _times() -> list[SampleDataGroup]:
+    sweeps = [filled({"sweep_ns": (DT.INT64, [10**18 + count] * count)}) for count in (2, 1)]
+    return _grouped("sweep", sweeps, time_ns=(DT.INT64, 10**18 - 5))
+
+
+def _points() -> list[SampleDataGroup]:
+    return [
+        filled({"points": (DT.FLOAT, np.linspace(-3, 3, 3 * n).reshape(-1, 3)), "ages": (DT.INT64, [4] * n)})
+        for n in (4, 0)
+    ]
+
+
+def _by_name() -> dict[str, StepCase]:
+    images = _cameras("image")
+    flip = HorizontalFlipper("image", 1.0, box_field_names="boxes")
+    used = {
+        "AffineTransformer": ["image", "hw", "matrix", "points"],
+        "BEVBBoxesTransformer3D": ["centers", "velocities", "sizes", "yaws", "matrix"],
+        "HorizontalFlipper": ["image", "boxes", "points"],
+        "ImageResizeCropFlipper": ["image", "boxes"],
+    }
+    cases = {
+        name: StepCase(make("sample"), _cameras(*used.get(name, ["image"]))) for name, make in RANDOM_STEPS.items()
+    }
+    return {
+        **cases,
+        "AnnotationElementConditionEval": StepCase(
+            AnnotationElementConditionEval("annotation", "is_near = depths < 5 and categories != 1", True),
+            _annotations(),
+        ),
+        "AxesLayoutSetter": StepCase(AxesLayoutSetter("image", "HWC"), images),
+        "BoundingBoxToHeatmapConverter": StepCase(
+            BoundingBoxToHeatmapConverter(
+                "annotation", "boxes", "heatmap", [6, 9], image_hw_field_name="image_hw",
+                categories_in_name="categories", num_categories=3, is_active_opt_out_name="is_active",
+            ),
+            _annotations(),
+        ),
+        "BoxAreaFilter": StepCase(BoxAreaFilter("boxes", 10.0, 100.0, ["depths"]), _annotations()),
+        "BoxFormatConverter": StepCase(BoxFormatConverter("boxes", "xyxy", "cxcywh"), _annotations()),
+        "ConditionalElementRemover": StepCase(
+            ConditionalElementRemover("annotation", "is_kept", ["boxes", "depths"], [0, 0], [2, 1], True),
+            _annotations(),
+        ),
+        "CoordinateCropper": StepCase(CoordinateCropper("points", [-1, -1, -1], [1, 2, 2]), _points()),
+        "DataGroupArrayInPathElementsAppliedStep": StepCase(
+            DataGroupArrayInPathElementsAppliedStep(flip, "cameras"), _rigs()
+        ),
+        "DataGroupArrayWithNameElementsAppliedStep": StepCase(
+            DataGroupArrayWithNameElementsAppliedStep(flip, "cameras"), _rigs()
+        ),
+        "DataGroupInPathAppliedStep": StepCase(DataGroupInPathAppliedStep(flip, ("cameras", 1)), _rigs()),
+        "DataGroupsWithNameAppliedStep": StepCase(
+            DataGroupsWithNameAppliedStep(BoxFormatConverter("boxes", "xyxy", "xywh"), "annotation"),
+            _annotations(),
+        ),
+        "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
+        "ImageColorSpaceConverter": StepCase(
+            ImageColorSpaceConverter("image", types.DALIImageType.RGB, types.DALIImageType.BGR), images
+        ),
+        "ImageDecoder": StepCase(ImageDecoder("image", False), _encoded()),
+        "ImageMeanStdDevNormalizer": StepCase(ImageMeanStdDevNormalizer("image", 100.0, 50.0), images),
+        "ImageRange01Normalizer": StepCase(ImageRange01Normalizer("image"), images),
+        "ImageResizer": StepCase(
+            ImageResizer("image", [10, 12], box_field_names="boxes", point_field_names="points"),
+            _cameras("image", "boxes", "points"),
+        ),
+        "ImageToTileSizePadder": StepCase(
+            ImageToTileSizePadder("image", 16, image_hw_field_names="hw"), _cameras("image", "hw")
+        ),
+        "LambdaStep": StepCase(
+            LambdaStep(halved_as_float, "points", {"halves": DT.FLOAT}), _points()
+        ),
+        "PaddingToUniform": StepCase(PaddingToUniform(["points"], -1), _points(), {"per_sample": False}),
+        "PointCloudRangeFilter": StepCase(
+            PointCloudRangeFilter("points", [-1, -2, -2], [2, 2, 2], "ages"), _points()
+        ),
+        "PointsInRangeCheck": StepCase(
+            PointsInRangeCheck("points", "is_inside", [-1, -2, -2], [2, 2, 2]), _points()
+        ),
+        "PointsPadder": StepCase(PointsPadder("points", 3, "is_point", -1), _points()),
+        "TensorSizeAdder": StepCase(TensorSizeAdder("image", "_hw"), images),
+        "TimeDifferenceAdder": StepCase(TimeDifferenceAdder("sweep_ns", "time_ns", "age_s"), _times()),
+        "UnneededFieldRemover": StepCase(UnneededFieldRemover(["boxes", "no such field"]), _annotations()),
+        "VisibleBboxSelector": StepCase(
+            VisibleBboxSelector(
+                "boxes", ("annotation", "is_visible"), image_hw_field_name="image_hw", depths_field_name="depths",
+                minimum_bbox_size=3.5,
+            ),
+            _annotations(),
+        ),
+    }  # fmt: skip
+
+
+PUBLIC_STEPS = _by_name()

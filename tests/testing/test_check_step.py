@@ -1,0 +1,316 @@
+"""The contract of processing steps: every public step keeps it, and every rule notices who breaks it."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import nvidia.dali.fn as fn
+import pytest
+from nvidia.dali import types
+from support.public_steps import PUBLIC_STEPS
+from support.random_steps import filled
+
+from accvlab.dali_pipeline_framework import processing_steps
+from accvlab.dali_pipeline_framework.errors import ContractError
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, RandomDraw, UniformDraw
+from accvlab.dali_pipeline_framework.testing import check_step
+
+DT = types.DALIDataType
+
+
+@pytest.mark.parametrize("name", PUBLIC_STEPS)
+def test_public_steps_keep_the_contract(name: str) -> None:
+    case = PUBLIC_STEPS[name]
+    check_step(case.step, case.samples, **case.options)
+
+
+def test_all_public_steps_are_among_them() -> None:
+    names = {
+        name
+        for name in processing_steps.__all__
+        if issubclass(getattr(processing_steps, name), PipelineStepBase)
+        and not inspect.isabstract(getattr(processing_steps, name))
+    }
+    assert names == PUBLIC_STEPS.keys()
+
+
+# --- steps that break one rule each ----------------------------------------------------------------------
+
+
+class Scaler(PipelineStepBase):
+    """Keeps all rules: multiplies a field by a factor and a random gain."""
+
+    def __init__(self, name: str = "value", factor: float = 2.0) -> None:
+        self._name = name
+        self._factor = factor
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        return [UniformDraw("gain", 1, 2)]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data[self._name] = data[self._name] * self.draw("gain") * self._factor
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        if not data_empty.has_child(self._name) or data_empty.get_type_of_field(self._name) != DT.FLOAT:
+            raise ValueError(f"{self._name}: must be a FLOAT field")
+        return data_empty
+
+
+class ChangesTheInputFormat(Scaler):
+    def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        # Only where it is asked without data, so that what comes out is right.
+        if not data_empty.has_child("extra") and data_empty["value"] is None:
+            data_empty.add_data_field("extra", DT.FLOAT)
+        copy = data_empty.get_empty_like_self()
+        if copy.has_child("extra"):
+            copy.remove_field("extra")
+        return super().check_input_data_format_and_set_output_data_format(copy)
+
+
+class AnswersInTurn(Scaler):
+    times: ClassVar[list[int]] = [0]  # not shown by repr
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        self.times[0] += 1
+        if self.times[0] == 2:
+            data_empty.add_data_field("extra", DT.FLOAT)
+        return super()._check_and_adjust_data_format_input_to_output(data_empty)
+
+
+class ProducesAnotherFormat(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data.add_data_field("extra", DT.FLOAT)
+        data["extra"] = data["value"]
+        return super()._process(data)
+
+
+class ProducesAnotherType(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = fn.cast(data["value"], dtype=DT.FLOAT64)
+        return data
+
+
+class Fails(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        raise RuntimeError("no way")
+
+
+class FailsInTheGraph(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = fn.slice(data["value"], 50, 60, axes=[0])
+        return data
+
+
+class ChangesUnknownFields(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        for name in data:
+            if "image" in str(name):
+                data[name] = data[name] + np.uint8(1)
+        return data
+
+
+class LosesUnknownFields(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        return self._reduced(super()._process(data))
+
+    def _reduced(self, data: SampleDataGroup) -> SampleDataGroup:
+        for name in [*data]:
+            if "number" in str(name):
+                data.remove_field(name)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return self._reduced(super()._check_and_adjust_data_format_input_to_output(data_empty))
+
+
+class IsDisturbedByUnknownFields(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        more = sum("number" in str(name) for name in data)
+        data = super()._process(data)
+        data["value"] = data["value"] + float(more)
+        return data
+
+
+class LooksAtTheBatch(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = fn.pad(data["value"])
+        return data
+
+
+class DrawsInSecret(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = data["value"] + fn.random.uniform(range=[0.0, 1.0])
+        return data
+
+
+class DrawsWithoutUse(Scaler):
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        return [UniformDraw("gain", 1, 2), IntegerDraw("idle", 0, 9)]
+
+
+class DrawsWithoutDeclaration(Scaler):
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        return []
+
+
+class CannotBePickled(Scaler):
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+
+class IsPickledBadly(Scaler):
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_factor": 3.0}
+
+    def __repr__(self) -> str:
+        return f"IsPickledBadly(name={self._name!r}, factor=2.0)"
+
+
+class IsShownDifferentlyAfterPickling(Scaler):
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "note": 1}
+
+
+class HidesItsName(Scaler):
+    def __repr__(self) -> str:
+        return "a step"
+
+
+class HidesSettings(Scaler):
+    def __init__(self, name: str = "value", factor: float = 2.0, other: str = "x") -> None:
+        super().__init__(name, factor)
+        self.other = other
+
+    def __repr__(self) -> str:
+        return f"HidesSettings({self._name!r})"
+
+
+class HidesTheField(Scaler):
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        try:
+            return super()._check_and_adjust_data_format_input_to_output(data_empty)
+        except ValueError:
+            raise ValueError("wrong format") from None
+
+
+class ChecksNothing(Scaler):
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+class FailsWithConditionals(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        from nvidia.dali._conditionals import conditionals_enabled
+
+        data = super()._process(data)
+        if conditionals_enabled():
+            data["value"] = data["value"] + 1.0
+        return data
+
+
+def samples() -> list[SampleDataGroup]:
+    return [filled({"value": (DT.FLOAT, np.arange(count + 1.0)), "other": (DT.INT32, 5)}) for count in (2, 4)]
+
+
+BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
+    type(step).__name__: (step, text)
+    for step, text in (
+        (ChangesTheInputFormat(), "the input format must be left as it is: - extra: not in the blueprint"),
+        (AnswersInTurn(), "asked twice for the same format, the step must give the same answer: - extra: not in"),
+        (ProducesAnotherFormat(), "the step must produce the format that it declares: ProducesAnotherFormat("),
+        (ProducesAnotherType(), "the step must produce the format that it declares: The data do not have"),
+        (Fails(), "the step must work on the samples: RuntimeError: no way"),
+        (FailsInTheGraph(), "the step must work on the samples: GraphError"),
+        (
+            ChangesUnknownFields(),
+            "fields that the step does not know must pass unchanged: unknown to the step: image",
+        ),
+        (LosesUnknownFields(), "the step does not know must pass unchanged: unknown to the step: number: is lost"),
+        (IsDisturbedByUnknownFields(), "fields that the step does not know must pass unchanged: value: 3 of 3"),
+        (LooksAtTheBatch(), "a batch of n samples must give what n batches of one give: sample 0"),
+        (DrawsInSecret(), "with the same draws, the output must be the same: sample 0"),
+        (DrawsWithoutUse(), "each declared draw must be used: DrawsWithoutUse[0]/idle"),
+        (
+            DrawsWithoutDeclaration(),
+            "the step must work on the samples: SettingError: DrawsWithoutDeclaration.draw(",
+        ),
+        (CannotBePickled(), "the step must be picklable: TypeError"),
+        (IsPickledBadly(), "what a pickled copy makes must be the same: sample 0"),
+        (IsShownDifferentlyAfterPickling(), "a pickled copy must have the same repr: IsShown"),
+        (HidesItsName(), "repr must start with HidesItsName: got a step"),
+        (HidesSettings(other="shy"), "repr must show the settings: other='shy' not in HidesSettings('value')"),
+        (
+            HidesTheField(),
+            "an error about the format must name the field: with value removed: The processing steps",
+        ),
+        (ChecksNothing(), "what the format check lets pass must work: with value removed: FieldNotFoundError"),
+        (FailsWithConditionals(), "with DALI's conditionals, the output must be the same: sample 0"),
+    )
+}
+# Other rules that are broken with it, for a reason.
+ALSO = {
+    "DrawsInSecret": {"with DALI's conditionals", "a pickled copy", "a batch of n", "fields that the step"},
+    "HidesTheField": {"an error about the format must name the field: with value of type INT32"},
+    "ChecksNothing": {"what the format check lets pass must work: with value of type INT32"},
+    "IsShownDifferentlyAfterPickling": set(),
+}
+
+
+def test_a_good_step_passes() -> None:
+    check_step(Scaler(), samples())
+    check_step(Scaler("other field", 3.0), filled({"other field": (DT.FLOAT, 1.0)}))
+
+
+@pytest.mark.parametrize("name", BREAKERS)
+def test_a_broken_rule_is_noticed(name: str) -> None:
+    step, text = BREAKERS[name]
+    with pytest.raises(ContractError) as caught:
+        check_step(step, samples())
+    assert isinstance(caught.value, AssertionError)
+    heading, *lines = str(caught.value).splitlines()
+    assert heading == f"{name} breaks the contract of processing steps:"
+    rules = [line.removeprefix("  - ") for line in lines if line.startswith("  - ")]
+    assert any(rule.startswith(text) or text in rule for rule in rules)
+    others = [rule for rule in rules if text not in rule]
+    assert all(any(also in rule for also in ALSO.get(name, ())) for rule in others), others
+
+
+def test_rules_can_be_left_out() -> None:
+    check_step(LooksAtTheBatch(), samples(), per_sample=False)
+    check_step(LosesUnknownFields(), samples(), passes_unknown_fields=False)
+    check_step(DrawsInSecret(), samples(), tolerance=1.0)
+
+
+def test_samples_that_do_not_fit_are_reported() -> None:
+    with pytest.raises(
+        ContractError, match=r"the format cannot be asked for: ValueError.*: value: must be a FLOAT"
+    ):
+        check_step(Scaler(), filled({"value": (DT.INT32, 1)}))
+
+
+def test_all_problems_of_a_step_are_listed() -> None:
+    class Bad(DrawsWithoutUse, LooksAtTheBatch, HidesItsName):
+        pass
+
+    with pytest.raises(ContractError) as caught:
+        check_step(Bad(), samples())
+    rules = [line for line in str(caught.value).splitlines() if line.startswith("  - ")]
+    assert [rule.split(":")[0] for rule in rules] == [
+        "  - repr must start with Bad",
+        "  - the step must be picklable",
+        "  - each declared draw must be used",
+        "  - a batch of n samples must give what n batches of one give",
+    ]
