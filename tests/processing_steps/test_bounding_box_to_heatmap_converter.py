@@ -104,7 +104,7 @@ samples = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     drawn=st.lists(samples, min_size=1, max_size=3),
     sizes=st.lists(st.tuples(st.integers(9, 60), st.integers(9, 60)), min_size=3, max_size=3),
@@ -113,6 +113,7 @@ samples = st.lists(
     has_centers=st.booleans(),
     has_validity=st.booleans(),
     largest=st.sampled_from([2.0, 10.0]),
+    heatmap_hw=st.sampled_from([(11, 14), (37, 66), (35, 96)]),  # one tile, tiles beyond the border, whole tiles
     conditionals=st.booleans(),
 )
 def test_as_the_reference(
@@ -123,6 +124,7 @@ def test_as_the_reference(
     has_centers: bool,
     has_validity: bool,
     largest: float,
+    heatmap_hw: tuple[int, int],
     conditionals: bool,
 ) -> None:
     every: list[dict[str, Any]] = []
@@ -136,6 +138,7 @@ def test_as_the_reference(
     sizes = sizes[: len(every)]
     each = [[0, 0], [1.37, 2.13], [3.01, 0.77]]
     step = converter(
+        heatmap_hw,
         use_per_category_heatmap=per_category,
         min_object_size=[1.37, 2.13] if least == "one" else None,
         per_category_min_object_sizes=each if least == "each" else None,
@@ -148,7 +151,7 @@ def test_as_the_reference(
     for index, (values, size) in enumerate(zip(every, sizes, strict=True)):
         least_hw = {None: None, "one": [1.37, 2.13], "each": each}[least]
         expected = reference(
-            values, size, (11, 14), 3, least_hw, per_category, least_fraction=0.2371, radius=(0.5, largest)
+            values, size, heatmap_hw, 3, least_hw, per_category, least_fraction=0.2371, radius=(0.5, largest)
         )
         found = {name: run[f"annotation.{name}"][index] for name in expected}
         for name in ("active", "center"):
@@ -179,6 +182,24 @@ def test_the_peak_is_one_and_nothing_is_outside_of_the_window() -> None:
     assert heat[0, 35 + 3, 40 - 2] == pytest.approx(np.exp(-13 / (2 * sigma**2)), abs=1e-6)
 
 
+@pytest.mark.parametrize("num_objects", [1, 60])
+@pytest.mark.parametrize("crowd", [False, True])
+def test_a_map_of_many_tiles_is_that_of_the_reference_pixel_by_pixel(num_objects: int, crowd: bool) -> None:
+    generator = np.random.default_rng(num_objects)
+    every, hw, image_hw = [], (90, 160), (360, 640)
+    for _ in range(2):
+        centers = generator.uniform(0, 1, (num_objects, 2)) * ([120, 90] if crowd else [640, 360])
+        half = generator.uniform(5, 60, (num_objects, 2))
+        boxes = np.concatenate([centers - half, centers + half], axis=1)
+        every.append(sample(boxes, generator.integers(-1, 4, num_objects)))
+    every.append(sample([]))
+    found = run_steps(converter(hw), batch(every, [image_hw] * 3))["annotation.heatmap"]
+    for heat, values in zip(found, every, strict=True):
+        expected = reference(values, image_hw, hw)["heatmap"]
+        np.testing.assert_allclose(heat, expected, atol=2e-5)
+        assert ((heat > 0) == (expected > 1e-38)).all()
+
+
 def test_overlapping_objects_keep_the_greater_value_in_any_order() -> None:
     boxes = [[0, 0, 16, 16], [4, 4, 24, 20], [6, 2, 20, 30]]
     forward, backward = (
@@ -206,6 +227,15 @@ def test_one_least_size_counts_with_categories_as_well() -> None:
     values = sample([[2, 2, 9, 9], [2, 2, 4, 4]])
     run = run_steps(converter(min_object_size=[3, 3]), batch([values], [(11, 14)]))
     assert run["annotation.active"][0].tolist() == [True, False]
+
+
+def test_least_sizes_of_more_categories_than_coordinates_have_axes() -> None:
+    """A table of more than six categories made the graph fail."""
+    each = [[2.0 + category, 1.0] for category in range(9)] + [[float("inf"), 0.0]]
+    values = sample([[1, 1, 9, 8]] * 10, range(10))
+    step = converter(num_categories=10, per_category_min_object_sizes=each)
+    active = run_steps(step, batch([values], [(11, 14)]))["annotation.active"][0]
+    assert active.tolist() == [2.0 + category <= 7 for category in range(9)] + [False]
 
 
 def test_boxes_without_area_or_that_are_not_finite_are_inactive() -> None:

@@ -55,8 +55,9 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
 
     Boxes are needed on the CPU, and the result is there, too.
 
-    Price on the CPU for a heatmap of 225 x 400 and 6 categories: about 10 ms per sample without objects, 30 ms
-    with 50, which also take 18 MB of memory for a moment. Both grow with pixels times objects.
+    Price on the CPU for a heatmap of 225 x 400 and 6 categories: 1 ms per sample without objects, 2 ms with 50,
+    8 ms with 200. Only tiles of about 16 x 24 pixels that objects reach are computed; the work grows with their
+    number times the number of objects in the fullest one.
 
     Example:
         >>> step = BoundingBoxToHeatmapConverter(
@@ -213,7 +214,7 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         categories = None if self._inputs.categories is None else group[self._inputs.categories]
         if categories is not None and self._num_categories is not None:
             is_active = is_active & (categories >= 0) & (categories < self._num_categories)
-        least_hw = self._least_hw_of(categories, hw)
+        least_hw = self._least_hw_of(categories)
         if least_hw is not None:
             is_large = fn.cast(hw >= least_hw, dtype=_DT.INT32)
             is_active = is_active & (is_large[:, 0] * is_large[:, 1] > 0)
@@ -231,16 +232,18 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         offset = clipped_center - fn.cast(pixel, dtype=_DT.FLOAT)
         return drawn, is_active, pixel, offset, hw, clipped_boxes
 
-    def _least_hw_of(self, categories: DataNode | None, hw: DataNode) -> Any:
+    def _least_hw_of(self, categories: DataNode | None) -> Any:
         """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
         if self._least_hw_of_category is None or categories is None:
             return None
-        numbers = np.arange(len(self._least_hw_of_category), dtype=np.int32)[None]
-        is_of = fn.cast(fn.expand_dims(categories, axes=[1]) == numbers, dtype=_DT.FLOAT)  # (N, C)
-        table = np.array(self._least_hw_of_category, np.float32).T.ravel().tolist()
-        return _as_pairs(fn.coord_transform(is_of, M=table), hw)
+        greatest = np.finfo(np.float32).max  # infinity times 0 is NaN
+        least_hw = np.minimum(self._least_hw_of_category, greatest).astype(np.float32)  # (C, 2)
+        numbers = np.arange(len(least_hw), dtype=np.int32)[None, :, None]
+        # Other categories get 0; their objects are inactive anyway.
+        is_of = fn.cast(fn.expand_dims(categories, axes=[1, 2]) == numbers, dtype=_DT.FLOAT)  # (N, C, 1)
+        return fn.reductions.max(is_of * least_hw[None], axes=[1])
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -102,7 +103,7 @@ class GridMasker(PipelineStepBase):
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}
         tile = drawn["tile"]
         is_masked = fn.cast(drawn["decision"] < np.float32(self._prob), dtype=_DT.FLOAT)
-        grid = {
+        grid: dict[str, Any] = {
             "tile": tile,
             "ratio": drawn["ratio"] * is_masked,
             "angle": drawn["angle"],

@@ -82,7 +82,7 @@ class RandomEraser(PipelineStepBase):
         if not isinstance(prob, int | float) or not 0 <= prob <= 1:
             raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
         least_area, most_area = _range(scale, "scale", 0.0, 1.0)
-        least_ratio, most_ratio = _range(ratio, "ratio", np.finfo(np.float32).tiny, math.inf)
+        least_ratio, most_ratio = _range(ratio, "ratio", float(np.finfo(np.float32).tiny), math.inf)
         if isinstance(num_rectangles, bool) or not isinstance(num_rectangles, int) or num_rectangles < 1:
             raise SettingError(f"`num_rectangles` must be a whole number of at least 1, got {num_rectangles!r}.")
         self._image_name = image_name
