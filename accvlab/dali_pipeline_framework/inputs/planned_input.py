@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.inputs.settings import (
     check_shard,
     whole_number,
 )
+from accvlab.dali_pipeline_framework.inputs.summary import summary
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 _logger = logging.getLogger(__name__)
@@ -91,6 +92,10 @@ class PlannedInput(CallableBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}
+
+    def __repr__(self) -> str:
+        """Return what it reads, and in which order."""
+        return f"{type(self).__name__}({summary(self.provider)}, {summary(self._sampler)})"
 
     # --- settings ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.settings import (
     check_sampler_fits,
     check_shard,
 )
+from accvlab.dali_pipeline_framework.inputs.summary import summary
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
@@ -51,6 +52,10 @@ class SamplerInputIterable(IterableBase):
         self._checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
         self._is_used = False
         self._current_indices: list[int] | None = None
+
+    def __repr__(self) -> str:
+        """Return what it reads, and in which order."""
+        return f"{type(self).__name__}({summary(self._loader.provider)}, {summary(self._sampler)})"
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:

@@ -8,28 +8,31 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
-import attrs
-
-from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     EpochAccount,
     LastBatch,
     Shard,
 )
 from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
-from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description, Leg
-from accvlab.dali_pipeline_framework.inputs.readers.reader_epochs import ReaderEpochs
+from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_LOADER, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.pipeline.dali_structured_output_iterator import (
     DALIStructuredOutputIterator,
 )
+from accvlab.dali_pipeline_framework.pipeline.loader_epochs import LoaderEpochs
 from accvlab.dali_pipeline_framework.pipeline.loader_input import AskedSettings, ShardArgument, bind_input
+from accvlab.dali_pipeline_framework.pipeline.loader_pipeline import (
+    NO_LEGS,
+    LoaderPipeline,
+    arguments_for_pipeline,
+)
+from accvlab.dali_pipeline_framework.pipeline.loader_position import LoopProgress, Position
 from accvlab.dali_pipeline_framework.pipeline.loader_state import (
     LoaderState,
-    ReaderState,
     continued_legs,
     damaged,
     fingerprint,
@@ -45,18 +48,9 @@ from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
     RaggedPolicy,
 )
 from accvlab.dali_pipeline_framework.pipeline.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 _logger = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class _Position:
-    """A place between two batches: ``batch`` is the next one of ``epoch``."""
-
-    epoch: int = 0
-    batch: int = 0
 
 
 class DataLoader:
@@ -146,125 +140,68 @@ class DataLoader:
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
-        self._input = self._bound.data_input
-        self._loaded_reader: ReaderState | None = None
-        self._arguments = self._pipeline_arguments(num_threads, device_id, start_method, pipeline_arguments)
         OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
-        self._make_iterator = functools.partial(
-            DALIStructuredOutputIterator,
-            output_type=output_type,
-            ragged=ragged,
-            post_process_func=post_process_func,
+        self._run = LoaderPipeline(
+            definition,
+            self._bound,
+            arguments_for_pipeline(
+                self._bound,
+                seed=self._seed,
+                num_workers=self._num_workers,
+                num_threads=num_threads,
+                device_id=device_id,
+                start_method=start_method,
+                others=pipeline_arguments,
+            ),
+            functools.partial(
+                DALIStructuredOutputIterator,
+                output_type=output_type,
+                ragged=ragged,
+                post_process_func=post_process_func,
+            ),
         )
-        self._legs: tuple[int, tuple[Leg, ...]] = (0, ())
-        self._position = _Position()  # behind what was delivered
-        self._next_start = _Position()
-        self._is_epoch_set = False  # whether the next start was set while a loop runs
-        self._stands_at = _Position()  # where the pipeline goes on if it is not told otherwise
+        self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
+        is_endless = self._bound.is_endless
+        self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
-        self._num_batches: dict[int, int | None] = {}  # of the epochs that were asked for
-        self._is_closed = False
         self._has_logged_account = False
         self._has_warned_of_drift = False
-        self._iterator: DALIStructuredOutputIterator | None = None
-        self._pipeline = self._make_pipeline()
-
-    # --- setting up -------------------------------------------------------------------------------
-
-    def _pipeline_arguments(
-        self,
-        num_threads: int | None,
-        device_id: int | None,
-        start_method: str,
-        others: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "device_id": device_id,
-            "seed": self._seed,
-            "py_num_workers": self._num_workers,
-            "py_start_method": start_method,
-        }
-        if self._keeps_checkpoints:
-            arguments["enable_checkpointing"] = True
-        if num_threads is not None:
-            arguments["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
-        if others is not None and not isinstance(others, Mapping):
-            raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
-        if start_method not in ("spawn", "fork", "forkserver"):
-            raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {start_method!r}.")
-        for name, value in (others or {}).items():
-            if name in arguments:
-                raise SettingError(
-                    f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself."
-                )
-            arguments[name] = value
-        return arguments
-
-    def _make_pipeline(self) -> StructuredPipeline:
-        self._running_input = self._input.continued(*self._legs) if self._legs[1] else self._input
-        self._stands_at = _Position()
-        whole = self._bound.parts.with_main(self._running_input)
-        reader = self._loaded_reader
-        checkpoint = {} if reader is None else {"checkpoint": reader.checkpoint}
-        pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
-        if not isinstance(pipeline, StructuredPipeline):
-            raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        if reader is not None:
-            self._continue_readers(pipeline, reader)
-        return pipeline
-
-    def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> None:
-        try:
-            pipeline.build()
-        except (SettingError, RuntimeError) as error:
-            pipeline.close()
-            raise StateError(f"DALI cannot restore the state of the native readers: {error}") from error
-        if self._bound.is_read_natively:
-            pipeline.continue_at(reader.epoch, reader.batch)
-            self._stands_at = _Position(reader.epoch, reader.batch)
 
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
-        self._require_open()
-        if self._iterator is None:
-            self._iterator = self._make_iterator(pipeline=self._pipeline)
-            self._warn_if_readers_drift()
+        if self._run.start():
+            self._warn_of_drift()
 
-    def _warn_if_readers_drift(self) -> None:
-        """Tell once where native readers do not stay in step with the input beside them."""
-        readers = self._pipeline.joined_reader_epochs
-        if self._has_warned_of_drift or not readers or self._is_endless:
-            return
-        num_batches = self._num_batches_in(0)
-        reasons = [
-            f"{name} has {epochs.num_made} batches per epoch"
-            for name, epochs in readers.items()
-            if num_batches is not None and epochs.num_made != num_batches
-        ]
-        if self.shard.num_shards > 1:
-            reasons.append("on several shards, readers and samplers deal the samples in different ways")
-        if reasons:
+    def _warn_of_drift(self) -> None:
+        drift = "" if self._has_warned_of_drift else self._epochs.describe_drift()
+        if drift:
             self._has_warned_of_drift = True
-            _logger.warning(
-                "Samples of the native readers do not stay beside the same samples of the other input, which has "
-                "%s batches per epoch: %s. If they belong together, load both by one data provider, or use equal "
-                "numbers of samples with last_batch='pad'.",
-                num_batches,
-                "; ".join(reasons),
-            )
+            _logger.warning("%s", drift)
+
+    def __repr__(self) -> str:
+        """Return its settings, and a line for the input and for each step."""
+        device_id = self._run.pipeline.device_id
+        settings = [
+            f"batch_size={self.batch_size}",
+            f"num_workers={self._num_workers}",
+            f"device={'CPU' if device_id is None else f'GPU {device_id}'}",
+            f"shard={self.shard.shard_id} of {self.shard.num_shards}",
+            f"epoch={self._progress.delivered.epoch}",
+            *(["closed"] if self._run.is_closed else []),
+        ]
+        _, _, chain = repr(self._definition).partition("\n")
+        return f"{type(self).__name__}({', '.join(settings)})\n{chain}"
 
     # --- iterating --------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
-        self._require_open()
         self.start()
         self._end_running_loop()
-        self._is_epoch_set = False
+        self._progress.end_setting()
         self._forget_legs()
-        self._begin(self._next_start)
+        self._begin()
         self._log_account()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
@@ -282,64 +219,55 @@ class DataLoader:
 
     def _forget_legs(self) -> None:
         """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
-        if self._legs[1] and self._next_start == _Position(self._legs[0]):
-            self._replace_pipeline((0, ()))
+        epoch, legs = self._run.legs
+        if legs and self._progress.next_start == Position(epoch):
+            self._use(self._run.replace(NO_LEGS))
 
-    def _begin(self, start: _Position) -> None:
-        if self._has_callable:
-            if self._is_endless:
-                # An endless stream goes on where it stands; nothing that was prefetched is lost.
-                if start != self._stands_at:
-                    self._pipeline.begin_epoch(0, self._stream_batch(start))
-            else:
-                self._pipeline.begin_epoch(start.epoch, start.batch)
-        elif self._iterator is not None and not (self._bound.is_read_natively and start == self._stands_at):
-            self._iterator.reset()
-        self._position = self._stands_at = start
+    def _use(self, is_started: bool) -> None:
+        """Go on with a new pipeline."""
+        self._progress.pipeline = self._run.starts_at
+        if is_started:
+            self._warn_of_drift()
 
-    def _stream_batch(self, position: _Position) -> int:
-        return position.epoch * (self._steps or 0) + position.batch
+    def _begin(self) -> None:
+        """Tell the pipeline where the loop starts."""
+        start, stands_at = self._progress.next_start, self._progress.pipeline
+        if self._bound.is_callable:
+            if not self._bound.is_endless:
+                self._run.pipeline.begin_epoch(start.epoch, start.batch)
+            elif start != stands_at:  # else an endless stream goes on: nothing that was prefetched is lost
+                self._run.pipeline.begin_epoch(0, start.epoch * (self._steps or 0) + start.batch)
+        elif self._run.iterator is not None and not (self._bound.is_read_natively and start == stands_at):
+            self._run.iterator.reset()
+        self._progress.begin()
 
     def _next(self, loop: _Loop) -> Any:
-        self._require_open()
+        self._run.require_open()
         if loop is not self._loop():
             raise ClosedError(
                 "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
                 "loop."
             )
-        if loop.has_ended or self._iterator is None:
+        if loop.has_ended or self._run.iterator is None:
             raise StopIteration
-        if self._steps is not None and self._stands_at.batch >= self._steps:
+        if self._steps is not None and self._progress.pipeline.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
-        num_before = self._pipeline.num_delivered
+        num_before = self._run.pipeline.num_delivered
         try:
-            data = self._iterator.next_batch()
+            data = self._run.iterator.next_batch()
         except StopIteration:
             self._end_loop(loop)
             raise
         finally:
-            if self._pipeline.num_delivered > num_before:  # also where the batch could not be converted
-                self._advance()
-        self._position = self._stands_at
+            if self._run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
+                self._progress.leave_pipeline()
+        self._progress.deliver()
         return data
-
-    def _advance(self) -> None:
-        epoch, batch = self._stands_at.epoch, self._stands_at.batch
-        self._stands_at = _Position(epoch, batch + 1)
-        if not self._is_epoch_set:
-            self._next_start = self._stands_at if self._is_stream else _Position(epoch + 1)
 
     def _end_loop(self, loop: _Loop) -> None:
         loop.has_ended = True
-        if self._is_stream:  # it was limited, and is used up
-            return
-        epoch = self._stands_at.epoch
-        if self._is_endless:
-            self._stands_at = _Position(epoch + 1)
-        if not self._is_epoch_set:
-            self._next_start = _Position(epoch + 1)
-        self._position = self._next_start
+        self._progress.end_loop()
         self._forget_legs()
 
     def __len__(self) -> int:
@@ -348,11 +276,7 @@ class DataLoader:
         Raises:
             TypeError: It is not known: the input is endless, or does not tell.
         """
-        num_batches = self._num_batches_in(self.epoch)
-        if isinstance(self._running_input, PlannedInput) and self._steps is None:
-            num_batches = self._running_input.num_batches_in_epoch(self.epoch)  # of this shard
-        if num_batches is None and not self._has_callable:  # the length of an iterable counts batches
-            num_batches = self._input.length
+        num_batches = self._epochs.num_batches_here(self.epoch)
         if num_batches is None:
             raise TypeError(
                 "The number of batches per epoch is not known: the input is endless, or does not tell it. "
@@ -367,7 +291,7 @@ class DataLoader:
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
         otherwise that of the next loop.
         """
-        return self._normalised_position().epoch
+        return self._normalised(self._progress.delivered).epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop run in this epoch, from its beginning.
@@ -382,26 +306,24 @@ class DataLoader:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
-        has_readers = bool(self._bound.parts.native)
-        if has_readers and epoch != self._next_start.epoch and not self._is_endless:
+        has_readers, next_epoch = bool(self._bound.parts.native), self._progress.next_start.epoch
+        if has_readers and epoch != next_epoch and not self._bound.is_endless:
             raise NotSupportedError(
                 f"Native readers deliver their epochs one after the other: the next loop runs in epoch "
-                f"{self._next_start.epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
+                f"{next_epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
             )
-        if not self._has_callable and not has_readers:
+        if not self._bound.is_callable and not has_readers:
             raise NotSupportedError(
-                f"{self._what_input_is}, which delivers its epochs one after the other. Use "
-                f"a callable, e.g. SamplerInputCallable."
+                f"{self._bound.kind}, which delivers its epochs one after the other. Use a callable, e.g. "
+                f"SamplerInputCallable."
             )
-        if self._is_stream:
+        if self._progress.is_stream:
             raise NotSupportedError(
                 "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
             )
-        if epoch != self._next_start.epoch:
-            self._next_start = _Position(epoch)
-            self._is_epoch_set = True
-        if not self._is_running:
-            self._position = self._next_start
+        is_running = self._is_running
+        self._progress.set_epoch(epoch, is_running)
+        if not is_running:
             self._forget_legs()
 
     def account(self, epoch: int | None = None) -> EpochAccount | None:
@@ -414,43 +336,18 @@ class DataLoader:
             The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
             tell. A sampler without random access is played to the end of the epoch.
         """
-        if self._bound.is_read_natively:
-            epochs = self._reader_epochs
-            return None if epochs is None else epochs.account
-        if not isinstance(self._running_input, PlannedInput):
-            return None
-        return self._running_input.account(self.epoch if epoch is None else epoch)
-
-    def _num_batches_in(self, epoch: int) -> int | None:
-        if self._steps is not None:
-            return self._steps
-        if isinstance(self._running_input, PlannedInput):
-            if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
-                self._num_batches[epoch] = self._running_input.num_batches_of_all_shards(epoch)
-            return self._num_batches[epoch]
-        if self._bound.is_read_natively:
-            epochs = self._reader_epochs
-            return None if epochs is None else epochs.num_batches(epoch)
-        num_batches: int | None = getattr(self._input, "num_batches_per_epoch", None)
-        return num_batches
-
-    @property
-    def _reader_epochs(self) -> ReaderEpochs | None:
-        """Of native readers, which count their samples when the pipeline is built; None for a stream."""
-        if self._is_endless:
-            return None
-        self._require_open()
-        return self._pipeline.reader_epochs
+        return self._epochs.account(self.epoch if epoch is None else epoch)
 
     def _log_account(self) -> None:
         if self._has_logged_account:
             return
         self._has_logged_account = True
-        if isinstance(self._input, PlannedInput) and self._input.sampler.must_be_played:
+        source = self._bound.data_input
+        if isinstance(source, PlannedInput) and source.sampler.must_be_played:
             return
         account = self.account()
         if account is not None and self.shard.shard_id == 0:
-            is_partial = getattr(self._input, "delivers_partial_batches", False)
+            is_partial = getattr(source, "delivers_partial_batches", False)
             _logger.info("epoch %d: %s", self.epoch, account.describe(self._total_batch_size, is_partial))
 
     # --- state ------------------------------------------------------------------------------------
@@ -467,65 +364,31 @@ class DataLoader:
             NotSupportedError: The input is an iterable, which has no random access.
             StateError: The batch size was changed too often within the epoch.
         """
-        self._require_resumable()
-        return self._state(self._normalised_position()).to_dict()
+        self._bound.require_resumable()
+        return self._state(self._normalised(self._progress.delivered)).to_dict()
 
-    def _require_resumable(self) -> None:
-        if not self._has_callable and not self._bound.is_read_natively:
-            raise NotSupportedError(
-                f"{self._what_input_is}: it has no random access, so a loader over it cannot be continued. Use a "
-                f"callable, e.g. SamplerInputCallable, which delivers the same."
-            )
-        native = self._bound.parts.native
-        for part in native:
-            if not part.source.is_resumable:
-                raise NotSupportedError(
-                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
-                )
-
-    @property
-    def _keeps_checkpoints(self) -> bool:
-        """Whether DALI is to tell where native readers stand."""
-        parts = self._bound.parts
-        is_main_resumable = parts.main is None or parts.has_callable
-        return bool(parts.native) and is_main_resumable and all(part.source.is_resumable for part in parts.native)
-
-    @property
-    def _what_input_is(self) -> str:
-        kind = "reads with DALI's native operators" if self._bound.is_read_natively else "is an iterable"
-        return f"{type(self._input).__name__} {kind}"
-
-    def _normalised_position(self) -> _Position:
-        """The position; the end of an epoch is the beginning of the next one."""
-        position = self._position
-        if position.batch == 0 or self._is_stream:
+    def _normalised(self, position: Position) -> Position:
+        """A position; the end of an epoch is the beginning of the next one."""
+        if position.batch == 0 or self._progress.is_stream:
             return position
-        num_batches = self._num_batches_in(position.epoch)
+        num_batches = self._epochs.num_batches(position.epoch)
         if num_batches is not None and position.batch >= num_batches:
-            return _Position(position.epoch + 1)
+            return Position(position.epoch + 1)
         return position
 
-    def _state(self, position: _Position) -> LoaderState:
-        legs = self._legs[1] if self._legs[0] == position.epoch and position.batch > 0 else ()
+    def _state(self, position: Position) -> LoaderState:
+        epoch, legs = self._run.legs
         return LoaderState(
             position.epoch,
             position.batch,
-            legs,
+            legs if epoch == position.epoch and position.batch > 0 else (),
             self.shard.num_shards,
             self._total_batch_size,
             self._seed,
             dict(self._plan),
             self._blueprint_fingerprint,
-            self._reader_state(position),
+            self._run.reader_state(position),
         )
-
-    def _reader_state(self, position: _Position) -> ReaderState | None:
-        if not self._keeps_checkpoints or self._iterator is None:
-            return self._loaded_reader
-        stands_at = position.epoch, position.batch
-        if self._bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
-            stands_at = self._pipeline.reader_position
-        return ReaderState(*stands_at, cast(Any, self._pipeline).checkpoint())
 
     @functools.cached_property
     def _plan(self) -> Description:
@@ -549,60 +412,38 @@ class DataLoader:
                 ``differences`` tell what differs), or the order depends on the batch size.
             NotSupportedError: The input is an iterable, which has no random access.
         """
-        self._require_open()
-        self._require_resumable()
+        self._run.require_open()
+        self._bound.require_resumable()
         saved = parse_state(state)
-        own = self._state(_Position())
+        own = self._state(Position())
         require_same_run(saved, own)
-        if self._keeps_checkpoints:
+        if self._bound.keeps_checkpoints:
             require_same_batches(saved, own)
-            self._load_readers(saved.reader)
+            self._use(self._run.continue_readers(saved.reader))
         else:
-            legs = continued_legs(saved, own, self._input)
+            legs = continued_legs(saved, own, self._bound.data_input)
             self._require_within_epoch(saved)
-            if legs != (self._legs if self._legs[1] else (saved.epoch, ())):
-                self._replace_pipeline(legs)
-        self._position = _Position(saved.epoch, saved.batch)
-        self._position = self._next_start = self._normalised_position()
-        if self._position.epoch != saved.epoch:
+            if legs != (self._run.legs if self._run.legs[1] else (saved.epoch, ())):
+                self._use(self._run.replace(legs))
+        position = self._normalised(Position(saved.epoch, saved.batch))
+        self._progress.continue_at(position)
+        if position.epoch != saved.epoch:
             _logger.warning(
                 "What was left of epoch %d does not fill a batch of %d (all shards together) and is dropped; the "
                 "next loop runs in epoch %d.",
                 saved.epoch,
                 self._total_batch_size,
-                self._position.epoch,
+                position.epoch,
             )
-        self._is_epoch_set = False
         self._end_running_loop()
         self._loop = _no_loop
-
-    def _load_readers(self, reader: ReaderState | None) -> None:
-        before = self._loaded_reader, self._stands_at
-        self._loaded_reader = reader
-        try:
-            pipeline = self._make_pipeline()
-        except StateError:
-            self._loaded_reader, self._stands_at = before
-            raise
-        self._replace_pipeline((0, ()), pipeline)
 
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:
             raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
-        if saved.batch > 0 and isinstance(self._input, PlannedInput):
-            require_within_epoch(saved, self._input.sampler)
-
-    def _replace_pipeline(
-        self, legs: tuple[int, tuple[Leg, ...]], pipeline: StructuredPipeline | None = None
-    ) -> None:
-        """Use a new pipeline: only at its start can workers be told that an epoch was begun differently."""
-        was_started = self._iterator is not None
-        self._close_pipeline()
-        self._num_batches = {}
-        self._legs = legs
-        self._pipeline = self._make_pipeline() if pipeline is None else pipeline
-        if was_started:
-            self.start()
+        source = self._bound.data_input
+        if saved.batch > 0 and isinstance(source, PlannedInput):
+            require_within_epoch(saved, source.sampler)
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -628,42 +469,19 @@ class DataLoader:
     @property
     def dataset(self) -> Any:
         """The data provider, or for inputs of one's own the input."""
-        return self._input.provider if isinstance(self._input, PlannedInput) else self._definition.data_input
+        source = self._bound.data_input
+        return source.provider if isinstance(source, PlannedInput) else self._definition.data_input
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Format of the batches, as an empty copy."""
-        return self._pipeline.output_blueprint
-
-    @property
-    def _has_callable(self) -> bool:
-        return callable(self._input)
-
-    @property
-    def _is_endless(self) -> bool:
-        return not getattr(self._input, "has_epochs", True)
-
-    @property
-    def _is_stream(self) -> bool:
-        """Whether there are no epochs at all: the input is endless, and its batches are not counted as epochs."""
-        return self._is_endless and self._steps is None
+        return self._run.pipeline.output_blueprint
 
     # --- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the worker processes and free their memory. Batches that were delivered stay valid."""
-        self._is_closed = True
-        self._close_pipeline()
-
-    def _close_pipeline(self) -> None:
-        if self._iterator is not None:
-            self._iterator.close()
-        self._iterator = None
-        self._pipeline.close()
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("The loader was closed. Create a new one.")
+        self._run.close()
 
     def __enter__(self) -> DataLoader:
         """Return itself."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.inputs import LastBatch, Shard, detect_shard
 from accvlab.dali_pipeline_framework.inputs.completed_epochs import (
     CompletedCallable,
@@ -50,6 +50,41 @@ class LoaderInput:
     def is_read_natively(self) -> bool:
         """Whether there is nothing for workers: operators of DALI read all of it."""
         return self.parts.main is None
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether workers load any batch that they are asked for."""
+        return callable(self.data_input)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no epochs."""
+        return not getattr(self.data_input, "has_epochs", True)
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether DALI is to tell where native readers stand."""
+        native, is_main_resumable = self.parts.native, self.parts.main is None or self.parts.has_callable
+        return bool(native) and is_main_resumable and all(part.source.is_resumable for part in native)
+
+    @property
+    def kind(self) -> str:
+        """What it is, for messages about what it cannot do."""
+        kind = "reads with DALI's native operators" if self.is_read_natively else "is an iterable"
+        return f"{type(self.data_input).__name__} {kind}"
+
+    def require_resumable(self) -> None:
+        """Raise a `NotSupportedError` where a loader over it cannot be continued."""
+        if not self.is_callable and not self.is_read_natively:
+            raise NotSupportedError(
+                f"{self.kind}: it has no random access, so a loader over it cannot be continued. Use a callable, "
+                f"e.g. SamplerInputCallable, which delivers the same."
+            )
+        for part in self.parts.native:
+            if not part.source.is_resumable:
+                raise NotSupportedError(
+                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
+                )
 
 
 def _shard_of(shard: ShardArgument) -> Shard | None:

@@ -26,6 +26,7 @@ from accvlab.dali_pipeline_framework.inputs.readers.joined_input import JoinedIn
 from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
 from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDraws, require_fitting_record
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
+from accvlab.dali_pipeline_framework.inputs.summary import summary
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
     PathType,
@@ -152,6 +153,11 @@ class PipelineDefinition:
                 "`copy_external_source_passthrough_outputs=True`, got "
                 f"{copy_external_source_passthrough_outputs!r}."
             )
+
+    def __repr__(self) -> str:
+        """Return the input and the steps, a line for each."""
+        steps = [f"step {number}: {summary(step)}" for number, step in enumerate(self._steps)]
+        return "\n  ".join([type(self).__name__, f"input: {summary(self._data_input)}", *steps])
 
     @property
     def input_data_structure(self) -> SampleDataGroup:

@@ -10,6 +10,7 @@ from typing import Any
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs.input_base import InputBase
 from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
+from accvlab.dali_pipeline_framework.inputs.summary import summary
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
 
 
@@ -67,6 +68,11 @@ class JoinedInput(InputBase):
             )
         self._main = others[0] if others else None
         _ = self.used_sample_data_structure  # complains about names
+
+    def __repr__(self) -> str:
+        """Return the inputs by name."""
+        inputs = ", ".join(f"{name!r}: {summary(each)}" for name, each in self._inputs.items())
+        return f"{type(self).__name__}({{{inputs}}})"
 
     @property
     def inputs(self) -> dict[Name, Any]:
