@@ -43,10 +43,10 @@ FORBIDDEN = {
     },
     "sample_data": {"inputs", "processing_steps", "pipeline", "operators_impl", "testing"},
     "inputs": {"processing_steps", "pipeline", "operators_impl", "testing"},
-    "processing_steps": {"inputs", "pipeline", "testing"},
+    "processing_steps": {"inputs", "pipeline", "operators_impl", "testing"},
     "pipeline": {"testing"},
-    "internal_helpers": {"inputs", "processing_steps", "pipeline", "testing"},
-    "operators_impl": {"inputs", "processing_steps", "pipeline", "testing"},
+    "internal_helpers": {"inputs", "processing_steps", "pipeline", "operators_impl", "testing"},
+    "operators_impl": {"inputs", "pipeline", "testing"},
     "testing": set(),
 }
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec")
