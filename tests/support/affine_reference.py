@@ -39,9 +39,9 @@ def given_draws(shares: np.ndarray) -> Iterator[list[tuple[float, float]]]:
 def constant_draws(share: float) -> Iterator[None]:
     """All of DALI's uniform numbers are at this share of their range."""
 
-    def uniform(*, range: Any) -> Any:
+    def uniform(*, range: Any, shape: Any = ()) -> Any:
         low, high = map(float, range)
-        return types.Constant(np.float32(low + share * (high - low)), device="cpu")
+        return types.Constant(np.full(shape, low + share * (high - low), np.float32), device="cpu")
 
     with mock.patch.object(fn.random, "uniform", uniform):
         yield

@@ -249,7 +249,9 @@ class _Motion:
         if kind == "world_to_ego":
             return fn.transpose(fn.coord_transform(fn.transpose(values), M=_homogeneous(self.matrix)))
         # Rows of a matrix times the inverse: the transposed inverse times each row.
-        return fn.coord_transform(values, M=fn.transpose(_homogeneous(self.inverse)))
+        mapped = fn.coord_transform(values, M=fn.transpose(_homogeneous(self.inverse)))
+        # Of a batch without any matrices, DALI forgets the number of columns.
+        return fn.reshape(mapped, shape=values.shape())
 
     def _mapped(self, vectors: DataNode, **matrix: Any) -> DataNode:
         rows = fn.reshape(vectors, shape=[-1, 3])  # one vector alone has one axis only, which DALI refuses
