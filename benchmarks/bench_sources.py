@@ -29,24 +29,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import random
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
-import nvidia.dali
-import psutil
+from races import Pace, Race, Target, judged, machine, run, show, show_targets
 from source_contestants import (
     NUM_THREADS,
     SEQUENCE_LENGTH,
-    GetBatch,
     decoded_per_delivered,
     files,
     sequences,
@@ -73,9 +65,7 @@ class Scale:
 
     Attributes:
         num_workers: Worker processes of the contestants that have several.
-        num_turns: Turns of each contestant, after one that warms up.
-        num_seconds: Length of a turn.
-        num_prefetched: Batches before a turn that are not measured: they were loaded while others ran.
+        pace: How long.
         num_frames: Frames of a generated folder of frames.
         num_links: How often each of them is in the data set.
         num_video_frames: Frames of a generated video.
@@ -84,9 +74,7 @@ class Scale:
     """
 
     num_workers: int
-    num_turns: int
-    num_seconds: float
-    num_prefetched: int
+    pace: Pace
     num_frames: int
     num_links: int
     num_video_frames: int
@@ -95,38 +83,8 @@ class Scale:
 
 
 APART, OVERLAPPING = SEQUENCE_LENGTH, SEQUENCE_LENGTH // 2
-FULL = Scale(2, 5, 0.4, 4, 64, 40, 240, slice(None), {"apart": APART, "overlapping": OVERLAPPING})
-QUICK = Scale(1, 1, 0.02, 1, 16, 2, 48, slice(1, 2), {"overlapping": OVERLAPPING})
-
-
-@attrs.frozen
-class Target:
-    """A ratio of throughputs that is to be reached."""
-
-    faster: str
-    than: str
-    at_least: float
-
-
-@attrs.frozen
-class Race:
-    """Contestants that deliver the same.
-
-    Attributes:
-        name: What they deliver.
-        unit: What is counted.
-        start: Starts them; what is to be closed afterwards goes onto the stack.
-        targets: What is to be reached.
-        reported: Further pairs whose ratio is of interest.
-        videos: What is delivered, if frames decoded are to be counted.
-    """
-
-    name: str
-    unit: str
-    start: Callable[[ExitStack], dict[str, GetBatch]]
-    targets: tuple[Target, ...] = ()
-    reported: tuple[tuple[str, str], ...] = ()
-    videos: Sequence[Path] = ()
+FULL = Scale(2, Pace(5, 0.4, 4), 64, 40, 240, slice(None), {"apart": APART, "overlapping": OVERLAPPING})
+QUICK = Scale(1, Pace(1, 0.02, 1), 16, 2, 48, slice(1, 2), {"overlapping": OVERLAPPING})
 
 
 def races(root: Path, scale: Scale) -> list[Race]:
@@ -180,122 +138,29 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
             ("provider, shuffled", "native, shuffled"),
             ("provider, shuffled", "PyTorch, PyAV, shuffled"),
         ),
-        paths,
+        lambda: {"decoded_per_delivered": decoded_per_delivered(paths, CLIPS_PER_BATCH)},
     )
 
 
-# --- measuring ------------------------------------------------------------------------------------------
+def count_judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The target of the frames that are decoded for a video, and whether it is met."""
+    if "decoded_per_delivered" not in row:
+        return []
+    count = row["decoded_per_delivered"]["streamed"]
+    return [
+        {
+            "target": f"{race.name}: frames decoded per frame delivered, streamed, at most "
+            f"{MOST_DECODED_PER_DELIVERED:g}",
+            "limit": MOST_DECODED_PER_DELIVERED,
+            "value": count,
+            "is_met": count <= MOST_DECODED_PER_DELIVERED,
+        }
+    ]
 
 
-def processor_seconds() -> float:
-    """Time on processors of this process and all its workers until now."""
-    own = psutil.Process()
-    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
-
-
-def take_turn(get_batch: GetBatch, scale: Scale) -> tuple[float, float]:
-    """Units per second, and milliseconds on processors per unit."""
-    for _ in range(scale.num_prefetched):  # what was loaded while others ran
-        get_batch()
-    on_processors, start, num_units = processor_seconds(), time.perf_counter(), 0
-    while time.perf_counter() - start < scale.num_seconds:
-        num_units += get_batch()
-    num_seconds = time.perf_counter() - start
-    return num_units / num_seconds, 1e3 * (processor_seconds() - on_processors) / num_units
-
-
-def run(race: Race, scale: Scale) -> dict[str, Any]:
-    with ExitStack() as resources:
-        contestants = race.start(resources)
-        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-        order, shuffle = list(contestants), random.Random(0)
-        for turn in range(scale.num_turns + 1):
-            shuffle.shuffle(order)
-            for name in order:
-                result = take_turn(contestants[name], scale)
-                if turn > 0:  # the first one warms up
-                    turns[name].append(result)
-    rates = {name: [rate for rate, _ in of_name] for name, of_name in turns.items()}
-    pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
-    row: dict[str, Any] = {
-        "race": race.name,
-        "unit": race.unit,
-        "per_second": {name: spread(values, 1) for name, values in rates.items()},
-        "processor_ms_each": {
-            name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
-        },
-        "ratios": [
-            {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
-            for one, other in pairs
-            if {one, other} <= rates.keys()
-        ],
-    }
-    if race.videos:
-        row["decoded_per_delivered"] = decoded_per_delivered(race.videos, CLIPS_PER_BATCH)
-    return row
-
-
-def spread(values: list[float], num_digits: int) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), num_digits),
-        "min": round(min(values), num_digits),
-        "max": round(max(values), num_digits),
-    }
-
-
-def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The targets of a race, and whether they are met."""
-    found = []
-    if race.videos:
-        count = row["decoded_per_delivered"]["streamed"]
-        found.append(
-            {
-                "target": f"{race.name}: frames decoded per frame delivered, streamed, at most "
-                f"{MOST_DECODED_PER_DELIVERED:g}",
-                "limit": MOST_DECODED_PER_DELIVERED,
-                "value": count,
-                "is_met": count <= MOST_DECODED_PER_DELIVERED,
-            }
-        )
-    for target in race.targets:
-        ratio = next(each for each in row["ratios"] if (each["of"], each["to"]) == (target.faster, target.than))
-        found.append(
-            {
-                "target": f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}",
-                "limit": target.at_least,
-                "value": ratio["median"],
-                "is_met": ratio["median"] >= target.at_least,
-            }
-        )
-    return found
-
-
-# --- reporting ------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
-        "python": platform.python_version(),
-        "dali": nvidia.dali.__version__,
-        "numpy": np.__version__,
-    }
-
-
-def in_words(values: dict[str, float], form: str) -> str:
-    return f"{values['median']:{form}} [{values['min']:{form}}, {values['max']:{form}}]"
-
-
-def show(row: dict[str, Any]) -> None:
-    print(f"\n{row['race']}, {row['unit']} per second, and milliseconds on processors for each: median [min, max]")
-    for name, rates in row["per_second"].items():
-        milliseconds = in_words(row["processor_ms_each"][name], ".2f")
-        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds}")
+def show_count(row: dict[str, Any]) -> None:
     for name, count in row.get("decoded_per_delivered", {}).items():
         print(f"  frames decoded per frame delivered, {name}: {count:.3f}")
-    for ratio in row["ratios"]:
-        print(f"  {ratio['of']} to {ratio['to']}: {in_words(ratio, '.2f')}", flush=True)
 
 
 def main() -> None:
@@ -313,14 +178,13 @@ def main() -> None:
         for race in races(Path(folder), scale):
             if arguments.only and not race.name.startswith(tuple(arguments.only)):
                 continue
-            rows.append(run(race, scale))
+            rows.append(run(race, scale.pace))
             show(rows[-1])
-            targets += judged(race, rows[-1])
+            show_count(rows[-1])
+            targets += count_judged(race, rows[-1]) + judged(race, rows[-1])
     load_averages.append(round(os.getloadavg()[0], 2))
-    print(f"\nload average before and after: {load_averages}\n\ntargets")
-    for each in targets:
-        verdict = "met" if each["is_met"] else "MISSED"
-        print(f"  {each['target']}, is {each['value']:.2f}: {verdict}")
+    print(f"\nload average before and after: {load_averages}")
+    show_targets(targets)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": targets}

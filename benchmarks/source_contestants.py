@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from races import GetBatch
 
 # Spawned workers import this module too, so PyTorch is imported only where it is used.
 from accvlab.dali_pipeline_framework.inputs import (
@@ -32,7 +34,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
 )
 
-GetBatch = Callable[[], int]
 NUM_THREADS = 2
 SEQUENCE_LENGTH = 8
 

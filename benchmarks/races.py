@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contestants that deliver the same, measured in turns.
+
+They run interleaved, in an order that changes from turn to turn; each turn gives a rate, and a ratio of rates.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali
+import psutil
+
+# Gets the next batch, and returns its size.
+GetBatch = Callable[[], int]
+
+
+@attrs.frozen
+class Pace:
+    """How long is measured.
+
+    Attributes:
+        num_turns: Turns of each contestant, after one that warms up.
+        num_seconds: Length of a turn.
+        num_prefetched: Batches before a turn that are not measured: they were loaded while others ran.
+    """
+
+    num_turns: int
+    num_seconds: float
+    num_prefetched: int
+
+
+@attrs.frozen
+class Target:
+    """A ratio of throughputs that is to be reached."""
+
+    faster: str
+    than: str
+    at_least: float
+
+
+@attrs.frozen
+class Race:
+    """Contestants that deliver the same.
+
+    Attributes:
+        name: What they deliver.
+        unit: What is counted.
+        start: Starts them; what is to be closed afterwards goes onto the stack.
+        targets: What is to be reached.
+        reported: Further pairs whose ratio is of interest.
+        further: Gives further figures of the race.
+    """
+
+    name: str
+    unit: str
+    start: Callable[[ExitStack], dict[str, GetBatch]]
+    targets: tuple[Target, ...] = ()
+    reported: tuple[tuple[str, str], ...] = ()
+    further: Callable[[], dict[str, Any]] = dict
+
+
+# --- measuring ------------------------------------------------------------------------------------------
+
+
+def processor_seconds() -> float:
+    """Time on processors of this process and all its workers until now."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
+    """Units per second, and milliseconds on processors per unit."""
+    for _ in range(pace.num_prefetched):  # what was loaded while others ran
+        get_batch()
+    on_processors, start, num_units = processor_seconds(), time.perf_counter(), 0
+    while time.perf_counter() - start < pace.num_seconds:
+        num_units += get_batch()
+    num_seconds = time.perf_counter() - start
+    return num_units / num_seconds, 1e3 * (processor_seconds() - on_processors) / num_units
+
+
+def run(race: Race, pace: Pace) -> dict[str, Any]:
+    with ExitStack() as resources:
+        contestants = race.start(resources)
+        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+        order, shuffle = list(contestants), random.Random(0)
+        for turn in range(pace.num_turns + 1):
+            shuffle.shuffle(order)
+            for name in order:
+                result = take_turn(contestants[name], pace)
+                if turn > 0:  # the first one warms up
+                    turns[name].append(result)
+    rates = {name: [rate for rate, _ in of_name] for name, of_name in turns.items()}
+    pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
+    return {
+        "race": race.name,
+        "unit": race.unit,
+        "per_second": {name: spread(values, 1) for name, values in rates.items()},
+        "processor_ms_each": {
+            name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
+        },
+        "ratios": [
+            {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
+            for one, other in pairs
+            if {one, other} <= rates.keys()
+        ],
+        **race.further(),
+    }
+
+
+def spread(values: list[float], num_digits: int) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(values), num_digits),
+        "min": round(min(values), num_digits),
+        "max": round(max(values), num_digits),
+    }
+
+
+def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The targets of a race, and whether they are met."""
+    found = []
+    for target in race.targets:
+        ratio = next(each for each in row["ratios"] if (each["of"], each["to"]) == (target.faster, target.than))
+        found.append(
+            {
+                "target": f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}",
+                "limit": target.at_least,
+                "value": ratio["median"],
+                "is_met": ratio["median"] >= target.at_least,
+            }
+        )
+    return found
+
+
+# --- reporting ------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
+        "python": platform.python_version(),
+        "dali": nvidia.dali.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def in_words(values: dict[str, float], form: str) -> str:
+    return f"{values['median']:{form}} [{values['min']:{form}}, {values['max']:{form}}]"
+
+
+def show(row: dict[str, Any]) -> None:
+    print(f"\n{row['race']}, {row['unit']} per second, and milliseconds on processors for each: median [min, max]")
+    for name, rates in row["per_second"].items():
+        milliseconds = in_words(row["processor_ms_each"][name], ".2f")
+        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds}")
+    for ratio in row["ratios"]:
+        print(f"  {ratio['of']} to {ratio['to']}: {in_words(ratio, '.2f')}", flush=True)
+
+
+def show_targets(targets: list[dict[str, Any]]) -> None:
+    print("\ntargets")
+    for each in targets:
+        verdict = "met" if each["is_met"] else "MISSED"
+        print(f"  {each['target']}, is {each['value']:.2f}: {verdict}")

@@ -1,0 +1,116 @@
+"""The benchmark runs and reports what it says, and its contestants do the same; figures are not judged here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import step_by_hand
+import step_settings
+from step_contestants import (
+    DetectionProvider,
+    MultiCameraProvider,
+    define_twenty_steps,
+    detection_steps,
+    multi_camera_steps,
+    twenty_steps,
+)
+from step_data import DrivingSamples
+from step_torch import DetectionSamples, MultiCameraSamples
+
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_steps.py"
+CONTESTANTS = {"steps", "DALI by hand", "PyTorch, OpenCV"}
+# Each range is a point, or as good as one: then nothing is left to chance.
+FIXED = {
+    "SCALE": (0.44, 0.44 + 1e-6),
+    "ZOOM": (1.2, 1.2 + 1e-6),
+    "FLIP_PROB": 0.0,
+    "BRIGHTNESS": (10.0, 10.0 + 1e-5),
+    "CONTRAST": (1.1, 1.1 + 1e-6),
+    "SATURATION": (1.0, 1.0 + 1e-6),
+    "HUE_DEGREES": (0.0, 1e-6),
+    "BEV_ANGLE_RAD": (0.2, 0.2 + 1e-6),
+    "BEV_SCALE": (1.02, 1.02 + 1e-6),
+}
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> DrivingSamples:
+    return DrivingSamples.generate(tmp_path_factory.mktemp("images"), 1)
+
+
+def by_steps(provider: Any, steps: Any) -> list[np.ndarray]:
+    data_input = SamplerInputCallable(provider, ShuffledSampler(1, 1))
+    return outputs_of(PipelineDefinition(data_input, steps).get_dali_pipeline(num_threads=2, py_num_workers=0))
+
+
+def outputs_of(pipeline: Any) -> list[np.ndarray]:
+    pipeline.build()
+    return [np.array(output[0]) for output in pipeline.run()]
+
+
+@pytest.mark.parametrize("name", ["multi-camera", "detection"])
+def test_chains_do_the_same(name: str, samples: DrivingSamples, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, value in FIXED.items():
+        monkeypatch.setattr(step_settings, setting, value)
+    is_multi = name == "multi-camera"
+    provider = (MultiCameraProvider if is_multi else DetectionProvider)(samples)
+    found = by_steps(provider, multi_camera_steps() if is_multi else detection_steps())
+    define = step_by_hand.multi_camera if is_multi else step_by_hand.detection
+    by_hand = outputs_of(define(samples, is_parallel=False, batch_size=1, num_threads=2, device_id=None))
+    by_torch = (MultiCameraSamples if is_multi else DetectionSamples)(samples)[0]
+    for others in (by_hand, [tensor.numpy() for tensor in by_torch]):
+        for one, other in zip(found, others, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            is_image = one.ndim == 3 and 3 in one.shape
+            # Images: in standard deviations; the JPEG decoders, and crops to whole pixels, differ.
+            np.testing.assert_allclose(
+                np.mean(np.abs(one - other)) if is_image else one, 0 if is_image else other, atol=0.06, rtol=1e-4
+            )
+
+
+def test_the_graph_of_twenty_steps_has_twenty_steps() -> None:
+    assert len(twenty_steps()) == 20
+    define_twenty_steps(1).build()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(250)
+def test_a_quick_run_reports_rates_prices_ratios_and_targets(tmp_path: Path) -> None:
+    output = tmp_path / "results" / "steps.json"
+    result = run_benchmark("--quick", "--output", str(output))
+    assert result.returncode == 0, result.stderr
+    report = json.loads(output.read_text())
+    rows = {row["race"]: row for row in report["results"]}
+    step = "step, ImageResizeCropFlipper, JPEG to 704 x 256"
+    assert rows.keys() == {step, "chain, multi-camera", "chain, detection"}
+    assert rows[step]["per_second"].keys() == CONTESTANTS
+    assert rows["chain, multi-camera"]["per_second"].keys() == CONTESTANTS | {"steps, whole images decoded"}
+    assert rows["chain, detection"]["per_second"].keys() == CONTESTANTS | {"steps, distorted last"}
+    for row in rows.values():
+        for spread in [*row["per_second"].values(), *row["ratios"]]:
+            assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+    for target in report["targets"]:
+        assert f"{target['target']}, is {target['value']:.2f}: " in result.stdout
+        is_most = "at most" in target["target"]
+        assert target["is_met"] == (
+            target["value"] <= target["limit"] if is_most else target["value"] >= target["limit"]
+        )
+    assert len(report["targets"]) == 5
+    table = run_benchmark("--table", str(output)).stdout
+    price = 1e3 * rows[step]["processor_ms_each"]["steps"]["median"]
+    assert f"| `ImageResizeCropFlipper`, JPEG to 704 x 256 | {price:.0f} |" in table
+
+
+def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(BENCHMARK), *arguments], capture_output=True, text=True, timeout=240
+    )
