@@ -57,7 +57,7 @@ ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECI
     height=st.integers(1, 14),
     width=st.integers(1, 14),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: int, width: int) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5) for sample in samples]
     found = visible([{"boxes": array[:, :4], "depths": array[:, 4]} for array in arrays], (height, width))
@@ -65,7 +65,7 @@ def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: in
         assert_same(mask, painted(array[:, :4], array[:, 4], (height, width)))
 
 
-@pytest.mark.parametrize("num_boxes", [5, 40, 80])
+@pytest.mark.parametrize("num_boxes", [5, 63, 64, 65, 130, 300])
 def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
     random = np.random.default_rng(num_boxes)
     samples = []
@@ -80,6 +80,18 @@ def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
         expected = painted(sample["boxes"], sample["depths"].astype(float), (900, 1600))
         assert (mask == expected).all()
         assert expected.any()
+
+
+def test_more_boxes_than_fit_fail_and_the_limit_is_told() -> None:
+    boxes = np.tile(np.array([[1, 1, 3, 3]], np.float32), (1025, 1))
+    fields = {"boxes": (DT.FLOAT, [boxes[:2], boxes]), "depths": (DT.FLOAT, [np.ones(2), np.ones(1025)])}
+    step = VisibleBboxSelector(
+        "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
+    )
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
+    with iterator, pytest.raises(RuntimeError, match="sample 1, field m") as caught:
+        next(iter(iterator))
+    assert "ERROR: there are more than 1024 boxes" in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "f2"])

@@ -14,7 +14,14 @@ behind the right or lower edge of a nearer one. So only pixels are looked at tha
      y1_a +──────────────+      |
      y1_b        +--------------+
 
-The result is that of the canvas, to the pixel, in ``O(N ** 3)`` for any size of the image.
+The boxes over a column of pixels are a bit set, 64 boxes to a number, the nearest box in the lowest bit; so are
+those over a row. The lowest common bit is the box that is seen where they cross, and the union of these bits is
+the result::
+
+    over the column   ...0110        over the row   ...0011        seen there   ...0010
+
+It is that of the canvas, to the pixel, for any size of the image. Of N boxes, there are ``N / 64`` words for
+``4 N ** 2`` pixels.
 """
 
 from __future__ import annotations
@@ -29,8 +36,9 @@ from accvlab.dali_pipeline_framework.processing_steps.field_types import computa
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 _DT = types.DALIDataType
-_MOST_BOXES = 4096
-_EVERYTHING = 65535  # uint16, above all weights
+_MOST_BOXES = 1024
+_WORD_SIZE = 64
+_BITS = (np.uint64(1) << np.arange(_WORD_SIZE, dtype=np.uint64)).view(np.int64)
 
 
 @attrs.frozen
@@ -87,7 +95,7 @@ def visible_boxes(
     """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
-    Boxes without a pixel, or with NaN, are not visible and hide nothing. At most 4096 boxes.
+    Boxes without a pixel, or with NaN, are not visible and hide nothing. At most 1024 boxes.
 
     Args:
         bboxes: ``(N, 4)`` float32 or float64, two opposite corners ``x, y, x, y``, on the CPU.
@@ -97,34 +105,82 @@ def visible_boxes(
         shrink: Whether to round inwards instead of outwards.
     """
     sides = cut_sides(bboxes, depths.shape(), image_hw, "inwards" if shrink else "outwards")
-    weights = _column(_weights(computable(depths, depth_type)))  # (N, 1) uint16
-    columns = _row(fn.cat(sides.left, sides.right))  # (1, 2N)
-    rows = _row(fn.cat(sides.top, sides.bottom))  # (1, 2N)
-    covers_column = (columns >= _column(sides.left)) & (columns < _column(sides.right))  # (N, 2N)
-    covers_row = (rows >= _column(sides.top)) & (rows < _column(sides.bottom))  # (N, 2N)
-    weight_in_rows = fn.cast(covers_row, dtype=_DT.UINT16) * weights
-    any_in_columns = fn.cast(fn.cast(covers_column, dtype=_DT.UINT16) * _EVERYTHING, dtype=_DT.UINT16)
-    weight_of_pixels = math.min(  # (N, 2N, 2N)
-        fn.expand_dims(weight_in_rows, axes=[2]), fn.expand_dims(any_in_columns, axes=[1])
-    )
-    nearest = fn.reshape(fn.reductions.max(weight_of_pixels, axes=[0]), shape=[1, -1])  # (1, 4 N**2)
-    is_left = fn.reinterpret(nearest == weights, dtype=_DT.UINT8)  # (N, 4 N**2)
-    result: DataNode = fn.reductions.max(is_left, axes=[1]) == 1
+    place = _with_row_before(_column(_places(computable(depths, depth_type))), -1)[:, 0]  # (1 + N,)
+    boxes = _with_row_before(fn.stack(*attrs.astuple(sides), axis=1), 0)  # (1 + N, 4); the first one has no pixels
+    # Whole words of boxes, from near to far; what is missing in the last word is the first box.
+    words = fn.reshape(_at(boxes, _boxes_at_places(place)), shape=[-1, _WORD_SIZE, 4, 1])  # (W, 64, 4, 1)
+    left, top, right, bottom = (words[:, :, side : side + 1] for side in range(4))  # (W, 64, 1, 1)
+    over_rows = _bits(fn.reshape(boxes[:, 1::2], shape=[1, 1, -1, 1]), top, bottom)  # (W, 2 + 2 N, 1)
+    over_columns = _bits(fn.reshape(words[:, :, 0::2], shape=[1, 1, _WORD_SIZE, -1]), left, right)  # (W, 64, 2 W)
+    over_pixels = fn.expand_dims(over_rows, axes=[1]) & fn.expand_dims(over_columns, axes=[2])
+    is_seen = fn.reshape(_union(_nearest(over_pixels)), shape=[-1, 1])  # from near to far
+    result: DataNode = _at(is_seen, math.max(place, 0))[1:, 0] == 1
     return result
 
 
-def _weights(depths: DataNode) -> DataNode:
-    """1 for the farthest box, N for the nearest one, ``(N,)`` uint16."""
+def _places(depths: DataNode) -> DataNode:
+    """How many boxes are nearer, ``(N,)`` int32: the place of a box from near to far."""
     count = fn.cast(depths.shape(), dtype=_DT.INT32)
-    places = types.Constant(np.arange(_MOST_BOXES, dtype=np.int32))
-    place = fn.slice(places, start=[0], end=count, axes=[0])  # ERROR: there are more than 4096 boxes
+    numbers = types.Constant(np.arange(_MOST_BOXES, dtype=np.int32))
+    number = fn.slice(numbers, start=[0], end=count, axes=[0])  # ERROR: there are more than 1024 boxes
     one, other = _column(depths), _row(depths)
     # NaN is equal to nothing, not even to itself.
     nan_one, nan_other = one != one, other != other
     is_equal = (one == other) | (nan_one & nan_other)
-    is_farther = (one > other) | (nan_one & (other == other)) | (is_equal & (_column(place) < _row(place)))
-    num_farther = fn.reductions.sum(fn.cast(is_farther, dtype=_DT.INT32), axes=[0])
-    return fn.cast(num_farther + 1, dtype=_DT.UINT16)
+    is_nearer = (one < other) | ((one == one) & nan_other) | (is_equal & (_column(number) > _row(number)))
+    num_nearer: DataNode = fn.reductions.sum(fn.cast(is_nearer, dtype=_DT.INT32), axes=[0], dtype=_DT.INT32)
+    return num_nearer
+
+
+def _boxes_at_places(place: DataNode) -> DataNode:
+    """Positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0.
+
+    Args:
+        place: ``(1 + N,)``: where each box goes; -1 for the first one.
+    """
+    numbers = types.Constant(np.arange(_MOST_BOXES + 1, dtype=np.int32))
+    count = fn.cast(place.shape(), dtype=_DT.INT32)  # 1 + N
+    number = fn.slice(numbers, start=[0], end=count, axes=[0])
+    num_words = math.max((count + (_WORD_SIZE - 2)) // _WORD_SIZE, 1)
+    goes_to = fn.slice(numbers, start=[0], end=num_words * _WORD_SIZE, axes=[0])
+    is_there = fn.cast(_column(goes_to) == _row(place), dtype=_DT.INT32)
+    positions: DataNode = fn.reductions.sum(is_there * _row(number), axes=[1], dtype=_DT.INT32)
+    return positions
+
+
+def _bits(positions: DataNode, low: DataNode, high: DataNode) -> DataNode:
+    """Bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64.
+
+    Args:
+        positions: ``(1, 1, a, b)``, pixels.
+        low: ``(W, 64, 1, 1)``: first pixels of the boxes.
+        high: ``(W, 64, 1, 1)``: ends of the boxes.
+    """
+    covers = (positions >= low) & (positions < high)
+    bits: DataNode = fn.reductions.sum(covers * exact_constant(_BITS[None, :, None, None]), axes=[1])
+    return bits
+
+
+def _nearest(boxes: DataNode) -> DataNode:
+    """The lowest bit alone, in the first word that is not 0: ``(W, ...)`` int64, four axes, as ``boxes``."""
+    preference = exact_constant(np.arange(_MOST_BOXES // _WORD_SIZE, 0, -1, dtype=np.uint8)[:, None, None, None])
+    num_words = fn.cast(boxes.shape()[0:1], dtype=_DT.INT32)
+    of_word = fn.slice(preference, start=[0], end=num_words, axes=[0])
+    preferred = fn.cast(boxes != 0, dtype=_DT.UINT8) * of_word
+    is_first = preferred == fn.reductions.max(preferred, axes=[0], keep_dims=True)
+    nearest: DataNode = (boxes & -boxes) * is_first
+    return nearest
+
+
+def _union(boxes: DataNode) -> DataNode:
+    """Which bits are set anywhere: ``(W, 64)`` uint8 of ``(W, 64, a, b)`` bit sets."""
+    half = _WORD_SIZE
+    while half > 1:  # there is no reduction by `|`
+        half //= 2
+        boxes = boxes[:, :half] | boxes[:, half : 2 * half]
+    is_set = (boxes & exact_constant(_BITS[None, :, None, None])) != 0  # (W, 64, a, b)
+    union: DataNode = fn.reductions.max(fn.reinterpret(is_set, dtype=_DT.UINT8), axes=[2, 3])
+    return union
 
 
 @do_not_convert
@@ -149,3 +205,18 @@ def _column(values: DataNode) -> DataNode:
 
 def _row(values: DataNode) -> DataNode:
     return fn.expand_dims(values, axes=[0])
+
+
+def _with_row_before(values: DataNode, fill: float) -> DataNode:
+    """``(1 + N, D)`` of ``(N, D)``."""
+    num_rows = fn.cast(values.shape()[0:1], dtype=_DT.INT32)
+    longer: DataNode = fn.slice(
+        values, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
+    )
+    return longer
+
+
+def _at(rows: DataNode, positions: DataNode) -> DataNode:
+    """The rows at positions."""
+    found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
+    return found

@@ -35,9 +35,10 @@ class VisibleBboxSelector(PipelineStepBase):
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
-    Price on the CPU, per sample: 1 ms for 10 boxes, 2 ms for 30, 5 ms for 50, 25 ms for 100, but 0.3 s for 200 and
-    2 s for 300, at 16 ``N ** 3`` bytes of memory, whatever the size of the image is. A canvas of 1600 x 900 in
-    NumPy takes 30 to 180 ms. The check for the size takes about 1 ms per batch.
+    Price on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes, 3 ms for 100, 20 ms
+    for 200, 50 ms for 300, 0.25 s for 500, at about ``2 N ** 3`` bytes of memory. More than 1024 boxes in a sample
+    make the graph fail. A canvas of 1600 x 900 in NumPy takes 30 to 180 ms. The check for the size takes about 1 ms
+    per batch.
 
     Example:
         >>> sample = SampleDataGroup()
