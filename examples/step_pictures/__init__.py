@@ -3,7 +3,7 @@
     driving_scenes  ->  scene.Scene  ->  pipelines.processed(samples, steps)  ->  drawing.Tile  ->  one image file
 
 - `scene`: samples of one generated scene, as trees of arrays
-- `pipelines`: runs steps on such samples
+- `pipelines`: runs steps on such samples, by `testing.run_step`
 - `drawing`: boxes, the view from above, histograms; tiles beside each other
 - `pixel_pictures`, `plane_pictures`, `object_pictures`: a function per picture
 - `gallery`: all pictures by name
