@@ -37,8 +37,8 @@ class VisibleBboxSelector(PipelineStepBase):
 
     Price on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes, 3 ms for 100, 20 ms
     for 200, 50 ms for 300, 0.25 s for 500, at about ``2 N ** 3`` bytes of memory. More than 1024 boxes in a sample
-    make the graph fail. A canvas of 1600 x 900 in NumPy takes 30 to 180 ms. The check for the size takes about 1 ms
-    per batch.
+    make the graph fail. A canvas of 1600 x 900 in NumPy takes 30 to 180 ms. The check for the size takes about
+    1 ms per batch.
 
     Example:
         >>> sample = SampleDataGroup()
