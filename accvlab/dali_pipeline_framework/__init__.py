@@ -12,12 +12,21 @@ if TYPE_CHECKING:
         operators_impl,
         pipeline,
         processing_steps,
+        testing,
     )
 
-__all__ = ["__version__", "inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps"]
+__all__ = [
+    "__version__",
+    "inputs",
+    "internal_helpers",
+    "operators_impl",
+    "pipeline",
+    "processing_steps",
+    "testing",
+]
 
 
-_ROOMS = ("inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps", "sample_data")
+_ROOMS = ("inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps", "sample_data", "testing")
 _get_room, __dir__ = lazy_exports(__name__, {room: room for room in _ROOMS})
 
 

@@ -104,7 +104,7 @@ class ReplayedDrawsProvider(DataProvider):
         loaded = self._provider.get_data(self._index_of(sample_index))
         sample = loaded.get_copy()
         group = self._group()
-        group.set_data([*self._records[sample_index].values()])
+        group.set_data([value.copy() for value in self._records[sample_index].values()])
         sample.add_data_group_field(self._name, group)
         sample[self._name] = group
         return sample

@@ -1,0 +1,226 @@
+"""One step, one sample, one line; and how samples are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+import pytest
+from nvidia.dali import types
+from support.arrays import encoded_image, gradient
+from support.draws import ConditionalDrawer, Drawer
+from support.providers import NumberProvider
+from support.random_steps import filled
+
+from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import (
+    DataGroupArrayWithNameElementsAppliedStep,
+    ImageDecoder,
+    LambdaStep,
+    PaddingToUniform,
+    PipelineStepBase,
+    UnneededFieldRemover,
+)
+from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, RandomDraw, UniformDraw
+from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
+
+DT = types.DALIDataType
+
+
+def doubled(value: Any) -> Any:
+    return value * 2.0
+
+
+DOUBLE = LambdaStep(doubled, "value", {"value": DT.FLOAT})
+
+
+def sample(value: Any, text: str = "some text") -> SampleDataGroup:
+    return filled({"value": (DT.FLOAT, value), "text": (DT.STRING, text)})
+
+
+class TestRunStep:
+    def test_one_sample(self) -> None:
+        run = run_step(DOUBLE, sample([1, 2, 4]))
+        assert run.output == sample([2, 4, 8])
+        assert run.output["value"].dtype == np.float32
+        assert run.draws == {}
+
+    def test_a_batch_of_ragged_samples(self) -> None:
+        samples = [sample([[1, 2]], ""), sample(np.zeros((0, 2)), "longer"), sample([[4, 5], [6, 7]], "l")]
+        runs = run_step(DOUBLE, samples)
+        assert [run.output["value"].tolist() for run in runs] == [[[2, 4]], [], [[8, 10], [12, 14]]]
+        assert [run.output["text"] for run in runs] == ["", "longer", "l"]
+        assert [run.output["value"].shape for run in runs] == [(1, 2), (0, 2), (2, 2)]
+
+    def test_a_chain_and_nested_samples(self) -> None:
+        provider = NumberProvider()
+        steps = [UnneededFieldRemover(["pair"]), PaddingToUniform(["name"])]
+        runs = run_step(steps, [provider.get_data(4), provider.get_data(5)])
+        for number, run in zip((4, 5), runs, strict=True):
+            expected = provider.get_data(number)
+            expected.remove_field("pair")
+            assert run.output == expected
+
+    def test_labels_come_out_as_numbers(self) -> None:
+        labelled = SampleDataGroup()
+        labelled.add_data_field("label", DT.INT32, {"car": 3})
+        labelled["label"] = ["car", "car"]
+        assert run_step([], labelled).output["label"].tolist() == [3, 3]
+
+    def test_layouts(self) -> None:
+        image = filled({"image": (DT.UINT8, encoded_image(gradient(4, 6)))})
+        run = run_step(ImageDecoder("image", False), image)
+        assert run.layouts == {"image": "HWC"}
+        assert run.output["image"].shape == (4, 6, 3)
+
+        class NeedsLayout(PipelineStepBase):
+            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+                data["cameras"][0]["image"] = fn.transpose(data["cameras"][0]["image"], perm=[2, 0, 1])
+                return data
+
+            def _check_and_adjust_data_format_input_to_output(self, empty: SampleDataGroup) -> SampleDataGroup:
+                return empty
+
+        rig = SampleDataGroup()
+        rig.add_data_group_field_array("cameras", image, 1)
+        rig["cameras"][0]["image"] = gradient(4, 6)
+        run = run_step(NeedsLayout(), rig, layouts={("cameras", 0, "image"): "HWC"})
+        assert run.layouts == {"cameras[0].image": "CHW"}
+        with pytest.raises(FormatError, match=r"cameras\[1\]: the sample has no such data field"):
+            run_step(NeedsLayout(), rig, layouts={("cameras", 1): "HWC"})
+
+    def test_conditionals(self) -> None:
+        step = ConditionalDrawer(UniformDraw("coin"))
+        sides = [
+            run_step(step, sample(1), draws={"coin": coin}, enable_conditionals=True).output["side"].item()
+            for coin in (0.25, 0.75)
+        ]
+        assert sides == [-1, 1]
+
+    @pytest.mark.gpu
+    def test_on_the_gpu(self) -> None:
+        run = run_step(DOUBLE, sample([1, 2, 4]), device_id=0, on_gpu=["value"])
+        assert run.output == sample([2, 4, 8])
+
+    def test_errors_are_those_of_the_pipeline(self) -> None:
+        with pytest.raises(FormatError, match="LambdaStep"):
+            run_step(LambdaStep(doubled, "no", {"no": DT.FLOAT}), sample(1))
+        with pytest.raises(GraphError, match="To blame:\n  - sample 1"):
+            run_step(
+                LambdaStep(lambda value: fn.slice(value, 2, 1, axes=[0]), "value", {"value": DT.FLOAT}),
+                [sample([1, 2, 3]), sample([1])],
+            )
+        unset = sample(1)
+        unset["value"] = None
+        with pytest.raises(SourceError, match="value: is not set"):
+            run_step(DOUBLE, unset)
+
+    @pytest.mark.parametrize(
+        ("samples", "text"),
+        [
+            ([], "At least one sample must be given"),
+            ([sample(1), {"value": 1}], "Sample 1 must be a SampleDataGroup, got dict"),
+            ([sample(1), filled({"value": (DT.FLOAT, 1)})], "sample 1 differs from sample 0:\n  - text: missing"),
+        ],
+    )
+    def test_samples_that_do_not_go_together(self, samples: Any, text: str) -> None:
+        with pytest.raises(SettingError, match=text):
+            run_step(DOUBLE, samples)
+
+
+class Noise(Drawer):
+    """Draws an offset for the group that it is applied to."""
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        return [IntegerDraw("offset", 0, 10), UniformDraw("gain", 1, 2, shape=(2,), key="rig")]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data["gain"] = data["gain"] * fn.reductions.sum(self.draw("gain")) + self.draw("offset")
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+class TestDraws:
+    STEP = DataGroupArrayWithNameElementsAppliedStep(Noise(), "cameras")
+
+    def gains(self, draws: Any, number: int = 2) -> list[float]:
+        cameras = run_step(self.STEP, NumberProvider().get_data(number), draws=draws).output["cameras"]
+        return [cameras[0]["gain"].item(), cameras[1]["gain"].item()]
+
+    def test_are_told_and_taken(self) -> None:
+        provider = NumberProvider()
+        runs = run_step(self.STEP, [provider.get_data(1), provider.get_data(2)], seed=8)
+        names = {"Noise[0]/cameras[0]/offset", "Noise[0]/cameras[1]/offset", "Noise[0]/gain"}
+        assert [{*run.draws} for run in runs] == [names, names]
+        again = run_step(self.STEP, provider.get_data(2), draws=runs[1].draws)
+        assert sample_differences(again.output, runs[1].output) == []
+        assert run_step(self.STEP, provider.get_data(2), seed=8).draws != runs[1].draws  # it is sample 0 then
+
+    def test_by_the_names_of_the_step(self) -> None:
+        assert self.gains({"offset": 4, "gain": [1.0, 1.5]}) == [2 * 2.5 + 4, 2.5 * 2.5 + 4]
+        both = {"offset": 4, "Noise[0]/cameras[1]/offset": 5, "gain": [1.0, 1.5]}
+        assert self.gains(both) == [2 * 2.5 + 4, 2.5 * 2.5 + 5]
+
+    @pytest.mark.parametrize(
+        ("draws", "text"),
+        [
+            ({"offset": 4}, r"`draws` lacks the draw 'gain' of Noise, 'Noise\[0\]/gain'"),
+            (
+                {"offset": 4, "gain": [1, 1], "x": 0},
+                r"does not declare 'x'. Declared draws: Noise\[0\]/cam",
+            ),
+            ({"offset": 4.5, "gain": [1, 1]}, "offset must be whole numbers, got 4.5"),
+            ([{"offset": 4, "gain": [1, 1]}] * 2, "draws for each of the 1 samples, got 2"),
+            ({"offset": 10, "gain": [1, 1]}, r"lies in \[0, 10\), the record holds 10"),
+            ({"offset": 4, "gain": 1.0}, r"has shape \(2,\) and dtype float32, the record holds shape \(\)"),
+        ],
+    )
+    def test_that_do_not_fit(self, draws: Any, text: str) -> None:
+        with pytest.raises((SettingError, SourceError), match=text):
+            self.gains(draws)
+
+    def test_samples_are_one_sequence(self) -> None:
+        step = Drawer(UniformDraw("sequence", key="sequence"), UniformDraw("alone"))
+        runs = run_step(step, [sample(1), sample(2)])
+        first, second = ({name: value.item() for name, value in run.draws.items()} for run in runs)
+        assert first["Drawer[0]/sequence"] == second["Drawer[0]/sequence"]
+        assert first["Drawer[0]/alone"] != second["Drawer[0]/alone"]
+
+
+class TestSampleDifferences:
+    def test_none(self) -> None:
+        assert sample_differences(sample([1, np.nan]), sample([1, np.nan])) == []
+        assert sample_differences(sample([1, 2]), sample([1, 2.05]), tolerance=0.1) == []
+        assert sample_differences(sample([1, np.nan]), sample([1, np.nan]), tolerance=0.1) == []
+
+    @pytest.mark.parametrize(
+        ("expected", "found", "text"),
+        [
+            ([1, 2], [1, 3], "value: 1 of 2 values differ, the first at [1]: expected 2.0, found 3.0"),
+            (1, 3, "value: expected 1.0, found 3.0"),
+            ([1, 2], [1], "value: expected float32 (2,), found float32 (1,)"),
+            ([0.0], [-0.0], "value: differs in signs of zeros or in bits of NaN"),
+            ([1, np.nan], [1, 2], "value: 1 of 2 values differ, the first at [1]: expected nan, found 2.0"),
+        ],
+    )
+    def test_of_values(self, expected: Any, found: Any, text: str) -> None:
+        assert sample_differences(sample(expected), sample(found)) == [text]
+
+    def test_of_bits_formats_and_fields_that_are_not_set(self) -> None:
+        flags = [filled({"flag": (DT.BOOL, [True, value])}) for value in (True, False)]
+        [line] = sample_differences(*flags)
+        assert line == "flag: 1 of 2 values differ, the first at [1]: expected True, found False"
+        assert sample_differences(sample(1), flags[0])[0] == "  - value: missing"
+        unset = sample(1)
+        unset["value"] = None
+        assert sample_differences(sample(1), unset) == ["value: is set in one of them only"]
+        assert sample_differences(unset, unset.get_copy()) == []
+
+    def test_nan_is_no_number_within_a_tolerance(self) -> None:
+        assert len(sample_differences(sample([1, np.nan]), sample([1, 2]), tolerance=9)) == 1
+        assert len(sample_differences(sample([1, 2]), sample([1, 2.2]), tolerance=0.1)) == 1
