@@ -87,7 +87,7 @@ class StreamFolders:
             for name, is_folder in self.storage.list_folder(folder, follows_links=False):
                 if name.startswith("."):
                     continue
-                if not is_folder and os.path.splitext(name)[1].lower() in _EXTENSIONS:
+                if not is_folder and has_image_extension(name):
                     names.append(name)
                 else:
                     self.num_skipped += 1
@@ -155,6 +155,11 @@ class StreamFolders:
             f"There is no frame in the {len(streams)} stream(s) of {self.storage.root!r}: frames must lie as "
             f"{self.expected()!r}.{skipped} {advice}"
         )
+
+
+def has_image_extension(name: str) -> bool:
+    """Whether a file is taken for a frame."""
+    return os.path.splitext(name)[1].lower() in _EXTENSIONS
 
 
 def checked_cameras(cameras: Cameras | None) -> dict[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +16,20 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
+from accvlab.dali_pipeline_framework.inputs.files.file_scan import DEFAULT_FILE_FILTERS
+from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
+from accvlab.dali_pipeline_framework.inputs.frames.stream_folders import has_image_extension
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.readers.array_files import type_of_argument, type_of_array_file
+from accvlab.dali_pipeline_framework.inputs.readers.openable_files import (
+    files_in_folders,
+    images_of_annotations,
+    name_before_label,
+    named_files,
+    require_openable,
+)
 from accvlab.dali_pipeline_framework.inputs.readers.reader_input import ReaderField, ReaderInput, ReaderRun
+from accvlab.dali_pipeline_framework.inputs.readers.video_files import require_complete, video_files
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.sample_data import Name
 
@@ -52,6 +63,16 @@ class FileReader(ReaderInput):
         )
         super().__init__(fn.readers.file, arguments)
         _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        require_openable(self.operator_name, self._files_to_look_at())
+
+    def _files_to_look_at(self) -> Iterator[str]:
+        given = self._arguments
+        if given.get("files") is not None or given.get("file_list") is not None:
+            return named_files(given, name_before_label)
+        filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
+        is_case_sensitive = given.get("case_sensitive_filter", False)
+        wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
+        return files_in_folders(given["file_root"], wanted.matches)
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
@@ -89,6 +110,7 @@ class SequenceReader(ReaderInput):
         self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
         super().__init__(cast(Any, fn.readers).sequence, arguments)
         _require_folder(self.operator_name, self._arguments["file_root"])
+        require_openable(self.operator_name, files_in_folders(self._arguments["file_root"], has_image_extension))
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
@@ -133,7 +155,7 @@ class VideoReader(ReaderInput):
         experimental: bool = True,
         **arguments: Any,
     ) -> None:
-        """Set up; nothing is read.
+        """Set up; the ends of the files are looked at, since DALI delivers truncated videos without a word.
 
         Args:
             frames_name: Name of the field with the frames.
@@ -145,7 +167,8 @@ class VideoReader(ReaderInput):
 
         Raises:
             SettingError: An argument is unknown or missing, or not exactly one of ``filenames``, ``file_list`` and
-                ``file_root`` says where the videos are; or one does not exist.
+                ``file_root`` says where the videos are; or one does not exist, or is no regular file.
+            VideoError: A video is incomplete.
         """
         self._experimental = experimental
         names = types.DALIDataType
@@ -162,6 +185,9 @@ class VideoReader(ReaderInput):
         self._fields = tuple(fields)
         super().__init__(fn.experimental.readers.video if experimental else fn.readers.video, arguments)
         _require_source(self.operator_name, self._arguments, ("filenames", "file_list", "file_root"), None)
+        videos = video_files(self._arguments)
+        require_openable(self.operator_name, videos)
+        require_complete(videos)
 
     @property
     def operator_name(self) -> str:
@@ -255,6 +281,7 @@ class NumpyReader(ReaderInput):
         self._use_gpu = use_gpu
         super().__init__(fn.readers.numpy, arguments)
         _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        require_openable(self.operator_name, named_files(self._arguments))
         if dtype is None:
             found = type_of_array_file(_first_array_file(self._arguments))
         else:
@@ -440,6 +467,10 @@ class CocoReader(ReaderInput):
             _require_files(self.operator_name, "annotations_file", self._arguments["annotations_file"])
         if self._arguments.get("file_root"):
             _require_folder(self.operator_name, self._arguments["file_root"])
+        if self._arguments.get("annotations_file"):
+            root = self._arguments.get("file_root") or ""
+            images = images_of_annotations(self._arguments["annotations_file"], root)
+            require_openable(self.operator_name, images)
 
     @property
     def fields(self) -> Sequence[ReaderField]:
