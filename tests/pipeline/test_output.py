@@ -224,8 +224,8 @@ class TestRagged:
     def test_is_an_error_that_names_field_and_shapes(self) -> None:
         message = (
             r"^lidar\.points: all samples of a batch must have the same shape to form one array, got the shapes "
-            r"\(3, 2\), \(5, 2\)\. Resize or pad the field in a step \(fn\.resize, "
-            r"fn\.pad\), or pass ragged='list' to the loader or iterator\.$"
+            r"\(3, 2\), \(5, 2\)\. Resize or pad the field in a step \(ImageResizer, "
+            r"PaddingToUniform\), or pass ragged='list' to the loader or iterator\.$"
         )
         with pytest.raises(OutputError, match=message) as caught:
             batches_of(RAGGED_FIELDS)

@@ -59,6 +59,11 @@ def check_number_of_samples(provider: DataProvider) -> int:
     """Number of samples of a data set, or a `SettingError` where there is none."""
     if isinstance(provider, type):
         raise SettingError(f"The data provider must be an object, got the class {provider.__name__}.")
+    if not hasattr(provider, "get_number_of_samples"):
+        raise SettingError(
+            f"The data provider must be a DataProvider, got {type(provider).__name__}. (Native readers and "
+            f"streams are inputs themselves: give them to the PipelineDefinition.)"
+        )
     count = provider.get_number_of_samples()
     if count < 1:
         raise SettingError(

@@ -15,7 +15,7 @@ def summary(value: Any) -> str:
 
     Otherwise its class is named, and for a data set the number of samples told.
     """
-    if type(value).__repr__ is not object.__repr__:
+    if any("__repr__" in cls.__dict__ for cls in type(value).__mro__ if cls is not object):
         text = " ".join(repr(value).split())
     elif isinstance(value, DataProvider):
         text = f"{type(value).__name__}({value.get_number_of_samples()} samples)"

@@ -123,7 +123,10 @@ class DataLoader:
             DeviceError: A GPU is asked for, none is usable, and a step needs it.
         """
         if not isinstance(definition, PipelineDefinition):
-            raise SettingError(f"`definition` must be a PipelineDefinition, got {type(definition).__name__}.")
+            raise SettingError(
+                f"`definition` must be a PipelineDefinition, got {type(definition).__name__}. Make one: "
+                f"PipelineDefinition(data_input, steps), with SamplerInputCallable(provider, sampler) as input."
+            )
         self._definition = definition
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:

@@ -41,8 +41,8 @@ class OutputConverter:
         self._convert = makers[output_type](must_copy)
         self._as_list = ragged == "list"
         self._advice = advice or (
-            "Resize or pad the field in a step (fn.resize, fn.pad), or pass ragged='list' to the loader or "
-            "iterator."
+            "Resize or pad the field in a step (ImageResizer, PaddingToUniform), or pass ragged='list' to the "
+            "loader or iterator."
         )
 
     def __call__(self, tensors: Any, name: str, num_samples: int | None = None) -> Any:

@@ -371,6 +371,12 @@ class TestRefused:
         with pytest.raises((FileError, SettingError), match=r"s3://drives/a.* download it, or mount its storage"):
             VideoDataProvider(**{argument: "s3://drives/a", "sequence_length": 1})
 
+    def test_folders_and_patterns(self, tmp_path: Path) -> None:
+        with pytest.raises(IsADirectoryError, match=r"Name the videos in the folder, e\.g\. sorted\(Path\('"):
+            VideoDataProvider(tmp_path, sequence_length=1)
+        with pytest.raises(FileNotFoundError, match=r"Patterns are not expanded: name the files"):
+            VideoDataProvider(tmp_path / "*.mp4", sequence_length=1)
+
     def test_empty_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.mp4").touch()
         for cache in (None, tmp_path / "cache"):

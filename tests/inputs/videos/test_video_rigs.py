@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.loaders import make_loader
 from support.videos import B_FRAMES, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     ClipDataProvider,
     Clips,
+    ShuffledShardedInputCallable,
     VideoDataProvider,
     VideoFrameDataProvider,
 )
@@ -65,6 +67,21 @@ def test_repr(rig: dict[str, list[Path]]) -> None:
     assert repr(VideoFrameDataProvider(cameras=same)) == (
         "VideoFrameDataProvider(20 frames, 1 drives of 2 cameras in 1 files)"
     )
+
+
+def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
+    settings = {"cameras": rig, "tolerance_s": 0.01, "labels": [7, 8], "path_name": "path"}
+    settings["video_number_name"] = "number"
+    sequences = VideoDataProvider(sequence_length=4, enable_frame_num=True, enable_timestamps=True, **settings)
+    frames = VideoFrameDataProvider(frame_number_name="frame", time_name="time", **settings)
+    for provider, sample in ((sequences, 4), (frames, 17)):
+        data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
+        with make_loader(data_input, 1) as loader:
+            batch = next(batch for number, batch in enumerate(loader) if number == sample)
+        assert batch["front"]["path"] == [str(rig["front"][1])]
+        assert batch["left"]["path"] == [str(rig["left"][1])]
+        assert (batch["label"].tolist(), batch["number"].tolist()) == ([[8]], [1])
+        assert [*batch["front"]] == [*provider.sample_data_structure["front"].keys()]
 
 
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:

@@ -51,14 +51,20 @@ def is_empty(source: Any) -> bool:
         return False
 
 
-def remote_advice(path: Any) -> str:
-    """What to do where a path that cannot be opened is a URL; a sentence with a space before it, or empty."""
-    if not isinstance(path, (str, os.PathLike)) or "://" not in str(path):
+def path_advice(path: Any) -> str:
+    """What to do where a path cannot be opened, as far as it tells; with a space before it, or empty."""
+    if not isinstance(path, (str, os.PathLike)):
         return ""
-    return (
-        " Videos are read from local folders only, and this is a URL: download it, or mount its storage as a "
-        "folder. (Files and frames can be remote, see FileDataProvider and FrameSequenceDataProvider.)"
-    )
+    if "://" in str(path):
+        return (
+            " Videos are read from local folders only, and this is a URL: download it, or mount its storage as a "
+            "folder. (Files and frames can be remote, see FileDataProvider and FrameSequenceDataProvider.)"
+        )
+    if os.path.isdir(path):
+        return f" Name the videos in the folder, e.g. sorted(Path({os.fspath(path)!r}).glob('*.mp4'))."
+    if "*" in str(path):
+        return " Patterns are not expanded: name the files, e.g. sorted(Path().glob(pattern))."
+    return ""
 
 
 def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:

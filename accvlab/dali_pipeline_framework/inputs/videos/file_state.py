@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError, error_that_is_also
-from accvlab.dali_pipeline_framework.inputs.videos.container_elements import remote_advice
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import path_advice
 
 
 class FileState(NamedTuple):
@@ -36,7 +36,7 @@ class FileState(NamedTuple):
             status = os.stat(path)
         except OSError as error:
             called = name or repr(os.fspath(path))
-            message = f"Cannot open the video {called}: {error.strerror}.{remote_advice(path)}"
+            message = f"Cannot open the video {called}: {error.strerror}.{path_advice(path)}"
             raise error_that_is_also(FileError, [type(error)], message) from error
         return cls(status.st_size, status.st_mtime_ns)
 

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.videos.container_elements import (
     is_empty,
     is_file_or_missing,
-    remote_advice,
+    path_advice,
 )
 from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_codec
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
@@ -164,7 +164,7 @@ class VideoDecoder:
     def _opening_failure(self, error: Any, source: VideoSource) -> FrameworkError:
         of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
-            message = f"Cannot open the video {self.name}: {error.strerror}.{remote_advice(source)}"
+            message = f"Cannot open the video {self.name}: {error.strerror}.{path_advice(source)}"
             return error_that_is_also(FileError, of_system[:1], message)
         if is_empty(source):
             return VideoError(f"The video {self.name} is empty: it has 0 bytes.")

@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import (
     VideoError,
     error_that_is_also,
 )
-from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing, remote_advice
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing, path_advice
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -164,7 +164,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
         with open(text, "rb") as file:
             is_empty = not file.read(1)
     except OSError as error:
-        advice = remote_advice(text) and f"{remote_advice(text)} Its encoded bytes can be fed, too."
+        advice = path_advice(text) + (" Its encoded bytes can be fed, too." if "://" in text else "")
         raise _file_error(error, repr(text), advice) from error
     except ValueError as error:  # a zero within
         raise FileError(f"Cannot read the video {text!r}: {error}.") from error

@@ -16,7 +16,7 @@ from accvlab.dali_pipeline_framework.inputs.files.file_scan import scan_folders
 from accvlab.dali_pipeline_framework.inputs.files.name_filter import NameFilter
 from accvlab.dali_pipeline_framework.inputs.files.storage import Storage, open_regular_file
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
-from accvlab.dali_pipeline_framework.inputs.videos.container_elements import remote_advice
+from accvlab.dali_pipeline_framework.inputs.videos.container_elements import path_advice
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import VideoIndex
 
 VideoPath: TypeAlias = "str | os.PathLike[str]"
@@ -180,9 +180,7 @@ def checked_labels(labels: Any, num_videos: int, of: str) -> Sequence[int | None
 def _in_folders(root: VideoPath, patterns: str | Iterable[str]) -> list[ListedVideo]:
     storage = Storage(os.fspath(root))
     if storage.is_remote:
-        raise SettingError(
-            f"`file_root` must be a local folder, got {storage.root!r}.{remote_advice(storage.root)}"
-        )
+        raise SettingError(f"`file_root` must be a local folder, got {storage.root!r}.{path_advice(storage.root)}")
     file_filter = NameFilter(patterns, case_sensitive=False, argument="file_filters")
     table = scan_folders(storage, file_filter)
     return [
@@ -197,7 +195,7 @@ def _in_list(path: VideoPath, rule: RangeRule) -> list[ListedVideo]:
         with io.TextIOWrapper(open_regular_file(name), "utf-8-sig", "surrogateescape") as file:
             lines = file.read().split("\n")
     except OSError as error:
-        message = f"Cannot read the list of videos {name!r}: {error.strerror or error}.{remote_advice(name)}"
+        message = f"Cannot read the list of videos {name!r}: {error.strerror or error}.{path_advice(name)}"
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
         _on_line(line, f"line {number} of {name!r}", rule)

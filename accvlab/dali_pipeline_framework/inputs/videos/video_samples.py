@@ -10,6 +10,7 @@ import numpy as np
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs.files.storage import as_utf8
 from accvlab.dali_pipeline_framework.inputs.optional_fields import with_fields
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
 from accvlab.dali_pipeline_framework.inputs.videos.indexed_videos import IndexedVideos
@@ -17,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import UInt8Ar
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import Int64Array
 from accvlab.dali_pipeline_framework.inputs.videos.video_tracks import VideoTracks
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.strings import encoded
 
 FrameNumbers: TypeAlias = Literal["none", "scalar", "sequence"]
 
@@ -135,9 +137,7 @@ class VideoSamples:
         if fields.holds_one_frame:
             values = [value[0] for value in values]
         if fields.path is not None:
-            values.append(
-                self.videos.path(video).encode(errors="surrogateescape").decode(errors="backslashreplace")
-            )
+            values.append(encoded(as_utf8(self.videos.path(video))))
         return values
 
     def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
