@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+import operator
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -15,6 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_constant
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -28,7 +30,7 @@ from accvlab.dali_pipeline_framework.sample_data import (
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 _DT = types.DALIDataType
-_AXES = np.eye(3).tolist()
+_HALF_TURN = np.array(math.pi)
 _UP = 2
 _HOLDS = {
     "points": "(N, 3) points",
@@ -50,7 +52,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         points          (N, 3) or (3,)        p' = A p
         velocities      (N, 3) or (3,)        v' = scale rotation mirror v
         sizes           any shape             d' = scale d
-        orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi)
+        orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi]
         projections, extrinsics   (k, 4)      P' = P inverse(A), also (..., k, 4)
         ego to world              (4, 4)      E' = E inverse(A)
         world to ego              (4, 4)      W' = A W
@@ -62,9 +64,12 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
+    Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
+    fields may be on the CPU or the GPU.
+
     The format does not change.
 
-    Price on the CPU: the matrices once, about 20 us per sample; then 5 to 20 us per field and sample.
+    Price on the CPU: the matrices once, about 30 us per sample; then 5 to 50 us per field and sample.
 
     Example:
         >>> step = BEVBBoxesTransformer3D(
@@ -173,35 +178,24 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             for axis, prob in self._flip_probs.items()
             if prob > 0
         }
-        one = types.Constant(np.float32(1.0), device="cpu")
-        mirror = fn.stack(signs.get("x", one), signs.get("y", one), one)
         angle_rad, scale = drawn.get("angle"), drawn.get("scale")
-        is_shifted = "translation_x" in drawn
-        offset = fn.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"]) if is_shifted else None
-        axis_of_rotation = _AXES[self._rotation_axis or 0]
-
-        matrix: list[DataNode] = []  # at most one: what comes before, for the next operator
-        inverse: list[DataNode] = []
+        linear = exact_constant(np.eye(3)) if angle_rad is None else _rotation(angle_rad, self._rotation_axis or 0)
         if signs:
-            matrix = [fn.transforms.scale(scale=mirror)]
-        if angle_rad is not None:
-            angle_degrees = angle_rad * np.float32(180 / math.pi)
-            matrix = [_added(fn.transforms.rotation, matrix, angle=angle_degrees, axis=axis_of_rotation)]
+            one = types.Constant(np.float32(1.0), device="cpu")
+            mirror = fn.stack(signs.get("x", one), signs.get("y", one), one)
+            linear = linear * fn.reshape(mirror, shape=[1, 3])
+        inverse = fn.transpose(linear)
         if scale is not None:
-            matrix = [_added(fn.transforms.scale, matrix, scale=fn.stack(scale, scale, scale))]
-        if offset is not None:
-            matrix = [_added(fn.transforms.translation, matrix, offset=offset)]
-            inverse = [fn.transforms.translation(offset=-offset)]
-        if scale is not None:
-            shrunk = 1.0 / scale
-            inverse = [_added(fn.transforms.scale, inverse, scale=fn.stack(shrunk, shrunk, shrunk))]
-        if angle_rad is not None:
-            inverse = [_added(fn.transforms.rotation, inverse, angle=-angle_degrees, axis=axis_of_rotation)]
-        if signs:
-            inverse = [_added(fn.transforms.scale, inverse, scale=mirror)]
+            linear, inverse = linear * scale, inverse / fn.cast(scale, dtype=_DT.FLOAT64)
+        if "translation_x" in drawn:
+            offset = fn.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
+            shift = fn.reshape(fn.cast(offset, dtype=_DT.FLOAT64), shape=[3, 1])
+        else:
+            shift = exact_constant(np.zeros((3, 1)))
+        shift_back = _rows_times(inverse, fn.transpose(-shift), 3)
         return _Motion(
-            matrix=fn.reshape(matrix[0], layout=""),
-            inverse=fn.reshape(inverse[0], layout=""),
+            matrix=fn.cat(linear, shift, axis=1),
+            inverse=fn.cat(inverse, shift_back, axis=1),
             scale=scale,
             angle_rad=angle_rad,
             sign_x=signs.get("x"),
@@ -221,8 +215,8 @@ class _Motion:
     """A transformation of ego coordinates.
 
     Attributes:
-        matrix: ``A``, ``(3, 4)``.
-        inverse: Of ``A``, ``(3, 4)``.
+        matrix: ``A``, ``(3, 4)`` float64.
+        inverse: Of ``A``, ``(3, 4)`` float64.
         scale: Factor; None without scaling. Likewise the others.
         angle_rad: Of the rotation.
         sign_x: -1 where x is mirrored, else 1.
@@ -238,52 +232,70 @@ class _Motion:
 
     def applied(self, kind: str, values: DataNode) -> DataNode:
         """The values of a field after the transformation."""
-        if kind == "points":
-            return self._mapped(values, MT=self.matrix)
-        if kind == "velocities":
-            return self._mapped(values, M=self.matrix[:, 0:3])
         if kind == "sizes":
-            return values if self.scale is None else values * self.scale
+            return values if self.scale is None else values * _beside(values, self.scale)
         if kind == "orientations":
             return self._turned(values)
-        if kind == "world_to_ego":
-            return fn.transpose(fn.coord_transform(fn.transpose(values), M=_homogeneous(self.matrix)))
-        # Rows of a matrix times the inverse: the transposed inverse times each row.
-        mapped = fn.coord_transform(values, M=fn.transpose(_homogeneous(self.inverse)))
-        # Of a batch without any matrices, DALI forgets the number of columns.
-        return fn.reshape(mapped, shape=values.shape())
-
-    def _mapped(self, vectors: DataNode, **matrix: Any) -> DataNode:
-        rows = fn.reshape(vectors, shape=[-1, 3])  # one vector alone has one axis only, which DALI refuses
-        mapped: DataNode = fn.coord_transform(rows, **matrix)
-        return fn.reshape(mapped, shape=vectors.shape())
+        if kind == "velocities":
+            linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
+            moved = fn.coord_transform(fn.reshape(values, shape=[-1, 3]), M=linear)
+        elif kind == "projections":  # their rows times the inverse
+            columns = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
+            return fn.coord_transform(values, M=columns)
+        elif kind == "points":
+            moved = _rows_times(fn.reshape(values, shape=[-1, 3]), _beside(values, self.matrix[:, 0:3]), 3)
+            moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))
+        elif kind == "ego_to_world":
+            moved = _rows_times(values, fn.transpose(_homogeneous(_beside(values, self.inverse))), 4)
+        else:
+            moved = _rows_times(_homogeneous(_beside(values, self.matrix)), fn.transpose(values), 4)
+        return fn.reshape(fn.cast(moved, dtype=_DT.FLOAT), shape=values.shape())
 
     def _turned(self, angles: DataNode) -> DataNode:
         if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
             return angles
+        angles = fn.cast(angles, dtype=_DT.FLOAT64)
         for sign in (self.sign_x, self.sign_y):
             if sign is not None:
-                angles = angles * sign
+                angles = angles * _beside(angles, sign)
         if self.sign_x is not None:  # pi - o
-            angles = angles + (1.0 - self.sign_x) * np.float32(math.pi / 2)
+            angles = angles + (1.0 - _beside(angles, self.sign_x)) * exact_constant(_HALF_TURN / 2, angles.device)
         if self.angle_rad is not None:
-            angles = angles + self.angle_rad
-        turns = dali_math.floor(angles * np.float32(0.5 / math.pi) + 0.5)
-        wrapped: DataNode = angles - turns * np.float32(2 * math.pi)
-        return wrapped
+            angles = angles + _beside(angles, self.angle_rad)
+        half_turn = exact_constant(_HALF_TURN, angles.device)
+        turns = dali_math.floor(angles / (half_turn * 2.0) + 0.5)
+        return fn.cast(angles - turns * (half_turn * 2.0), dtype=_DT.FLOAT)
 
 
-def _added(operator: Callable[..., Any], before: Sequence[DataNode], **arguments: Any) -> DataNode:
-    """A transformation after what comes before."""
-    added: DataNode = operator(*before, **arguments)
-    return added
+def _rotation(angle_rad: DataNode, axis: int) -> DataNode:
+    """``(3, 3)`` float64, right-handed about an axis."""
+    angle_rad = fn.cast(angle_rad, dtype=_DT.FLOAT64)
+    along, across, cross = np.zeros((3, 3)), np.eye(3), np.zeros((3, 3))
+    one, other = (axis + 1) % 3, (axis + 2) % 3
+    along[axis, axis], across[axis, axis] = 1, 0
+    cross[other, one], cross[one, other] = 1, -1
+    turned = dali_math.cos(angle_rad) * exact_constant(across) + dali_math.sin(angle_rad) * exact_constant(cross)
+    rotation: DataNode = turned + exact_constant(along)
+    return rotation
+
+
+def _rows_times(rows: DataNode, columns: DataNode, num_terms: int) -> DataNode:
+    """``(N, m)`` float64: the products of rows ``(N, num_terms)`` with ``(m, num_terms)``."""
+    products = fn.expand_dims(rows, axes=[1]) * fn.expand_dims(columns, axes=[0])
+    # DALI has no sum of float64.
+    sums: DataNode = functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
+    return sums
 
 
 def _homogeneous(matrix: DataNode) -> DataNode:
     """``(4, 4)`` of ``(3, 4)``."""
-    last = types.Constant(np.array([[0, 0, 0, 1]], np.float32), device="cpu")
-    homogeneous: DataNode = fn.cat(matrix, last, axis=0)
+    homogeneous: DataNode = fn.cat(matrix, exact_constant(np.array([[0.0, 0, 0, 1]]), matrix.device), axis=0)
     return homogeneous
+
+
+def _beside(values: DataNode, computed: DataNode) -> DataNode:
+    """What was computed on the CPU, where the values are."""
+    return computed.gpu() if values.device == "gpu" else computed
 
 
 def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
