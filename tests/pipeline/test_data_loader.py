@@ -581,7 +581,7 @@ def test_numbers_are_checked(name: str, value: Any) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no definition": (
         {"definition": IndexProvider(22)},
-        "`definition` must be a PipelineDefinition, got IndexPro",
+        "`definition` must be a PipelineDefinition, got IndexProvider. Make one: PipelineDefinition(data_input",
     ),
     "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),
     "an empty epoch": ({"batch_size": 23}, "An epoch must have at least one batch"),

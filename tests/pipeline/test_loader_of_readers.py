@@ -421,6 +421,12 @@ class TestWhatIsRefused:
             with pytest.raises(ClosedError, match="The loader was closed"):
                 ask()
 
+    def test_a_reader_is_no_data_set(self, root: Path) -> None:
+        with pytest.raises(
+            SettingError, match=r"must be a DataProvider, got FileReader\. .* give them to the Pipe"
+        ):
+            SamplerInputCallable(FileReader(file_root=root), ShuffledSampler(4))
+
     def test_an_iterable_over_a_sampler_is_still_one(self) -> None:
         with make_loader(SamplerInputIterable(IndexProvider(8), ShuffledSampler(8, 4)), None) as loader:
             assert len(loop(loader)) == 2
