@@ -338,9 +338,9 @@ class DrawRecording:
         }
 
     @property
-    def unused(self) -> list[PlannedDraw]:
-        """The draws that the steps have declared so far, and have not asked for."""
-        return self._supply.unused()
+    def unused(self) -> list[str]:
+        """Names of the draws that the steps have declared so far, and have not asked for."""
+        return [planned.record_name for planned in self._supply.unused()]
 
 
 class _SupplyOfCalls(DrawSupply):

@@ -35,7 +35,7 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
             ``(batch, *shape)`` of any library.
 
     Returns:
-        The record of each sample: copies.
+        A record for each sample; the arrays are copies.
 
     Raises:
         FieldValueError: An entry is no array, or the entries have different numbers of samples.

@@ -44,7 +44,7 @@ def check_provider(
         arrays of the declared types and numbers of dimensions.
     *   A sample that is loaded again is the same, whatever was done to the one before.
     *   There is no sample of the index -1, nor of the number of samples: that is an error.
-    *   `load_batch` delivers what `get_data` delivers.
+    *   `DataProvider.load_batch` delivers what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
     Args:

@@ -297,7 +297,7 @@ def _unused_draws(step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[
         return tuple(data.get_data())
 
     graph()
-    return [planned.record_name for planned in recordings[0].unused]
+    return recordings[0].unused
 
 
 def _names(error: Exception, path: FieldPath) -> bool:
