@@ -253,6 +253,11 @@ class TestBoxes:
             assert one.dtype == dtype
             np.testing.assert_array_equal(one, np.clip(p, [1, 2], [5, 8]))
 
+    def test_fractions_of_limits_are_cut_off_for_integers(self) -> None:
+        points = [np.array([[0, 9]], np.int32)]
+        (found,) = run_graph(lambda p: numba_operators.crop_coordinates(p, [1.5, 2], [5, 8.5], DT.INT32), points)
+        assert found.tolist() == [[1, 8]]
+
     def test_a_minimum_above_its_maximum_is_refused(self) -> None:
         for function, more in [
             (numba_operators.check_points_in_box, ()),
@@ -281,10 +286,10 @@ class TestBoxes:
             np.testing.assert_allclose(r, nearest_side(corners, expected) * 0.8, rtol=1e-6)
             np.testing.assert_allclose(other, nearest_side(corners, c) * 0.5, rtol=1e-5, atol=1e-5)
 
-    def test_middles_of_great_integers_are_exact(self) -> None:
-        boxes = np.array([[2**24 + 1, 0, 2**24 + 3, 1]], np.int32)
-        (found,) = run_graph(lambda b: numba_operators.get_center_from_bboxes(b, DT.INT32), [boxes])
-        assert found.tolist() == [[2**24 + 2, 0.5]]
+    def test_radii_of_boxes_far_away_are_exact(self) -> None:
+        boxes = np.array([[2**24 + 1, 0, 2**24 + 6, 9]], np.int32)
+        (found,) = run_graph(lambda b: numba_operators.get_radii_from_bboxes(b, DT.INT32, 1.0), [boxes])
+        assert found.tolist() == [2.5]
 
 
 def nearest_side(corners: np.ndarray, centers: np.ndarray) -> np.ndarray:
