@@ -17,10 +17,12 @@ import pytest
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 
+from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node
 from accvlab.dali_pipeline_framework.operators_impl import numba_operators, python_operator_functions
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AnnotationElementConditionEval,
@@ -266,6 +268,20 @@ def compare_projections(sample: dict[str, np.ndarray]) -> int:
         np.testing.assert_allclose([pixel for _, pixel in found], expected, atol=2e-2)
         compared += len(found)
     return compared
+
+
+@pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
+def test_steps_that_ask_for_a_gpu_are_named_where_there_is_none() -> None:
+    provider = ArrayProvider(joined([scene(seed) for seed in range(3)]))
+    definition = PipelineDefinition(shuffled(provider, 3), steps_in_3d())
+    with pytest.raises(DeviceError) as caught:
+        definition.get_dali_pipeline(device_id=0, num_threads=1)
+    named = [line for line in str(caught.value).splitlines() if line.startswith("  - ")]
+    assert [line.split(":")[0] for line in named[:3]] == [
+        "  - step 0 (ImageDecoder)",
+        "  - step 1 (PhotoMetricDistorter)",
+        "  - step 2 (AffineTransformer)",
+    ]
 
 
 def steps_in_2d() -> list[Any]:
