@@ -11,13 +11,13 @@ from accvlab.dali_pipeline_framework.sample_data.formats import LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework.sample_data.sample_data_group import SampleDataGroup
+    from accvlab.dali_pipeline_framework.sample_data.value_queries import ValueQueries
 
 _MOST_CHILDREN_IN_A_REPR = 12
 _LONGEST_TEXT_IN_A_REPR = 40
 
 
-def tree_text(group: SampleDataGroup, with_details: bool) -> str:
+def tree_text(group: ValueQueries, with_details: bool) -> str:
     """Return the whole tree, one line per field, two blanks per level.
 
     Args:
@@ -29,7 +29,7 @@ def tree_text(group: SampleDataGroup, with_details: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, indent: str) -> None:
+def _add_tree(lines: list[str], group: ValueQueries, with_details: bool, indent: str) -> None:
     lines.append(indent + "{")
     inner = indent + "  "
     for name, child, value in _children(group):
@@ -46,7 +46,7 @@ def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, inde
     lines.append(indent + "}")
 
 
-def one_line(group: SampleDataGroup) -> str:
+def one_line(group: ValueQueries) -> str:
     """Return a short form: names, types, and what is set."""
     parts: list[str] = []
     for name, child, value in _children(group):
@@ -75,5 +75,5 @@ def _value_text(value: FieldValue) -> str:
     return f" = {text}"
 
 
-def _children(group: SampleDataGroup) -> Iterable[tuple[Name, object, FieldValue]]:
+def _children(group: ValueQueries) -> Iterable[tuple[Name, object, FieldValue]]:
     return zip(group.format.names, group.format.children, group._values, strict=True)

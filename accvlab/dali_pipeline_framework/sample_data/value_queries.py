@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be read of a sample: its values, one by one or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, TypeVar
+
+from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
+from accvlab.dali_pipeline_framework.sample_data import printing
+from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue
+from accvlab.dali_pipeline_framework.sample_data.equality import same_value
+from accvlab.dali_pipeline_framework.sample_data.format_queries import FormatQueries
+from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat, LeafFormat, nothing_below_leaf
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
+from accvlab.dali_pipeline_framework.sample_data.names import (
+    FieldPath,
+    Name,
+    Path,
+    available_names_hint,
+    format_path,
+    normalized_path,
+)
+from accvlab.dali_pipeline_framework.sample_data.nesting import nested_dictionary, read_text
+
+_Self = TypeVar("_Self", bound="ValueQueries")
+
+
+@methods_not_converted
+class ValueQueries(FormatQueries):
+    """Base of `SampleDataGroup`: all its methods that read values and change nothing."""
+
+    __slots__ = ("_values",)
+
+    _values: list[FieldValue]  # parallel to _format.names; a group for each group
+
+    # Equality looks at the values, which change.
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def __getitem__(self, name: Name) -> FieldValue:
+        """Return a group, or the value of a data field (text as ``str``, a batch of it as list of ``str``).
+
+        Raises:
+            FieldNotFoundError: If there is no such child.
+            NameTypeError: If the name is neither ``str`` nor ``int``.
+            FieldValueError: If a STRING field holds data that are not text.
+        """
+        return self._read(self._position(name), (name,))
+
+    def _read(self, position: int, path: FieldPath) -> FieldValue:
+        value = self._values[position]
+        child = self._format.children[position]
+        return read_text(value, path) if type(child) is LeafFormat and child.is_string else value
+
+    def get(self, name: Name, default: FieldValue = None) -> FieldValue:
+        """Return ``self[name]``, or ``default`` if there is no such child."""
+        return self[name] if self.has_child(name) else default
+
+    def get_item_in_path(self, path: Path) -> FieldValue:
+        """Return the group or value at ``path``; the empty path gives this group.
+
+        Raises:
+            FieldNotFoundError: If a name of the path does not exist.
+            FieldKindError: If the path leads through a data field.
+            NameTypeError: If the path is not valid.
+        """
+        names = normalized_path(path)
+        if not names:
+            return self
+        group = self._group_at(names[:-1])
+        return group._read(group._position(names[-1], names[:-1]), names)
+
+    def get_parent_of_path(self: _Self, path: Path) -> _Self:
+        """Return the group that contains the field at ``path``.
+
+        Raises:
+            FieldNotFoundError: If there is no such field.
+            FieldKindError: If the path leads through a data field.
+            SettingError: If the path is empty.
+            NameTypeError: If the path is not valid.
+        """
+        names = not_empty(normalized_path(path))
+        parent = self._group_at(names[:-1])
+        if names[-1] not in parent._format.index:
+            where = f" in {format_path(names[:-1])}" if len(names) > 1 else ""
+            hint = available_names_hint(names[-1], parent._format.names)
+            raise FieldNotFoundError(f"No element '{names[-1]}' is present{where}.{hint}")
+        return parent
+
+    def __iter__(self) -> Iterator[Name]:
+        """Iterate over the names of the direct children."""
+        return iter(self._format.names)
+
+    def __len__(self) -> int:
+        """Return the number of direct children."""
+        return len(self._values)
+
+    def keys(self) -> tuple[Name, ...]:
+        """Return the names of the direct children."""
+        return self._format.names
+
+    def values(self) -> tuple[FieldValue, ...]:
+        """Return what ``self[name]`` gives for each direct child."""
+        return tuple([self[name] for name in self])
+
+    def items(self) -> tuple[tuple[Name, FieldValue], ...]:
+        """Return pairs of name and ``self[name]`` for each direct child."""
+        return tuple([(name, self[name]) for name in self])
+
+    def _ipython_key_completions_(self) -> list[Name]:
+        return list(self._format.names)
+
+    def to_dictionary(self) -> dict[Name, FieldValue]:
+        """Return nested plain dicts with the names as keys (integers for arrays) and text as ``str``."""
+        return nested_dictionary(self.format, self.get_data())
+
+    def get_data(self, as_list_type: bool = False) -> tuple[FieldValue, ...] | list[FieldValue]:
+        """Return the values of all data fields in flat order, as they are stored (text as uint8 data).
+
+        Args:
+            as_list_type: Whether to return a list instead of a tuple.
+        """
+        if not as_list_type and not self._format.group_positions:
+            return tuple(self._values)
+        data: list[FieldValue] = []
+        self._collect(data)
+        return data if as_list_type else tuple(data)
+
+    def _collect(self, data: list[FieldValue]) -> None:
+        start = 0
+        for position in self._format.group_positions:
+            if start < position:
+                data += self._values[start:position]
+            self._values[position]._collect(data)
+            start = position + 1
+        data += self._values[start:] if start else self._values
+
+    def __eq__(self, other: object) -> bool:
+        """Whether names, order, types and values are equal; NaN equals NaN, mappings do not count.
+
+        Nodes of a graph are equal only if they are the same object.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, ValueQueries):
+            return NotImplemented
+        mine, theirs = self.get_data(), other.get_data()
+        return self.type_matches(other) and all(map(same_value, mine, theirs))
+
+    def __repr__(self) -> str:
+        """Return one line with names, types, and shapes of what is set."""
+        return printing.one_line(self)
+
+    def __str__(self) -> str:
+        """Return the whole tree, one line per field."""
+        return printing.tree_text(self, with_details=True)
+
+    def get_string_no_details(self) -> str:
+        """Return the text of ``str(self)`` without the details in parentheses."""
+        return printing.tree_text(self, with_details=False)
+
+    def _groups(self: _Self) -> list[_Self]:
+        return [self._values[position] for position in self._format.group_positions]
+
+    def _group_at(self: _Self, path: FieldPath) -> _Self:
+        group = self
+        for depth, name in enumerate(path):
+            position = group._position(name, path[:depth])
+            if not isinstance(group._format.children[position], GroupFormat):
+                raise nothing_below_leaf(path[: depth + 1])
+            group = group._values[position]
+        return group
+
+
+def not_empty(path: FieldPath) -> FieldPath:
+    """Return a path, or raise a `SettingError` where it has no name."""
+    if not path:
+        raise SettingError("the path must have at least one name: the group itself is not one of its fields")
+    return path
