@@ -415,11 +415,13 @@ class TestApplyMatrix:
         expected = np.c_[points, np.ones(5)] @ projection.T.astype(np.float64)
         np.testing.assert_allclose(found, expected[:, :2] / expected[:, 2:], rtol=1e-5)
 
+    @pytest.mark.parametrize("name", ["apply_matrix", "_apply_matrix_2d_input_ensured"])
     @pytest.mark.parametrize("shape", [(1, 5), (2, 3), (3, 2)])
-    def test_extents_that_do_not_match_are_an_error(self, shape: tuple[int, int]) -> None:
+    def test_extents_that_do_not_match_are_an_error(self, name: str, shape: tuple[int, int]) -> None:
+        function = getattr(numba_operators, name)
         with pytest.raises(RuntimeError, match="reshape"):
             run_graph(
-                lambda v, m: numba_operators.apply_matrix(v, m, False, False, False, False, False),
+                lambda v, m: function(v, m, False, False, False, False, False),
                 [np.zeros(shape, np.float32)],
                 [np.eye(4, dtype=np.float32)],
             )
