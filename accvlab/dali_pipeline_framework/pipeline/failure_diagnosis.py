@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sample, and which field of it, made a batch fail.
+"""Which sample, which field of it, and in which step, made a batch fail.
 
 DALI names an operator at best, and the pipeline is lost. But which samples form a batch is known, so after a
 failure each of them is loaded again, in this process, and run through the same graph alone.
@@ -50,7 +50,9 @@ class FailureDiagnosis:
         control: Memory in which workers note the samples of a batch.
         batch_size: Batch size of the pipeline.
         output_format: Format of the output.
-        make_pipeline: Makes a pipeline for one given flat sample that has only the given output (None: all).
+        make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
+            of the steps (None: all).
+        step_names: The steps.
         draws: Computes the random draws, which follow the fields of a flat sample; None where none travel.
     """
 
@@ -58,7 +60,8 @@ class FailureDiagnosis:
     control: ControlBlock
     batch_size: int
     output_format: GroupFormat
-    make_pipeline: Callable[[Sequence[Any], int | None], Pipeline]
+    make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
+    step_names: Sequence[str] = ()
     draws: KeyedDraws | None = None
 
     def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
@@ -125,8 +128,16 @@ class FailureDiagnosis:
         )
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
-        origin = self._origin_of(member)
-        return f"  - {member.name}{origin}{', field ' if paths else ''}{fields}: {reason}"
+        where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
+        return f"  - {where}: {reason}{self._step_of(flat, reason)}"
+
+    def _step_of(self, flat: Sequence[Any], reason: str) -> str:
+        """Say which step fails for the same reason when it is the last one."""
+        low, high = 0, len(self.step_names)  # fails with `high` steps, not with `low`
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
+        return f" [in step {high - 1}: {self.step_names[high - 1]}]" if high else ""
 
     def _origin_of(self, member: BatchMember) -> str:
         describe = getattr(self.data_input, "describe_sample", None)
@@ -138,11 +149,11 @@ class FailureDiagnosis:
             return ""
         return f" ({told})" if told else ""
 
-    def _failure_of(self, flat: Sequence[Any], output: int | None) -> str | None:
+    def _failure_of(self, flat: Sequence[Any], output: int | None, num_steps: int | None = None) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
-                self.make_pipeline(flat, output).run()
+                self.make_pipeline(flat, output, num_steps).run()
             except Exception as error:
                 # It counts in a batch of one here.
                 return dali_reason(error).replace("sample #0", "the sample")

@@ -11,6 +11,8 @@ _SIGNAL_HINTS = {
     "SIGBUS": "usually because /dev/shm is too small, as in a container: raise it (docker: --shm-size)",
     "SIGSEGV": "a crash in native code that the data provider uses",
 }
+# Comments of this form state the rule that is broken where an operator fails; DALI quotes its line of code.
+_RULE = "# ERROR: "
 _DALI_NOISE = ("Current pipeline object is no longer valid.", "Critical error in pipeline:")
 
 
@@ -56,9 +58,12 @@ def dali_cause(error: BaseException) -> str:
 
 
 def dali_reason(error: BaseException) -> str:
-    """The last line of a DALI error that holds a reason."""
-    lines = [line for line in dali_message(error).splitlines() if not line.startswith("C++ context")]
-    reason = lines[-1].strip() if lines else type(error).__name__
+    """Why an operator failed, in one line: the rule, where the line of code that defines it names one."""
+    lines = dali_message(error).splitlines()
+    rules = [line.rpartition(_RULE)[2].strip() for line in lines if _RULE in line]
+    if rules:
+        return rules[-1]
+    reason = dali_cause(error) or type(error).__name__
     if "pasted region" in reason and any("frame_sequence_decoder.py" in line for line in lines):
         return "the frames of a sequence must have the same size, and these have not"
     if "nvImageCodec" in reason or "Failed to decode" in reason:

@@ -45,6 +45,7 @@ from accvlab.dali_pipeline_framework.pipeline.gpu import (
     num_usable_gpus,
 )
 from accvlab.dali_pipeline_framework.pipeline.input_parts import InputPart, InputParts
+from accvlab.dali_pipeline_framework.pipeline.random_operators import RandomOperatorTracker
 from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan, DrawSupply
@@ -118,7 +119,8 @@ class PipelineDefinition:
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
             record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
-                declare, one field for each, named after step, group and draw (see `records_of_batch`).
+                declare, one field for each, named after step, group and draw (see `records_of_batch`). Steps that use
+                random operators of DALI directly are refused.
             replay_draws: Path of a group of the input sample that holds such recorded draws (see
                 `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
 
@@ -280,7 +282,8 @@ class PipelineDefinition:
                 control,
                 arguments["batch_size"],
                 output.format,
-                lambda flat, field: self._make_pipeline_of_one(flat, field, arguments, plan),
+                lambda flat, field, steps: self._make_pipeline_of_one(flat, field, steps, arguments, plan),
+                [_step_name(step) for step in self._steps],
                 draws,
             ),
         )
@@ -325,16 +328,22 @@ class PipelineDefinition:
         }
 
     def _make_pipeline_of_one(
-        self, flat: Sequence[Any], output: int | None, arguments: PipelineArguments, plan: DrawPlan
+        self,
+        flat: Sequence[Any],
+        output: int | None,
+        num_steps: int | None,
+        arguments: PipelineArguments,
+        plan: DrawPlan,
     ) -> Pipeline:
         source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-        graph = _Graph(self, InputParts.of(self._data_input), source, None, plan, only_output=output)
+        parts = InputParts.of(self._data_input)
+        graph = _Graph(self, parts, source, None, plan, only_output=output, num_steps=num_steps)
         kept: PipelineArguments = {}
         for name in ("device_id", "seed", "enable_conditionals"):
             if name in arguments:
                 kept[name] = arguments[name]
         for name in ("output_dtype", "output_ndim", "output_layout"):
-            value = arguments.get(name)
+            value = None if num_steps is not None else arguments.get(name)
             kept[name] = value[output] if isinstance(value, list) and output is not None else value
         return _define(
             graph,
@@ -359,6 +368,7 @@ class _Graph:
         plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
             group of the sample if they are replayed; otherwise DALI's generators draw.
         only_output: Flat position of the only output to keep; None for all.
+        num_steps: How many of the steps to define; None for all, and what is added to the output.
         seed: Seed of the pipeline.
         gpu_use: Takes note of operators that need a GPU.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
@@ -370,18 +380,20 @@ class _Graph:
     copier: Callable[[SampleDataGroup], SampleDataGroup] | None
     plan: DrawPlan
     only_output: int | None = None
+    num_steps: int | None = None
     seed: int = 0
     gpu_use: GpuUseTracker | None = None
     last_changed_by: list[str] = attrs.field(factory=list)
     _num_steps_done: int = attrs.field(default=0, init=False)
     _values: dict[FieldPath, tuple[Any, str]] = attrs.field(factory=dict, init=False)
     _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
+    _random_use: RandomOperatorTracker = attrs.field(factory=RandomOperatorTracker, init=False)
 
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
         data = self._input()
         with self._supply:
-            for step in self.definition._steps:
+            for step in self.definition._steps[: self.num_steps]:
                 data = step(data)
                 self._note_changes(data, step)
         return self._outputs(data)
@@ -403,6 +415,7 @@ class _Graph:
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
         self._supply = DrawSupply(self.plan)
+        self._random_use = RandomOperatorTracker()
         data.set_data([node for part in self.parts.parts for node in self._define_part(part)])
         if self.definition._replay_path is not None:
             replayed = take_group(data, self.definition._replay_path)
@@ -428,7 +441,7 @@ class _Graph:
 
     @do_not_convert
     def _outputs(self, data: SampleDataGroup) -> tuple[DataNode, ...]:
-        if self.definition._record_name is not None:
+        if self.definition._record_name is not None and self.num_steps is None:
             self._add_record(data, self.definition._record_name)
         self.last_changed_by[:] = [self._values[path][1] for path in data.format.flat_paths]
         data.ensure_uniform_size_in_batch_for_all_strings()
@@ -439,6 +452,7 @@ class _Graph:
 
     @do_not_convert
     def _add_record(self, data: SampleDataGroup, name: Name) -> None:
+        self._random_use.require_none()
         group = record_blueprint(self.plan.draws)
         group.set_data(self._supply.recorded())
         data.add_data_group_field(name, group)
@@ -456,10 +470,19 @@ class _Graph:
         values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
         if self.gpu_use is not None:
             self.gpu_use.note(name, values.values())
+        if self.definition._record_name is not None:
+            blamed = None if step is None else name
+            self._random_use.note(blamed, values.values(), self._supply.made())
         self._values = {
             path: before[path] if path in before and before[path][0] is value else (value, name)
             for path, value in values.items()
         }
+
+
+def _step_name(step: Any) -> str:
+    """Class of a step, and of what it applies."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    return type(step).__name__ + ("" if applied is None else f" of {_step_name(applied)}")
 
 
 def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
