@@ -23,6 +23,10 @@ import psutil
 # Gets the next batch, and returns its size.
 GetBatch = Callable[[], int]
 
+_WINDOW_SECONDS = 0.05
+_IDLE_SHARE = 0.1
+_MOST_WINDOWS = 40
+
 
 @attrs.frozen
 class Pace:
@@ -73,14 +77,23 @@ class Race:
 
 
 def processor_seconds() -> float:
-    """Time on processors of this process and all its workers until now."""
-    own = psutil.Process()
-    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    """Time on processors of this process and all its workers until now; that of workers counts hundredths."""
+    times = [worker.cpu_times() for worker in psutil.Process().children(recursive=True)]
+    return time.process_time() + sum(each.user + each.system for each in times)
+
+
+def wait_until_idle() -> None:
+    """Let the contestant of the turn before fill its queues."""
+    for _ in range(_MOST_WINDOWS):
+        before = processor_seconds()
+        time.sleep(_WINDOW_SECONDS)
+        if processor_seconds() - before < _IDLE_SHARE * _WINDOW_SECONDS:
+            return
 
 
 def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
     """Units per second, and milliseconds on processors per unit."""
+    wait_until_idle()
     for _ in range(pace.num_prefetched):  # what was loaded while others ran
         get_batch()
     on_processors, start, num_units = processor_seconds(), time.perf_counter(), 0

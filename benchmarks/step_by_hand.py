@@ -68,9 +68,9 @@ def jitter(image: Any) -> Any:
 
 
 def brighten(image: Any) -> Any:
-    shift = uniform(settings.BRIGHTNESS) / 255.0
-    contrast = uniform(settings.CONTRAST)
-    return fn.brightness_contrast(image, brightness=contrast, brightness_shift=shift)
+    """Brightness, then contrast: what is above white before the contrast is lost."""
+    shifted = fn.brightness_contrast(image, brightness_shift=uniform(settings.BRIGHTNESS) / 255.0)
+    return fn.brightness_contrast(shifted, brightness=uniform(settings.CONTRAST))
 
 
 def distort(image: Any) -> Any:
@@ -80,7 +80,7 @@ def distort(image: Any) -> Any:
 def rotate(image: Any) -> Any:
     matrix = fn.transforms.rotation(angle=uniform(settings.ROTATION_DEGREES), center=[WIDTH / 2, HEIGHT / 2])
     matrix = fn.transforms.scale(matrix, scale=[settings.OUTPUT_HW[1] / WIDTH, settings.OUTPUT_HW[0] / HEIGHT])
-    return fn.warp_affine(image, matrix, size=[*settings.OUTPUT_HW], inverse_map=False)
+    return fn.warp_affine(image, matrix, size=[*settings.OUTPUT_HW], fill_value=0, inverse_map=False)
 
 
 def region_resized(image: Any, corner: Any, end: Any, output_hw: tuple[int, int]) -> Any:
