@@ -260,6 +260,12 @@ class TestUrls:
         assert pickle.loads(pickle.dumps(storage)).read_bytes("a").tobytes() == b"abc"
         assert repr(storage) == "Storage('zip://')"  # options may hold a password
 
+    def test_an_archive_without_its_mark(self) -> None:
+        with pytest.raises(
+            FileError, match=r"behind '::', as in 'zip://::all\.zip', .* 'zip://train::all\.zip'\."
+        ):
+            list(Storage("zip://all.zip").list_folder())
+
     def test_what_is_no_path(self) -> None:
         for path in (5, None, b"a"):
             with pytest.raises(SettingError, match="`root` must be a str or a Path"):

@@ -17,6 +17,8 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, erro
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
 
+_ARCHIVES = ("zip://", "tar://")
+
 
 class FolderEntry(NamedTuple):
     """What stands in a folder.
@@ -312,5 +314,11 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         file_system, path = fsspec.core.url_to_fs(root, **options)
     except Exception as error:
         message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
+        if root.startswith(_ARCHIVES) and "::" not in root:
+            protocol, _, rest = root.partition("://")
+            message += (
+                f" An archive is named behind '::', as in '{protocol}://::{rest or 'all.zip'}', or with a folder "
+                f"in it '{protocol}://train::{rest or 'all.zip'}'."
+            )
         raise error_that_is_also(FileError, [type(error)], message) from error
     return file_system, path
