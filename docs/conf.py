@@ -34,7 +34,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
-    (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo"),
+    (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
