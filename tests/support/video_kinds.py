@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 
+from support.field_pictures import make_field_pictures
 from support.videos import B_FRAMES, OPEN_GOP, make_video
 
 NUM_FRAMES = 40
@@ -34,6 +35,11 @@ IRREGULAR = [
 ]
 ALT_REF = {"auto-alt-ref": "1", "lag-in-frames": "19", "g": "30", "deadline": "good", "cpu-used": "5", "b": "100k"}
 INTRA_REFRESH = {"preset": "veryfast", "x264-params": "keyint=12:intra-refresh=1:bframes=0"}
+
+INTERLACED = {
+    "preset": "veryfast",
+    "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:interlaced=1:tff=1",
+}
 
 
 def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
@@ -96,6 +102,9 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "h264_refresh.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTRA_REFRESH),
     "h264_edit_list.mp4": _edited,
     "h264_headless.ts": _headless,
+    "h264_interlaced.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTERLACED),
+    "h264_fields.mkv": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=True),
+    "h264_fields.ts": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=False),
     "h264_irregular.mp4": lambda folder, path: make_video(
         path, 20, "libx264", times=IRREGULAR, options=B_FRAMES["libx264"]),
     "h264_fragments.mp4": lambda folder, path: make_video(
@@ -107,6 +116,7 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "vp9_irregular.webm": lambda folder, path: make_video(path, 20, times=IRREGULAR),
     "two_streams.mkv": lambda folder, path: make_video(
         path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"], num_streams=2, with_audio=True),
+    "mpeg1.mpg": lambda folder, path: make_video(path, NUM_FRAMES, "mpeg1video", options={"g": "12", "bf": "2"}),
     "one_frame.webm": lambda folder, path: make_video(path, 1),
 }
 # fmt: on

@@ -17,7 +17,7 @@ def begins_refresh(packet: bytes) -> bool:
     Args:
         packet: An access unit, with start codes or with lengths of four bytes.
     """
-    for unit in _units(packet):
+    for unit in units_of(packet):
         kind = unit[0] & 0x1F if unit else 0
         if kind in _SLICES:
             return False
@@ -28,7 +28,8 @@ def begins_refresh(packet: bytes) -> bool:
     return False
 
 
-def _units(packet: bytes) -> Iterator[bytes]:
+def units_of(packet: bytes) -> Iterator[bytes]:
+    """Get the units of a packet, which has start codes or lengths of four bytes."""
     if packet.startswith((b"\0\0\1", b"\0\0\0\1")):
         yield from packet.split(b"\0\0\1")[1:]
         return

@@ -204,6 +204,11 @@ class VideoDecoder:
         return self._container.format.name
 
     @property
+    def extradata(self) -> bytes | None:
+        """Settings of the codec as the container has them, or None."""
+        return self._stream.codec_context.extradata
+
+    @property
     def width(self) -> int:
         """Width of the frames in pixels, as coded: rotations for display are not applied."""
         return self._size[0]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.inputs.videos.file_state import FileState
+from accvlab.dali_pipeline_framework.inputs.videos.h264_fields import FieldPictureSearch
 from accvlab.dali_pipeline_framework.inputs.videos.h264_refresh import begins_refresh
 from accvlab.dali_pipeline_framework.inputs.videos.video_decoding import VideoDecoder, VideoSource
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
@@ -23,6 +24,8 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Containers that keep the time of presentation of each frame. Others (AVI, raw streams) have only an order of
 # decoding: there the two are the same only for codecs without B-frames.
 _TIMED_CONTAINERS = frozenset(("mov", "mp4", "matroska", "webm", "mpegts", "flv", "nut", "ogg"))
+# Most packets have no time there: FFmpeg counts on from the last one that has, with other results after a seek.
+_GUESSED_CONTAINERS = frozenset(("mpeg",))
 _SEARCHED_CONTAINERS = frozenset(("mpegts", "mpeg"))
 _CODECS_WITHOUT_B_FRAMES = frozenset(
     ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
@@ -44,8 +47,8 @@ class VideoIndex:
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
-        is_seekable: Whether frames can be told by their times. Otherwise ``pts`` are the numbers of the frames,
-            and decoding starts with the first one.
+        is_seekable: Whether frames can be told by their times. Otherwise decoding starts with the first frame,
+            and where no times are known, ``pts`` are the numbers of the frames.
         cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file and
             its checksum.
         cache_checksum: Checksum of that file.
@@ -126,8 +129,8 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
     """Find the frames of a video stream, by reading the container and without decoding.
 
     Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
-    stamps) are decoded once. The frames are those that decoding gives: not those that an edit list cuts off, nor
-    those that a codec keeps to itself.
+    stamps), and H.264 with field pictures, are decoded once. The frames are those that decoding gives: not those
+    that an edit list cuts off, nor those that a codec keeps to itself.
 
     Args:
         source: Path, bytes, or an open binary file.
@@ -181,7 +184,10 @@ class _PacketTable:
     def __init__(self, decoder: VideoDecoder) -> None:
         rows: list[tuple[int, int, bool, bool, bool]] = []
         self.lacks_times = False
+        self.has_field_pictures = False
         self.end_pts = 0
+        is_h264 = decoder.codec_name == "h264"
+        fields = FieldPictureSearch(decoder.extradata) if is_h264 else None
         for packet in decoder.packets():
             if not packet.size:
                 continue
@@ -191,7 +197,9 @@ class _PacketTable:
                 continue
             is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
             dts = packet.pts if packet.dts is None else packet.dts
-            is_key = packet.is_keyframe and not (decoder.codec_name == "h264" and begins_refresh(bytes(packet)))
+            is_key = packet.is_keyframe and not (is_h264 and begins_refresh(bytes(packet)))
+            if fields is not None and (packet.is_keyframe or fields.is_possible) and not self.has_field_pictures:
+                self.has_field_pictures = fields.is_found_in(bytes(packet))
             rows.append((packet.pts, dts, is_key, is_shown, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
         columns = np.array(rows, np.int64).reshape(-1, 5)
@@ -202,6 +210,8 @@ class _PacketTable:
         """Whether decoding will surely give the frames that are shown, in the order of their times."""
         tells_times = not _TIMED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
         if self.lacks_times or not (tells_times or decoder.codec_name in _CODECS_WITHOUT_B_FRAMES):
+            return False
+        if self.has_field_pictures:  # two make a frame, whether they are two packets or one
             return False
         shown = self.pts[self.is_shown]
         if not len(shown) or len(np.unique(shown)) < len(shown):
@@ -259,16 +269,18 @@ def _check_complete(source: VideoSource, decoder: VideoDecoder, packets: _Packet
 def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
     pts: list[int | None] = []
     is_key: list[bool] = []
+    nowhere = np.zeros(0, np.int64)
     for frame in decoder:
         pts.append(frame.pts)
         is_key.append(bool(frame.key_frame))
     if None not in pts:
         times = np.array(pts, np.int64)
         if (np.diff(times) > 0).all():
+            if not _GUESSED_CONTAINERS.isdisjoint(decoder.container_name.split(",")):
+                return _index(decoder, times, nowhere, nowhere, 0, is_seekable=False)
             # How many frames are in the codec is not known; too many only makes seeks rarer.
             key_pts = times[np.array(is_key, np.bool_)]
             return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
-    nowhere = np.zeros(0, np.int64)
     index = _index(decoder, np.arange(len(pts)), nowhere, nowhere, 0, is_seekable=False)
     rate = index.average_rate
     return dataclasses.replace(index, time_base=1 / rate if rate else Fraction(1, 25))
