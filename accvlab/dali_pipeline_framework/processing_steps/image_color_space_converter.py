@@ -7,6 +7,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali.types import DALIDataType, DALIImageType
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
@@ -53,7 +54,7 @@ class ImageColorSpaceConverter(PipelineStepBase):
         if self._source == self._target:  # which DALI refuses
             return data
         for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
+            image = with_pixels(data.get_item_in_path(path))
             converted = fn.color_space_conversion(image, image_type=self._source, output_type=self._target)
             data.set_item_in_path(path, converted)
         return data

@@ -11,6 +11,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -30,7 +31,8 @@ class ImageGaussianBlurrer(PipelineStepBase):
     Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
     float32, on the CPU or the GPU. The standard deviation is drawn once for all images of what the step is applied
     to, and all frames. The window reaches 3 times ``max_sigma`` to each side; beyond the border, the image is
-    continued as in a mirror. What is not blurred stays bit-identical. An image without a layout gets one.
+    continued as in a mirror. What is not blurred stays bit-identical. An image without a layout gets one,
+    one without pixels makes the graph fail.
 
     The format does not change.
 
@@ -85,7 +87,7 @@ class ImageGaussianBlurrer(PipelineStepBase):
             # Without a layout, `fn.gaussian_blur` blurs across channels as well. This operator changes nothing but
             # a missing layout.
             image = fn.brightness_contrast(
-                data.get_item_in_path(path), brightness=1.0, contrast=1.0, contrast_center=0.0
+                with_pixels(data.get_item_in_path(path)), brightness=1.0, contrast=1.0, contrast_center=0.0
             )
             blurred = fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
             data.set_item_in_path(path, blurred)

@@ -9,6 +9,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -70,7 +71,7 @@ class ImageJpegDistorter(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         quality = self.draw("quality")
         for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
+            image = with_pixels(data.get_item_in_path(path))
             data.set_item_in_path(path, fn.jpeg_compression_distortion(image, quality=quality))
         return data
 
