@@ -376,6 +376,16 @@ class TestWhatDaliRefuses:
         with pytest.raises(SettingError, match=r"on the CPU VP8, VP9 and MJPEG.* Codecs: .*x\.mp4' has h264"):
             samples(VideoReader(filenames=[path], sequence_length=2))
 
+    def test_what_dali_reads_from_s3_is_left_to_dali(self) -> None:
+        root = "s3://bucket/train"
+        assert FileReader(file_root=root).arguments["file_root"] == root
+        assert NumpyReader(file_root=root, dtype=np.float32).arguments["file_root"] == root
+        for arguments in ({"file_root": root}, {"files": [f"{root}/a.npy"]}):
+            with pytest.raises(SettingError, match="give the `dtype` of the arrays"):
+                NumpyReader(**arguments)
+        with pytest.raises(SettingError, match=r"must be a folder, but 's3://.*' does not exist"):
+            VideoReader(file_root=root, sequence_length=2)
+
     def test_operator_that_runs_on_a_gpu_only(self, vp9: Path) -> None:
         reader = VideoReader(filenames=[vp9], sequence_length=2, experimental=False)
         with pytest.raises(DeviceError, match=r"on a GPU only.* as `device_id`.* VideoDataProvider"):

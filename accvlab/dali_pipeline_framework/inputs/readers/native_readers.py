@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework.inputs.readers.array_files import type_of_a
 from accvlab.dali_pipeline_framework.inputs.readers.openable_files import (
     files_in_folders,
     images_of_annotations,
+    is_on_s3,
     name_before_label,
     named_files,
     require_openable,
@@ -34,6 +35,7 @@ from accvlab.dali_pipeline_framework.inputs.videos.video_codec import sniff_code
 from accvlab.dali_pipeline_framework.sample_data import Name
 
 _CPU_CODECS = ("vp8", "vp9", "mjpeg")
+_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
 _logger = logging.getLogger(__name__)
 
 
@@ -493,7 +495,7 @@ def _require_source(
         got = ", ".join(f"`{name}`" for name in given) or "none"
         raise SettingError(f"fn.{operator} needs exactly one of {names}{alone}, got {got}.")
     folder = "file_root"
-    if arguments.get(folder):
+    if arguments.get(folder) and not (operator in _READ_S3 and is_on_s3(arguments[folder])):
         _require_folder(operator, arguments[folder])
     if arguments.get("file_list"):
         _require_files(operator, "file_list", arguments["file_list"])
@@ -521,9 +523,13 @@ def _require_files(operator: str, name: str, paths: Any) -> None:
 def _first_array_file(arguments: Mapping[str, Any]) -> str:
     root = arguments.get("file_root")
     files = arguments.get("files")
+    first = root
     if files is not None:
-        first = files if isinstance(files, str) else files[0]
-        return os.path.join(root or "", first)
+        first = os.path.join(root or "", files if isinstance(files, str) else files[0])
+    if is_on_s3(first):
+        raise SettingError(f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {first!r}.")
+    if files is not None:
+        return str(first)
     if arguments.get("file_list") is not None:
         file_list = Path(arguments["file_list"])
         lines = os.fsdecode(file_list.read_bytes()).splitlines()

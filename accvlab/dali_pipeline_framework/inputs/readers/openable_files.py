@@ -34,6 +34,11 @@ def require_openable(operator: str, paths: Iterable[str]) -> None:
             )
 
 
+def is_on_s3(path: Any) -> bool:
+    """Whether DALI itself reads a path from an object store, so that nothing can be said about it here."""
+    return str(path).startswith("s3://")
+
+
 def named_files(
     arguments: Mapping[str, Any], name_on_line: Callable[[bytes], bytes] = bytes.strip
 ) -> Iterator[str]:
@@ -63,6 +68,8 @@ def name_before_label(line: bytes) -> bytes:
 
 def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
     """Get what is no regular file, nor a folder, in the folders within a root; the folders are listed only."""
+    if is_on_s3(root):
+        return
     with os.scandir(root) as folders:
         for folder in folders:
             if folder.is_dir():
