@@ -39,7 +39,9 @@ from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinit
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DrawRecording,
+    LambdaStep,
     PipelineStepBase,
+    PointCloudRangeFilter,
 )
 from accvlab.dali_pipeline_framework.sample_data import (
     DrawRecord,
@@ -174,6 +176,34 @@ class TestRecording:
             assert record["Drawer[1]/cameras[1]/n"].tolist() == sample["cameras.1.n"]
         again = ReplayedDrawsProvider(NumberProvider(8), records)
         assert samples_of(batches(shuffled(again, 2), steps(), definition=REPLAY)) == samples_of(found)
+
+    @pytest.mark.parametrize("conditionals", [False, True])
+    @pytest.mark.parametrize(
+        ("operator", "name"),
+        [
+            (lambda value: value + fn.random.uniform(range=[0.0, 1.0]), "fn.random.uniform"),
+            (lambda value: fn.noise.gaussian(value) * 2.0, "fn.noise.gaussian"),
+            (lambda value: fn.cast_like(fn.random.coin_flip(seed=3), value), "fn.random.coinflip"),
+            (lambda value: fn.rotate(fn.stack(value), angle=fn.random.normal()), "fn.random.normal"),
+        ],
+    )
+    def test_of_a_step_that_draws_without_declaring_it(self, operator: Any, name: str, conditionals: bool) -> None:
+        chain = [Drawer(UniformDraw("a")), each_camera(LambdaStep(operator, "gain", {"gain": DT.FLOAT}))]
+        for data_input in (
+            shuffled(NumberProvider(6), 3),
+            SamplerInputIterable(NumberProvider(6), EpochSampler(6, 3)),
+        ):
+            definition = PipelineDefinition(data_input, chain, **RECORD)
+            with pytest.raises(SettingError, match="The draws cannot be recorded") as caught:
+                definition.get_dali_pipeline(batch_size=3, enable_conditionals=conditionals)
+            line = f"  - step 1 (DataGroupArrayWithNameElementsAppliedStep): {name}"
+            assert line in str(caught.value).splitlines()
+
+    def test_of_a_step_that_selects_elements(self) -> None:
+        fields = {"points": (DT.FLOAT, [np.zeros((3, 2))]), "index": (DT.INT32, [0])}
+        step = PointCloudRangeFilter("points", [-1, -1], [1, 1])
+        found = batches(shuffled(ArrayProvider(fields), 1), [step], definition=RECORD)
+        assert found[0]["draws"] == {}
 
     def test_of_draws_that_a_step_declares_and_dali_would_not_draw(self) -> None:
         class Idle(Drawer):

@@ -155,6 +155,13 @@ class DrawsInSecret(Scaler):
         return data
 
 
+class DrawsInSecretWithoutEffect(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = data["value"] + fn.random.uniform(range=[0.0, 1.0]) * 0.0
+        return data
+
+
 class DrawsWithoutUse(Scaler):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         return [UniformDraw("gain", 1, 2), IntegerDraw("idle", 0, 9)]
@@ -242,6 +249,7 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
         (IsDisturbedByUnknownFields(), "fields that the step does not know must pass unchanged: value: 3 of 3"),
         (LooksAtTheBatch(), "a batch of n samples must give what n batches of one give: sample 0"),
         (DrawsInSecret(), "with the same draws, the output must be the same: sample 0"),
+        (DrawsInSecretWithoutEffect(), "what is drawn must be declared: the step uses fn.random.uniform"),
         (DrawsWithoutUse(), "each declared draw must be used: DrawsWithoutUse[0]/idle"),
         (
             DrawsWithoutDeclaration(),
@@ -262,7 +270,13 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
 }
 # Other rules that are broken with it, for a reason.
 ALSO = {
-    "DrawsInSecret": {"with DALI's conditionals", "a pickled copy", "a batch of n", "fields that the step"},
+    "DrawsInSecret": {
+        "what is drawn must",
+        "with DALI's conditionals",
+        "a pickled copy",
+        "a batch of n",
+        "fields that the step",
+    },
     "HidesTheField": {"an error about the format must name the field: with value of type INT32"},
     "ChecksNothing": {"what the format check lets pass must work: with value of type INT32"},
     "IsShownDifferentlyAfterPickling": set(),
@@ -291,7 +305,7 @@ def test_a_broken_rule_is_noticed(name: str) -> None:
 def test_rules_can_be_left_out() -> None:
     check_step(LooksAtTheBatch(), samples(), per_sample=False)
     check_step(LosesUnknownFields(), samples(), passes_unknown_fields=False)
-    check_step(DrawsInSecret(), samples(), tolerance=1.0)
+    check_step(FailsWithConditionals(), samples(), tolerance=1.0)
 
 
 def test_samples_that_do_not_fit_are_reported() -> None:

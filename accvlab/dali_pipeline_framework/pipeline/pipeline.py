@@ -84,6 +84,8 @@ class PipelineDefinition:
         pipeline = definition.get_dali_pipeline(num_threads=2, py_num_workers=2, py_start_method="spawn")
     """
 
+    _must_declare_draws = True  # where draws are recorded
+
     def __init__(
         self,
         data_loading_callable_iterable: PipelineInput,
@@ -119,8 +121,8 @@ class PipelineDefinition:
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
             record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
-                declare, one field for each, named after step, group and draw (see `records_of_batch`). Steps that use
-                random operators of DALI directly are refused.
+                declare, one field for each, named after step, group and draw (see `records_of_batch`). Steps that
+                use random operators of DALI directly are refused.
             replay_draws: Path of a group of the input sample that holds such recorded draws (see
                 `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
 
@@ -452,7 +454,8 @@ class _Graph:
 
     @do_not_convert
     def _add_record(self, data: SampleDataGroup, name: Name) -> None:
-        self._random_use.require_none()
+        if self.definition._must_declare_draws:
+            self._random_use.require_none()
         group = record_blueprint(self.plan.draws)
         group.set_data(self._supply.recorded())
         data.add_data_group_field(name, group)

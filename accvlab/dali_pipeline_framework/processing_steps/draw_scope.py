@@ -198,6 +198,10 @@ class DrawSupply:
             for place, planned in zip(self._plan.places, self._plan.draws, strict=True)
         ]
 
+    def made(self) -> list[DataNode]:
+        """Get the nodes of the draws that the steps have asked for."""
+        return [*self._made.values()]
+
     def unused(self) -> list[PlannedDraw]:
         """Get the draws of the plan that no step has asked for."""
         if self._plan is None:

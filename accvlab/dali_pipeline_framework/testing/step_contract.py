@@ -17,6 +17,7 @@ from nvidia.dali.pipeline import pipeline_def
 
 from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, OutputError, StepOutputError
 from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.pipeline.random_operators import RandomOperatorTracker
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawRecording
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -28,9 +29,8 @@ from accvlab.dali_pipeline_framework.sample_data import (
     format_path,
 )
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
-from accvlab.dali_pipeline_framework.testing.given_samples import GivenSamples
 from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
-from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, declared_draws, run_step
+from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
 _SIMPLE = (str, int, float, bool, tuple, list)
@@ -57,8 +57,8 @@ def check_step(
     *   What is produced has the declared format, types of the data included.
     *   Fields that the step cannot know (they are added to each group of the samples) pass bit-identical.
     *   A batch of n samples gives what n batches of one give, with the same draws.
-    *   With the same draws, the output is the same: nothing is drawn that is not declared, and what is declared is
-        used.
+    *   With the same draws, the output is the same. No random operators of DALI are used beside them, and what is
+        declared is used.
     *   With conditionals, the output is the same.
     *   The step can be pickled, and the copy does the same.
     *   ``repr`` starts with the name of the class and shows the settings, as far as they are simple values of
@@ -169,9 +169,11 @@ class _StepCheck:
 
     def draw_rule(self) -> None:
         with self._reporting("the draws of the step must be found out"):
-            unused = _unused_draws(self.step, self.samples[0], self.how)
+            unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
             if unused:
                 self._break("each declared draw must be used", ", ".join(unused))
+            if undeclared:
+                self._break("what is drawn must be declared", f"the step uses {', '.join(undeclared)}")
 
     def batch_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "a batch of n samples must give what n batches of one give"
@@ -274,10 +276,12 @@ def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
     return settings
 
 
-def _unused_draws(step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]) -> list[str]:
-    if not declared_draws([step], GivenSamples([sample])):
-        return []
+def _misused_draws(
+    step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Declared draws that the step does not ask for, and random operators that it uses beside them."""
     recordings: list[DrawRecording] = []
+    tracker = RandomOperatorTracker()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
     paths = [*sample.format.flat_paths]
 
@@ -294,10 +298,11 @@ def _unused_draws(step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[
         with DrawRecording() as recording:
             data = step(data)
         recordings.append(recording)
+        tracker.note("", data.get_data(), recording.nodes.values())
         return tuple(data.get_data())
 
     graph()
-    return recordings[0].unused
+    return recordings[0].unused, [*tracker.users.get("", ())]
 
 
 def _names(error: Exception, path: FieldPath) -> bool:
