@@ -16,12 +16,20 @@ from accvlab.dali_pipeline_framework.inputs import (
     FrameDataProvider,
     FrameSequenceDataProvider,
     SamplerInputCallable,
+    SamplerInputIterable,
     ShuffledSampler,
     VideoDataProvider,
     VideoFrameDataProvider,
+    VideoStreamInput,
 )
-from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_LOADER, OF_PROVIDERS
-from accvlab.dali_pipeline_framework.pipeline import DataLoader
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import (
+    OF_DEFINITIONS,
+    OF_INPUTS,
+    OF_LOADER,
+    OF_PROVIDERS,
+    OF_STREAMS,
+)
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 
 PROVIDERS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (FileDataProvider, {"files": ["a.jpg"]}),
@@ -70,8 +78,32 @@ def test_of_the_loader(name: str, advice: str) -> None:
     assert advice in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "advice"),
+    [
+        (SamplerInputCallable, "batch_size", "Pass it to the DataLoader."),
+        (SamplerInputIterable, "shuffle", "a matter of the sampler"),
+        (VideoStreamInput, "random_shuffle", "in the order in which they are fed"),
+        (VideoStreamInput, "frame_name", "Did you mean `frames_name`?"),
+        (PipelineDefinition, "steps", "`preprocess_functors`"),
+        (PipelineDefinition, "batch_size", "get_dali_pipeline"),
+    ],
+)
+def test_of_inputs_and_definitions(make: Callable[..., Any], name: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=f"`{name}` is not an argument of {make.__name__}") as caught:
+        make(IndexProvider(4), **{name: 1})
+    assert advice in str(caught.value)
+
+
 def test_what_is_an_argument_is_not_explained() -> None:
-    for made, advice in [*((provider, OF_PROVIDERS) for provider, _ in PROVIDERS), (DataLoader, OF_LOADER)]:
+    more = [
+        (DataLoader, OF_LOADER),
+        (SamplerInputCallable, OF_INPUTS),
+        (SamplerInputIterable, OF_INPUTS),
+        (VideoStreamInput, OF_STREAMS),
+        (PipelineDefinition, OF_DEFINITIONS),
+    ]
+    for made, advice in [*((provider, OF_PROVIDERS) for provider, _ in PROVIDERS), *more]:
         assert not advice.keys() & inspect.signature(made).parameters.keys(), made
 
 

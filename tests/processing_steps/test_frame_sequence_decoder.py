@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
 
 DT = types.DALIDataType
 
@@ -396,6 +396,15 @@ def test_the_field_stands_where_the_group_stood(tmp_path):
     )
     assert output.field_names_flat == ("F.frames", "F.paths.[0]", "stream", "first")
     assert output.get_type_of_item_in_path(("F", "frames")) == DT.UINT8
+
+
+def test_the_decoder_of_single_images_names_this_one(tmp_path):
+    write_frame(tmp_path / "s" / "1.png")
+    blueprint = FrameSequenceDataProvider(tmp_path, 1).sample_data_structure
+    with pytest.raises(
+        FormatError, match="frames: must be a data field .* is a group; .* by FrameSequenceDecoder"
+    ):
+        ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
 
 
 def group_of(**fields):

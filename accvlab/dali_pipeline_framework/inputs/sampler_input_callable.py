@@ -10,6 +10,7 @@ from accvlab.dali_pipeline_framework.inputs.random_access_sampler import RandomA
 from accvlab.dali_pipeline_framework.inputs.sampler_base import SamplerBase
 from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler, used_up_message
 from accvlab.dali_pipeline_framework.inputs.settings import check_number_of_samples, check_shard, whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_INPUTS, explains_unknown_arguments
 
 
 class SamplerInputCallable(PlannedInput):
@@ -30,6 +31,7 @@ class SamplerInputCallable(PlannedInput):
 
     _known_left: tuple[int, int] | None  # an epoch, and how many batches of the maximum are left when it begins
 
+    @explains_unknown_arguments(OF_INPUTS)
     def __init__(
         self,
         data_provider: DataProvider,

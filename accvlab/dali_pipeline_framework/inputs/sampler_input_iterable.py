@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.inputs.settings import (
     check_shard,
 )
 from accvlab.dali_pipeline_framework.inputs.summary import summary
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_INPUTS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
@@ -30,6 +31,7 @@ class SamplerInputIterable(IterableBase):
     workers load.
     """
 
+    @explains_unknown_arguments(OF_INPUTS)
     def __init__(
         self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
     ) -> None:

@@ -47,6 +47,42 @@ OF_PROVIDERS: Mapping[str, str] = {
 }
 """Of data providers."""
 
+OF_INPUTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("batch_size", "num_workers", "num_threads", "device_id", "last_batch", "shard", "steps_per_epoch"),
+        _BY_LOADER,
+    ),
+    **dict.fromkeys(("drop_last", "pad_last_batch"), _BY_LAST_BATCH),
+    **dict.fromkeys(("shuffle", "random_shuffle", "seed"), "The order is a matter of the sampler."),
+    "steps": "Steps belong to the PipelineDefinition.",
+}
+"""Of inputs with a sampler."""
+
+OF_STREAMS: Mapping[str, str] = {
+    **dict.fromkeys(("batch_size", "num_workers", "device_id"), _BY_LOADER),
+    **dict.fromkeys(
+        ("shuffle", "random_shuffle", "seed", "sampler"),
+        "Videos are delivered in the order in which they are fed.",
+    ),
+    **dict.fromkeys(("shard", "shard_id", "num_shards"), "Each rank has a stream of its own: feed it its videos."),
+    **dict.fromkeys(("filenames", "file_root", "file_list"), "Videos are fed: stream.feed(path)."),
+    "no_copy": "Bytes are not copied; leave it out.",
+    "device": "Pass `device_id` to the DataLoader.",
+    "name": "Fields have names of their own, see the arguments that end with `_name`.",
+    "preserve": _NOT_NEEDED,
+}
+"""Of streams of videos."""
+
+OF_DEFINITIONS: Mapping[str, str] = {
+    **dict.fromkeys(("steps", "transforms"), "The steps are the second argument, `preprocess_functors`."),
+    **dict.fromkeys(
+        ("batch_size", "num_workers", "num_threads", "device_id", "seed"),
+        "Pass it to the DataLoader, or to get_dali_pipeline.",
+    ),
+    "sampler": "It belongs to the input: SamplerInputCallable(provider, sampler).",
+}
+"""Of definitions of pipelines."""
+
 OF_LOADER: Mapping[str, str] = {
     **dict.fromkeys(("shuffle", "random_shuffle"), _BY_SAMPLER),
     **dict.fromkeys(

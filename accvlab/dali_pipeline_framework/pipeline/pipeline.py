@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeIn
 from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDraws, require_fitting_record
 from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
 from accvlab.dali_pipeline_framework.inputs.summary import summary
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
     PathType,
@@ -86,6 +87,7 @@ class PipelineDefinition:
 
     _must_declare_draws = True  # where draws are recorded
 
+    @explains_unknown_arguments(OF_DEFINITIONS)
     def __init__(
         self,
         data_loading_callable_iterable: PipelineInput,

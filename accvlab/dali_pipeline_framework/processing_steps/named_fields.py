@@ -95,7 +95,10 @@ class FieldSearch:
     ) -> str | None:
         leaf = self._format.at(path)
         if isinstance(leaf, GroupFormat):
-            return f"must be a data field with {what}, is a group"
+            of_sequence = (
+                "; frames of a sequence are decoded by FrameSequenceDecoder" if "encoded" in leaf.names else ""
+            )
+            return f"must be a data field with {what}, is a group{of_sequence}"
         if dtypes is not None and leaf.dtype not in dtypes:
             return f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}"
         return None

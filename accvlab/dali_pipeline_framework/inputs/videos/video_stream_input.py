@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs.last_batch import LastBatch
 from accvlab.dali_pipeline_framework.inputs.random_access_sampler import Description
 from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
 from accvlab.dali_pipeline_framework.inputs.settings import whole_number
+from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_STREAMS, explains_unknown_arguments
 from accvlab.dali_pipeline_framework.inputs.videos.fed_video_decoding import (
     DecoderChoice,
     LastSequencePolicy,
@@ -59,6 +60,7 @@ class VideoStreamInput(NativeInput):
     )
     place_advice = "Its arguments `video_name` and `first_frame_name` add fields that tell video and frame."
 
+    @explains_unknown_arguments(OF_STREAMS)
     def __init__(
         self,
         sequence_length: int,
