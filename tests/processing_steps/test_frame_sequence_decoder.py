@@ -402,7 +402,7 @@ def test_the_decoder_of_single_images_names_this_one(tmp_path):
     write_frame(tmp_path / "s" / "1.png")
     blueprint = FrameSequenceDataProvider(tmp_path, 1).sample_data_structure
     with pytest.raises(
-        FormatError, match="frames: must be a data field .* is a group; .* by FrameSequenceDecoder"
+        FormatError, match=r"frames: must be a data field .* is a group; .* by FrameSequenceDecoder"
     ):
         ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
 
