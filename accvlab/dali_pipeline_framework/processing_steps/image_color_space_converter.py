@@ -21,7 +21,8 @@ class ImageColorSpaceConverter(PipelineStepBase):
     Input: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8, on the CPU or the
     GPU; one channel if gray, else three. Output, in the same field: the same with the channels of the other
     space. YCbCr is that of ITU-R BT.601 with levels from 16 to 235 (chroma: 240), gray is the luma of full range.
-    An image without a layout gets one.
+    An image without a layout gets one,
+    one without pixels makes the graph fail.
 
     The format does not change.
 

@@ -26,7 +26,8 @@ class ImageJpegDistorter(PipelineStepBase):
 
     Input and output: ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8, on the CPU or the
     GPU. All images of what the step is applied to, and all frames, are compressed with the same quality. An image
-    without a layout gets one.
+    without a layout gets one,
+    one without pixels makes the graph fail.
 
     The format does not change.
 
