@@ -189,6 +189,24 @@ class TestPointsThatAreNotFinite:
         assert np.isnan(with_others["projection"]).all()
 
 
+@pytest.mark.parametrize("kind", [0, 1], ids=["points", "velocities"])
+@pytest.mark.parametrize("shape", [(3, 2), (3, 1), (3, 4), (6,), (2,), (3, 0)])
+def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
+    kind: int, shape: tuple[int, ...]
+) -> None:
+    names: list[str | None] = [None] * 7
+    names[kind] = "x"
+    step = BEVBBoxesTransformer3D(*names, [0.5, 0.5], 2, None, None)
+    good = np.ones((3, 3) if len(shape) == 2 else 3, np.float32)
+    source = shuffled(ArrayProvider({"x": (DT.FLOAT, [good, good, good, np.ones(shape)])}), 2)
+    with make_iterator(source, [step], py_num_workers=0) as iterator:
+        epoch = iter(iterator)
+        assert next(epoch)["x"].shape == (2, *good.shape)
+        with pytest.raises(GraphError, match="ERROR: points and velocities must be x, y, z") as caught:
+            next(epoch)
+    assert caught.value.sample_indices == (3,)
+
+
 class TestBoxes:
     def test_corners_keep_their_order_and_degenerate_boxes_stay_so(self) -> None:
         steps = [A.NonUniformScaling(1, [-1, 1]), A.Translation(1, [1, 0])]

@@ -238,18 +238,20 @@ class _Motion:
             return self._turned(values)
         if kind == "velocities":
             linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
-            moved = fn.coord_transform(fn.reshape(values, shape=[-1, 3]), M=linear)
+            moved = fn.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
             columns = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
             return fn.coord_transform(values, M=columns)
         elif kind == "points":
-            moved = _rows_times(fn.reshape(values, shape=[-1, 3]), _beside(values, self.matrix[:, 0:3]), 3)
+            moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
             moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))
         elif kind == "ego_to_world":
             moved = _rows_times(values, fn.transpose(_homogeneous(_beside(values, self.inverse))), 4)
         else:
             moved = _rows_times(_homogeneous(_beside(values, self.matrix)), fn.transpose(values), 4)
-        return fn.reshape(fn.cast(moved, dtype=_DT.FLOAT), shape=values.shape())
+        moved = fn.cast(moved, dtype=_DT.FLOAT)
+        # DALI shows the next line where vectors have more columns.
+        return fn.reshape(moved, shape=values.shape())  # ERROR: points and velocities must be x, y, z
 
     def _turned(self, angles: DataNode) -> DataNode:
         if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
@@ -277,6 +279,13 @@ def _rotation(angle_rad: DataNode, axis: int) -> DataNode:
     turned = dali_math.cos(angle_rad) * exact_constant(across) + dali_math.sin(angle_rad) * exact_constant(cross)
     rotation: DataNode = turned + exact_constant(along)
     return rotation
+
+
+def _vectors(values: DataNode) -> DataNode:
+    """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
+    # DALI shows the next line where vectors have fewer columns.
+    xyz = fn.slice(values, start=[0], shape=[3], axes=[-1])  # ERROR: points and velocities must be x, y, z
+    return fn.reshape(xyz, shape=[-1, 3])
 
 
 def _rows_times(rows: DataNode, columns: DataNode, num_terms: int) -> DataNode:
