@@ -7,8 +7,9 @@ the contestants deliver the same:
 - ``files``: JPEGs of about 100 kB in a random order, as (H, W, 3) images or as bytes. ``provider`` is a
   `FileDataProvider`, ``native`` a `FileReader`; both are decoded by the step `ImageDecoder`, in the same number
   of threads.
-- ``sequences``: eight frames each, as (8, H, W, 3), one after the other, apart or with half of their frames in
-  common. ``provider`` is a `FrameSequenceDataProvider` with its decoder, ``native`` a `SequenceReader`.
+- ``sequences``: eight frames each, as (8, H, W, 3), one after the other: from each frame on, as both do by
+  default, with half of their frames in common, or apart. ``provider`` is a `FrameSequenceDataProvider` with its
+  decoder, ``native`` a `SequenceReader`.
 - ``video``: clips of eight frames, as (8, H, W, 3). ``provider`` is a `VideoDataProvider`, ``streamed`` slot by
   slot in the order of play, or ``shuffled``, where nearly each clip needs a seek; ``native`` is a `VideoReader`,
   where DALI knows the codec. For one worker, the frames that are decoded are counted.
@@ -82,9 +83,9 @@ class Scale:
     steps: dict[str, int]
 
 
-APART, OVERLAPPING = SEQUENCE_LENGTH, SEQUENCE_LENGTH // 2
-FULL = Scale(2, Pace(5, 0.4, 4), 64, 40, 240, slice(None), {"apart": APART, "overlapping": OVERLAPPING})
-QUICK = Scale(1, Pace(1, 0.02, 1), 16, 2, 48, slice(1, 2), {"overlapping": OVERLAPPING})
+STEPS = {"from each frame on": 1, "overlapping by half": SEQUENCE_LENGTH // 2, "apart": SEQUENCE_LENGTH}
+FULL = Scale(2, Pace(5, 0.4, 4), 64, 40, 240, slice(None), STEPS)
+QUICK = Scale(1, Pace(1, 0.02, 1), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
 
 
 def races(root: Path, scale: Scale) -> list[Race]:

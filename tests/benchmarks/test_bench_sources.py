@@ -27,10 +27,10 @@ def test_a_quick_run_reports_rates_ratios_counts_and_targets(tmp_path: Path) -> 
     report = json.loads(output.read_text())
     rows = {row["race"]: row for row in report["results"]}
     video = "video, VP9"
-    assert rows.keys() == {"files, decoded", "files, bytes", "sequences, overlapping", video}
+    assert rows.keys() == {"files, decoded", "files, bytes", "sequences, overlapping by half", video}
     assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["files, decoded"]["per_second"].keys()
     assert rows["files, bytes"]["per_second"].keys() >= PROVIDER_AND_NATIVE
-    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["sequences, overlapping"]["per_second"].keys()
+    assert PROVIDER_AND_NATIVE | {"PyTorch, Pillow"} <= rows["sequences, overlapping by half"]["per_second"].keys()
     assert {"provider, streamed, 1 worker", "native, in order", "PyTorch, PyAV, shuffled"} <= rows[video][
         "per_second"
     ].keys()
