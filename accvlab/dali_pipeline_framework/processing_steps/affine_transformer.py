@@ -20,11 +20,13 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     extend_by,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+    AxisScaling,
+    Resampler,
     Resampling,
     ResizingAnchor,
     ResizingMode,
     checked_resizing,
-    resized,
+    resizing,
     swapped,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
@@ -165,8 +167,13 @@ class AffineTransformer(ImageTransformStep):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         chain = TransformationChain(swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
-        matrix = resized(chain.matrix, hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
-        return self._resampled(matrix, hw, self._output_hw, self._resampling())
+        matrix = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor).after(chain.matrix)
+        resampling = self._resampling()
+        if resampling == Resampling.WARP:
+            resampler = Resampler.warping(matrix, self._output_hw)
+        else:
+            resampler = Resampler.resizing(resampling, AxisScaling.of_matrix(matrix), hw, self._output_hw)
+        return ImagePlaneChange(matrix, resampler, self._output_hw)
 
     def _resampling(self) -> Resampling:
         if not all(step.keeps_axes for step in self._steps):

@@ -13,7 +13,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampling, swapped
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import AxisScaling, Resampling
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
@@ -131,22 +131,22 @@ class ImageResizeCropFlipper(ImageTransformStep):
         return self._draws
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
-        wh: Any = swapped(hw)
-        scale: Any
-        bottom: Any
-        output_wh = types.Constant(np.array(self._output_hw[::-1], np.float32), device="cpu")
+        height: Any = hw[0]
+        output_hw: Any = types.Constant(np.array(self._output_hw, np.float32), device="cpu")
         scale, bottom, share, drawn = (self.draw(name) for name in ("scale", "bottom", "share", "is_flipped"))
-        if self._is_kept_inside:
-            scale = dali_math.max(scale, fn.reductions.max(output_wh / wh))
         zero = np.float32(0)
-        room = wh * scale - output_wh  # (2,): what is cut off
-        crop_x = dali_math.max(room[0], zero) * share
-        crop_y = room[1] - bottom * scale * hw[0]
+        if self._is_kept_inside:
+            scale = dali_math.max(scale, fn.reductions.max(output_hw / hw))
+        room: Any = hw * scale - output_hw  # (2,): what is cut off
+        crop_y = room[0]
+        if self._draws[1].constant != 0:  # the draw "bottom"
+            crop_y = crop_y - bottom * scale * height
         if self._is_kept_inside:
             crop_y = dali_math.max(crop_y, zero)
+        crop_x = dali_math.max(room[1], zero) * share
         is_flipped: Any = drawn < np.float32(self._flip_prob)
         sign = is_flipped * np.float32(-2) + np.float32(1)
-        offset = fn.stack(is_flipped * np.float32(self._output_hw[1]) - crop_x * sign, -crop_y)
-        matrix = fn.transforms.translation(fn.transforms.scale(scale=fn.stack(scale * sign, scale)), offset=offset)
+        offset_x = is_flipped * np.float32(self._output_hw[1]) - crop_x * sign
+        scaling = AxisScaling(fn.stack(scale, scale * sign), fn.stack(-crop_y, offset_x))
         resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
-        return self._resampled(matrix, hw, self._output_hw, resampling)
+        return self._resized(scaling, hw, self._output_hw, resampling)

@@ -12,7 +12,7 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
     Resampling,
     ResizingAnchor,
     ResizingMode,
-    resized,
+    resizing,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
@@ -106,6 +106,6 @@ class ImageResizer(ImageTransformStep):
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         mode = _MODES[self._mode]
-        matrix = resized(None, hw, self._output_hw, mode, _ANCHORS[self._anchor])
+        scaling = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
         resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
-        return self._resampled(matrix, hw, self._output_hw, resampling)
+        return self._resized(scaling, hw, self._output_hw, resampling)

@@ -136,33 +136,55 @@ def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, Resizi
     return mode, anchor
 
 
-def resized(
-    matrix: DataNode | None,
-    hw: Any,
-    output_hw: tuple[int, int],
-    mode: ResizingMode,
-    anchor: ResizingAnchor | None,
-) -> DataNode:
-    """Let a resizing follow on a transformation.
+@attrs.frozen
+class AxisScaling:
+    """A transformation that only scales, mirrors and shifts: ``out = scale * in + offset`` for each axis.
+
+    Attributes:
+        scale: For rows and columns, ``(2,)`` float32, or a scalar for both.
+        offset: For rows and columns, ``(2,)`` float32; None for 0.
+        is_uniform: Whether ``scale`` is a scalar.
+    """
+
+    scale: Any
+    offset: Any = None
+    is_uniform: bool = False
+
+    @classmethod
+    def of_matrix(cls, matrix: Any) -> AxisScaling:
+        """What a matrix does that does not rotate or shear, ``(2, 3)``."""
+        return cls(fn.stack(matrix[1, 1], matrix[0, 0]), fn.stack(matrix[1, 2], matrix[0, 2]))
+
+    def after(self, matrix: DataNode | None = None) -> DataNode:
+        """The matrix of another transformation and then this one, ``(2, 3)``."""
+        before = () if matrix is None else (matrix,)
+        scale = {"scale": self.scale, "ndim": 2} if self.is_uniform else {"scale": swapped(self.scale)}
+        scaled: DataNode = fn.transforms.scale(*before, **scale)
+        if self.offset is None:
+            return scaled
+        shifted: DataNode = fn.transforms.translation(scaled, offset=swapped(self.offset))
+        return shifted
+
+
+def resizing(
+    hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
+) -> AxisScaling:
+    """Bring a size to another one.
 
     Args:
-        matrix: ``(2, 3)``; None for the identity.
         hw: Height and width that are brought to the output, ``(2,)`` float32.
         output_hw: Height and width of the output.
         mode: How.
         anchor: What stays in place; None with ``STRETCH``.
     """
-    before = () if matrix is None else (matrix,)
-    wh = swapped(hw)
-    output_wh = _constant(output_hw[::-1])
-    ratio = output_wh / wh
+    size = _constant(output_hw)
+    ratio = size / hw
     if mode == ResizingMode.STRETCH or anchor is None:
-        return fn.transforms.scale(*before, scale=ratio)
+        return AxisScaling(ratio)
     factor = fn.reductions.min(ratio) if mode == ResizingMode.PAD else fn.reductions.max(ratio)
-    scaled = fn.transforms.scale(*before, scale=fn.stack(factor, factor))
-    if not _SHARE_BEFORE[anchor]:
-        return scaled
-    return fn.transforms.translation(scaled, offset=(output_wh - wh * factor) * np.float32(_SHARE_BEFORE[anchor]))
+    share = _SHARE_BEFORE[anchor]
+    offset = (size - hw * factor) * np.float32(share) if share else None
+    return AxisScaling(factor, offset, is_uniform=True)
 
 
 # --- fields given in pixels -----------------------------------------------------------------------------
@@ -261,19 +283,24 @@ class Resampler:
     decoded_part: tuple[DataNode, DataNode] | None = None
 
     @classmethod
-    def prepare(cls, resampling: Resampling, matrix: Any, hw: Any, output_hw: tuple[int, int]) -> Resampler:
-        """Prepare for a transformation.
+    def warping(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Resampler:
+        """Prepare for any transformation from the input to the output, ``(2, 3)``."""
+        return cls(Resampling.WARP, output_hw, {"matrix": matrix})
+
+    @classmethod
+    def resizing(
+        cls, resampling: Resampling, scaling: AxisScaling, hw: Any, output_hw: tuple[int, int]
+    ) -> Resampler:
+        """Prepare for a transformation that does not rotate or shear.
 
         Args:
-            resampling: How.
-            matrix: Transformation from the input to the output, ``(2, 3)``.
+            resampling: How; not `WARP`.
+            scaling: Transformation from the input to the output.
             hw: Height and width of the input, ``(2,)`` float32.
             output_hw: Height and width of the output.
         """
-        if resampling == Resampling.WARP:
-            return cls(resampling, output_hw, {"matrix": matrix})
-        scale = fn.stack(matrix[1, 1], matrix[0, 0])
-        offset = fn.stack(matrix[1, 2], matrix[0, 2])
+        scale = scaling.scale
+        offset = _constant([0, 0]) if scaling.offset is None else scaling.offset
         size = _constant(output_hw)
         if resampling == Resampling.REGION:
             region = {"roi_start": -offset / scale, "roi_end": (size - offset) / scale}

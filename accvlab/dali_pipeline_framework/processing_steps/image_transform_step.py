@@ -18,6 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+    AxisScaling,
     Resampler,
     Resampling,
     boxes_matrix,
@@ -116,15 +117,15 @@ class ImageTransformStep(PipelineStepBase):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         """Define the transformation of images of a height and width, ``(2,)`` float32."""
 
-    def _resampled(
-        self, matrix: DataNode, hw: DataNode, output_hw: tuple[int, int], resampling: Resampling
+    def _resized(
+        self, scaling: AxisScaling, hw: DataNode, output_hw: tuple[int, int], resampling: Resampling
     ) -> ImagePlaneChange:
-        """The change where images are computed anew by a transformation."""
-        resampler = Resampler.prepare(resampling, matrix, hw, output_hw)
+        """The change where images are computed anew, and nothing is rotated or sheared."""
+        resampler = Resampler.resizing(resampling, scaling, hw, output_hw)
         if not self._is_encoded:
-            return ImagePlaneChange(matrix, resampler, output_hw)
+            return ImagePlaneChange(scaling.after(), resampler, output_hw)
         resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(matrix, resampler, output_hw, resampler.decoded)
+        return ImagePlaneChange(scaling.after(), resampler, output_hw, resampler.decoded)
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self._apply(data)
