@@ -168,6 +168,20 @@ def compress(image: Any) -> Any:
     )
 
 
+def erase(image: Any) -> Any:
+    area = uniform(settings.ERASED_AREA) * float(HEIGHT * WIDTH)
+    aspect = dali_math.exp(uniform((math.log(0.5), math.log(2.0))))
+    shape = dali_math.floor(fn.stack(dali_math.sqrt(area * aspect), dali_math.sqrt(area / aspect)))
+    anchor = dali_math.floor(fn.random.uniform(range=(0.0, 1.0), shape=[2]) * (constant([HEIGHT, WIDTH]) - shape))
+    return fn.erase(image, anchor=anchor, shape=shape, axis_names="HW", fill_value=settings.ERASED_VALUE)
+
+
+def mask_grid(image: Any) -> Any:
+    tile = fn.random.uniform(range=settings.GRID_TILE, dtype=_DT.INT32)
+    shift_x, shift_y = uniform((0.0, 1.0)) * tile, uniform((0.0, 1.0)) * tile
+    return fn.grid_mask(image, tile=tile, ratio=0.5, angle=0.0, shift_x=shift_x, shift_y=shift_y)
+
+
 # --- chains ------------------------------------------------------------------------------------------------
 
 

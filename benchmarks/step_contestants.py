@@ -29,6 +29,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     BoxFormatConverter,
     CoordinateCropper,
     DataGroupArrayWithNameElementsAppliedStep,
+    GridMasker,
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
@@ -44,6 +45,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PhotoMetricDistorter,
     PipelineStepBase,
     PointsInRangeCheck,
+    RandomEraser,
     TensorSizeAdder,
 )
 
@@ -115,6 +117,7 @@ def step_cases() -> list[StepCase]:
         "image",
         transformation_steps=[AffineTransformer.Rotation(1.0, *settings.ROTATION_DEGREES)],
     )
+    eraser = RandomEraser("image", 1.0, settings.ERASED_AREA, (0.5, 2.0), settings.ERASED_VALUE)
     rgb, bgr, ycbcr = DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr
     size = f"to {settings.OUTPUT_HW[1]} x {settings.OUTPUT_HW[0]}"
     return [
@@ -157,6 +160,10 @@ def step_cases() -> list[StepCase]:
             "ImageJpegDistorter",
             ImageJpegDistorter("image", settings.JPEG_QUALITY[0], settings.JPEG_QUALITY[1] - 1),
             "compress",
+        ),
+        StepCase("RandomEraser", eraser, "erase"),
+        StepCase(
+            "GridMasker", GridMasker("image", 1.0, (settings.GRID_TILE[0], settings.GRID_TILE[1] - 1)), "mask_grid"
         ),
     ]
 

@@ -165,6 +165,24 @@ def compress(image: Image) -> Image:
     return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
 
 
+def erase(image: Image) -> Image:
+    area = _RNG.uniform(*settings.ERASED_AREA) * image.shape[0] * image.shape[1]
+    aspect = np.exp(_RNG.uniform(np.log(0.5), np.log(2.0)))
+    height, width = int(np.sqrt(area * aspect)), int(np.sqrt(area / aspect))
+    top, left = _RNG.integers(image.shape[0] - height), _RNG.integers(image.shape[1] - width)
+    erased = image.copy()
+    erased[top : top + height, left : left + width] = settings.ERASED_VALUE
+    return erased
+
+
+def mask_grid(image: Image) -> Image:
+    tile = int(_RNG.integers(*settings.GRID_TILE))
+    rows, columns = ((np.arange(size) - _RNG.uniform(0, tile)) % tile < tile / 2 for size in image.shape[:2])
+    masked = image.copy()
+    masked[np.ix_(rows, columns)] = 0
+    return masked
+
+
 class ChangedImages(Dataset[torch.Tensor]):
     """One and the same image, changed anew each time."""
 

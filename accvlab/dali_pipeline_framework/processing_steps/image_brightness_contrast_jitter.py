@@ -33,6 +33,8 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
     groups.
 
     The format does not change.
+
+    Price on the CPU for 1600 x 900 uint8, one operator (``fn.brightness_contrast``): 2 ms.
     """
 
     def __init__(
