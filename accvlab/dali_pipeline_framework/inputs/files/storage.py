@@ -177,7 +177,8 @@ class Storage:
             raise error
         path = self.path(name)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
-            reason = "there is none"
+            is_link = not (self._is_remote or is_url(name)) and os.path.islink(path)
+            reason = "it is a link that leads nowhere" if is_link else "there is none"
         else:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         message = f"{what} {path!r} cannot be read: {reason}."

@@ -48,7 +48,7 @@ class FileReader(ReaderInput):
     operator_name = "readers.file"
 
     def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
-        """Set up; nothing is read.
+        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
 
         Args:
             data_name: Name of the field with the bytes.
@@ -57,7 +57,7 @@ class FileReader(ReaderInput):
 
         Raises:
             SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
-                ``files`` says where the files are; or a folder or list is missing.
+                ``files`` says where the files are; a folder or list is missing; or a file is a pipe or the like.
         """
         self._fields = (
             ReaderField(data_name, types.DALIDataType.UINT8),
@@ -100,7 +100,7 @@ class SequenceReader(ReaderInput):
     operator_name = "readers.sequence"
 
     def __init__(self, *, frames_name: Name = "frames", **arguments: Any) -> None:
-        """Set up; nothing is read.
+        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
 
         Args:
             frames_name: Name of the field.
@@ -436,7 +436,7 @@ class CocoReader(ReaderInput):
         image_id_name: Name | None = "image_id",
         **arguments: Any,
     ) -> None:
-        """Set up; nothing is read.
+        """Set up; it is looked for pipes among the images that the annotations name, and none is read.
 
         Args:
             image_name: Name of the field with the image file.
