@@ -3,13 +3,14 @@
 
 Most pixels of a heatmap are far from all objects, so it is computed tile by tile, and only where objects are::
 
-     maps, cut into tiles        used tiles        their objects
-    +───+───+───+───+            0  (zeros)        -
-    |   | o |   |   |            1                 a
-    +───+───+───+───+     ─>     2                 a, b     ─>  the maximum, over the objects of a tile, of
-    |   |   | o |   |            3                 b            column times row, ``(used tiles, height, width)``
-    +───+───+───+───+            ...
-                                                         ─>  each row of the maps takes its pieces from the tiles
+     maps, cut into tiles        tiles with one object           tiles with more
+    +───+───+───+───+            0  -  (zeros)                   0  -
+    |   | o |   |   |            1  a  column times row          1  a, b   the maximum of these products
+    +───+───+───+───+     ─>     2  b                            2  a, c
+    |   |   | o |   |            ...                             ...
+    +───+───+───+───+
+                                  └────────────────┬─────────────────┘
+                                  each row of the maps takes its pieces from the tiles
 
 A Gaussian on a square window is a product of two curves, ``exp(-dx^2 / 2 sigma^2)`` where
 ``|dx| <= ceil(radius)``, else 0, and the same for ``dy``.
@@ -68,12 +69,21 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
     gaussians = _gaussians(objects, sigma_of_radius)
     reached = _reached(gaussians, tiling)  # (rows of tiles, columns of tiles, 1 + N)
     counts = fn.cast(fn.reductions.sum(reached, axes=[2]), dtype=_DT.INT32)
-    used = ElementSelection.by_mask(fn.reshape(counts > 0, shape=[-1])).positions  # (1 + U,)
-    reached_of_used = _at(_with_row_before(fn.reshape(reached, shape=[tiling.num_tiles, -1])), used)
-    slots = _slots(gaussians, reached_of_used, tiling)  # (1 + U, K, 5)
-    origins = np.concatenate([[[0, 0]], tiling.origins]).astype(np.float32)
-    tiles = _drawn(slots, _at(types.Constant(origins, device="cpu"), used), tiling)
-    return _assembled(tiles, counts, tiling) if has_maps else _assembled(tiles, counts, tiling)[0]
+    reached = _with_row_before(fn.reshape(reached, shape=[tiling.num_tiles, -1]))
+    origins = types.Constant(tiling.origins, device="cpu")
+    numbers = ElementSelection.by_mask(objects.is_active == objects.is_active).positions  # 0, 1, ..., N
+
+    singles = ElementSelection.by_mask(fn.reshape(counts == 1, shape=[-1])).positions  # (1 + S,)
+    products = _products(_only_objects(gaussians, numbers, _at(reached, singles)), _at(origins, singles), tiling)
+    crowds = ElementSelection.by_mask(fn.reshape(counts > 1, shape=[-1])).positions  # (1 + C,)
+    several = _products(
+        _all_objects(gaussians, numbers, _at(reached, crowds), tiling), _at(origins, crowds), tiling
+    )
+    tiles = fn.cat(products[:, 0], fn.reductions.max(several, axes=[1]), axis=0)
+
+    single, crowd = _numbered(counts == 1, tiling), _numbered(counts > 1, tiling)
+    tile = single + fn.cast(counts > 1, dtype=_DT.INT32) * (crowd + fn.cast(singles.shape(), dtype=_DT.INT32))
+    return _assembled(tiles, tile, tiling) if has_maps else _assembled(tiles, tile, tiling)[0]
 
 
 @attrs.frozen
@@ -114,10 +124,11 @@ class _Tiling:
 
     @property
     def origins(self) -> np.ndarray[Any, Any]:
-        """x and y of the first pixel of each tile, ``(num_tiles, 2)``."""
+        """x and y of the first pixel of each tile, ``(1 + num_tiles, 2)`` float32; the first row is zero."""
         height, width = self.tile_hw
         _, rows, columns = np.indices((self.num_maps, self.num_rows, self.num_columns))
-        return np.stack([columns.ravel() * width, rows.ravel() * height], axis=1)
+        origins = np.stack([columns.ravel() * width, rows.ravel() * height], axis=1)
+        return np.concatenate([[[0, 0]], origins]).astype(np.float32)
 
 
 def _gaussians(objects: DrawnObjects, sigma_of_radius: float) -> DataNode:
@@ -150,14 +161,27 @@ def _reached(gaussians: DataNode, tiling: _Tiling) -> DataNode:
     return fn.reinterpret(fn.expand_dims(in_row, axes=[1]) & fn.expand_dims(in_column, axes=[0]), dtype=_DT.UINT8)
 
 
-def _slots(gaussians: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
-    """The objects of each used tile: ``(1 + U, K, 5)``, where K is the greatest number of objects of a tile.
-
-    A tile with fewer objects has the last one several times, one without has the one that reaches nothing.
+def _only_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode) -> DataNode:
+    """The object of each tile with one object, ``(1 + S, 1, 5)``.
 
     Args:
         gaussians: ``(1 + N, 5)``.
-        reached: ``(1 + U, 1 + N)`` uint8.
+        numbers: ``(1 + N,)`` int32: 0, 1, ..., N.
+        reached: ``(1 + S, 1 + N)`` uint8.
+    """
+    number = fn.reductions.max(fn.cast(reached, dtype=_DT.INT32) * _row(numbers), axes=[1])
+    return fn.expand_dims(_at(gaussians, number), axes=[1])
+
+
+def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
+    """The objects of each tile with several: ``(1 + C, K, 5)``, where K is the greatest number of them.
+
+    A tile with fewer objects has its last one several times; the first tile has the object that reaches nothing.
+
+    Args:
+        gaussians: ``(1 + N, 5)``.
+        numbers: ``(1 + N,)`` int32: 0, 1, ..., N.
+        reached: ``(1 + C, 1 + N)`` uint8.
         tiling: Where the tiles are.
     """
     pairs = ElementSelection.by_mask(fn.reshape(reached == 1, shape=[-1])).positions  # (1 + P,), tile by tile
@@ -165,13 +189,12 @@ def _slots(gaussians: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
     num_gaussians = fn.cast(reached.shape()[1], dtype=_DT.INT32)
     gaussians_of_pairs = _at(gaussians, place - place // num_gaussians * num_gaussians)
 
-    counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (1 + U,)
+    counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (1 + C,)
     tiles = types.Constant(np.arange(tiling.num_tiles + 1, dtype=np.int32), device="cpu")
     tile = fn.slice(tiles, start=[0], end=fn.cast(counts.shape(), dtype=_DT.INT32), axes=[0])
     is_before = fn.cast(_row(tile) < _column(tile), dtype=_DT.INT32)
     num_before = fn.reductions.sum(is_before * _row(counts), axes=[1], dtype=_DT.INT32)
     most = dali_math.max(fn.reductions.max(counts, keep_dims=True), 1)
-    numbers = ElementSelection.by_mask(gaussians[:, 4] >= -1.0).positions  # 0, 1, ..., 1 + N
     number = _row(fn.slice(numbers, start=[0], end=most, axes=[0]))
     is_any = fn.cast(counts > 0, dtype=_DT.INT32)
     slot = _column(is_any) * (_column(num_before + 1) + dali_math.min(number, _column(counts - 1)))
@@ -179,29 +202,39 @@ def _slots(gaussians: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
     return fn.reshape(slots, shape=fn.cat(slot.shape(), slots.shape()[1:2]))
 
 
-def _drawn(slots: DataNode, origins: DataNode, tiling: _Tiling) -> DataNode:
-    """The tiles, ``(1 + U, tile height, tile width)``: the maximum of the Gaussians of their objects."""
+def _products(slots: DataNode, origins: DataNode, tiling: _Tiling) -> DataNode:
+    """The Gaussians of tiles: ``(T, K, tile height, tile width)`` of ``(T, K, 5)`` and origins ``(T, 2)``."""
     curves = []
     for axis, size in enumerate(reversed(tiling.tile_hw)):
         start = fn.expand_dims(origins[:, axis : axis + 1], axes=[1])
         distance = slots[:, :, axis : axis + 1] - (start + np.arange(size, dtype=np.float32)[None, None])
         is_inside = fn.cast(dali_math.abs(distance) <= slots[:, :, 2:3], dtype=_DT.FLOAT)
         curves.append(dali_math.exp(distance * distance * slots[:, :, 3:4]) * is_inside)
-    gaussians = fn.expand_dims(curves[1], axes=[3]) * fn.expand_dims(curves[0], axes=[2])
-    tiles: DataNode = fn.reductions.max(gaussians, axes=[1])
-    return tiles
+    products: DataNode = fn.expand_dims(curves[1], axes=[3]) * fn.expand_dims(curves[0], axes=[2])
+    return products
 
 
-def _assembled(tiles: DataNode, counts: DataNode, tiling: _Tiling) -> DataNode:
-    """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles."""
-    (height, width), (tile_height, tile_width) = tiling.hw, tiling.tile_hw
-    is_used = fn.cast(counts > 0, dtype=_DT.INT32)
+def _numbered(is_counted: DataNode, tiling: _Tiling) -> DataNode:
+    """1, 2, ... for the tiles that count, 0 for others: ``(rows of tiles, columns of tiles)`` int32."""
+    is_counted = fn.cast(is_counted, dtype=_DT.INT32)
     columns, rows = (np.arange(size) for size in (tiling.num_columns, tiling.num_maps * tiling.num_rows))
     up_to = (columns[None, :] <= columns[:, None]).astype(np.int32)[None]
     before = (rows[None, :] < rows[:, None]).astype(np.int32)
-    in_row = fn.reductions.sum(fn.expand_dims(is_used, axes=[1]) * up_to, axes=[2], dtype=_DT.INT32)
+    in_row = fn.reductions.sum(fn.expand_dims(is_counted, axes=[1]) * up_to, axes=[2], dtype=_DT.INT32)
     rows_before = fn.reductions.sum(_row(in_row[:, -1]) * before, axes=[1], dtype=_DT.INT32)
-    tile = is_used * (in_row + _column(rows_before))  # number among the used ones, from 1 on; 0 for the others
+    numbered: DataNode = is_counted * (in_row + _column(rows_before))
+    return numbered
+
+
+def _assembled(tiles: DataNode, tile: DataNode, tiling: _Tiling) -> DataNode:
+    """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles.
+
+    Args:
+        tiles: ``(T, tile height, tile width)``.
+        tile: Which of them is where, ``(rows of tiles, columns of tiles)`` int32.
+        tiling: Where they are.
+    """
+    (height, width), (tile_height, tile_width) = tiling.hw, tiling.tile_hw
     tile = fn.reshape(tile, shape=[tiling.num_maps, tiling.num_rows, 1, tiling.num_columns])
     piece = tile * tile_height + np.arange(tile_height, dtype=np.int32)[None, None, :, None]
     piece = fn.reshape(piece, shape=[tiling.num_maps, tiling.num_rows * tile_height, tiling.num_columns])
