@@ -27,10 +27,13 @@ WITHOUT_PICTURE = {  # they change no picture
 # One each of pixels, of the image plane, and of space: enough to see that scene, steps and drawing are the same.
 REMADE = ("photo_metric_distorter", "affine_transformer", "bev_bboxes_transformer_3d")
 
-STEPS = [
-    name for name in processing_steps.__all__ if issubclass(getattr(processing_steps, name), PipelineStepBase)
-]
+PUBLIC = {name: getattr(processing_steps, name) for name in processing_steps.__all__}
+STEPS = [name for name, value in PUBLIC.items() if issubclass(value, PipelineStepBase)]
 TEXTS = {page.stem: "\n".join(read_lines(page)) for page in STEP_PAGES}
+
+
+def module_of(step):
+    return PUBLIC[step].__module__.rpartition(".")[2]
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,14 @@ def test_each_page_has_its_picture_and_each_picture_its_page():
     shown = {name: re.findall(r"\.\./_static/steps/(\w+)\.webp", text) for name, text in TEXTS.items()}
     assert shown == {name: [] if name in WITHOUT_PICTURE else [name] for name in TEXTS}
     assert {*PICTURES} == {*TEXTS} - WITHOUT_PICTURE == {path.stem for path in FOLDER.iterdir()}
+
+
+@pytest.mark.parametrize("step", [name for name in STEPS if "**Price**" in TEXTS.get(module_of(name), "")])
+def test_prices_of_a_page_are_those_of_the_docstring(step):
+    price = re.split(r"\n- |\n\n", TEXTS[module_of(step)].partition("**Price**")[2])[0]
+    docstring = " ".join((PUBLIC[step].__doc__ or "").split())
+    amounts = re.findall(r"\d[\d.]* (?:ms|us|s)\b", " ".join(price.split()))
+    assert [amount for amount in amounts if amount not in docstring] == []
 
 
 def test_index_and_gallery_link_all_pages():
