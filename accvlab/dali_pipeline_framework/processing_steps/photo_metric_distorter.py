@@ -153,14 +153,14 @@ class PhotoMetricDistorter(PipelineStepBase):
     @do_not_convert
     def _drawn_change(self) -> _Change:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
-        values = fn.stack(*[fn.cast(drawn[value], dtype=_DT.FLOAT) for value in (*_PARTS[:4], "permutation")])
+        values = fn.stack(*[drawn[part] for part in _PARTS[:4]], fn.cast(drawn["permutation"], dtype=_DT.FLOAT))
         decisions = fn.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
         no_change = np.array([_NO_CHANGE[part] for part in _PARTS], np.float32)
-        done = (values - no_change) * fn.cast(decisions < probabilities, dtype=_DT.FLOAT) + no_change  # (5,)
+        done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
 
         alpha = done[1]
-        early = (alpha - 1.0) * fn.cast(drawn["contrast_is_early"], dtype=_DT.FLOAT) + 1.0
+        early = (alpha - 1.0) * drawn["contrast_is_early"] + 1.0
         # A gain above 1 reaches the upper clamp before the matrix, one below 1 does not.
         gain = dali_math.max(early, 1.0)
         may_recolor = any(self._may(part) for part in _PARTS[2:])
