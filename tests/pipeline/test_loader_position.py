@@ -43,6 +43,7 @@ def test_an_epoch_that_is_set() -> None:
     loop.end_setting()
     loop.begin()
     loop.set_epoch(2, is_running=True)
+    assert loop.delivered == Position(5)
     loop.leave_pipeline()
     loop.deliver()
     assert (loop.delivered, loop.next_start) == (Position(5, 1), Position(2))
