@@ -303,7 +303,7 @@ class TestNothingFound:
         with pytest.raises(SettingError, match=r"No file is found in '.*/flat'.* has none, but 2 file"):
             FileDataProvider(tmp_path / "flat")
         make_tree(tmp_path / "empty", [])
-        with pytest.raises(SettingError, match=r"has none, but 0 file"):
+        with pytest.raises(SettingError, match=r"It is empty, and must have a subfolder for each label"):
             FileDataProvider(tmp_path / "empty")
         make_tree(tmp_path / "texts", ["a/1.txt", "b/2.txt", "b/3"])
         with pytest.raises(SettingError, match=r"2 label folder\(s\) have 3 file\(s\).*: \*.jpg, \*.jpeg, "):

@@ -218,6 +218,8 @@ def _why_nothing_is_found(
     num_at_top: int,
 ) -> str:
     text = f"No file is found in {storage.root!r}. "
+    if not folders and not num_at_top:
+        return text + "It is empty, and must have a subfolder for each label."
     if not folders:
         return text + (
             f"It must have a subfolder for each label, and has none, but {num_at_top} file(s), which are not "
