@@ -1,4 +1,7 @@
-"""Steps for annotations in a pipeline with a GPU: the same output as on the CPU, from one definition."""
+"""Steps in a pipeline with a GPU: the same output as on the CPU, from one definition.
+
+Where there is no GPU, it is tested that the graphs have operators that exist there.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from typing import Any
 
 import attrs
 import numpy as np
+import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 import pytest
-from support.arrays import DT
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.types import DALIImageType
+from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
+from support.graph_operators import missing_on_the_gpu
 
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -21,12 +28,25 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     BoxFormatConverter,
     ConditionalElementRemover,
     CoordinateCropper,
+    GridMasker,
+    HorizontalFlipper,
+    ImageBrightnessContrastJitter,
+    ImageColorSpaceConverter,
+    ImageGaussianBlurrer,
+    ImageJpegDistorter,
+    ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
+    ImageResizeCropFlipper,
+    ImageResizer,
+    ImageToTileSizePadder,
     LambdaStep,
     PaddingToUniform,
+    PhotoMetricDistorter,
     PipelineStepBase,
     PointCloudRangeFilter,
     PointsInRangeCheck,
     PointsPadder,
+    RandomEraser,
     TensorSizeAdder,
     TimeDifferenceAdder,
     VisibleBboxSelector,
@@ -165,6 +185,39 @@ CASES = {
         ("points",),
     ),
 }
+
+
+IMAGE_STEPS: dict[str, Callable[[], PipelineStepBase]] = {
+    "padding to tiles": lambda: ImageToTileSizePadder("image", 32),
+    "range 01": lambda: ImageRange01Normalizer("image"),
+    "mean": lambda: ImageMeanStdDevNormalizer("image", [1, 2, 3], [4, 5, 6]),
+    "photo": lambda: PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 2], [0.5, 2]),
+    "brightness": lambda: ImageBrightnessContrastJitter("image"),
+    "resizing": lambda: ImageResizer("image", [20, 30]),
+    "cropping of images": lambda: ImageResizeCropFlipper("image", [20, 30], (0.9, 1.1)),
+    "flipping": lambda: HorizontalFlipper("image"),
+    "blur": lambda: ImageGaussianBlurrer("image"),
+    "artefacts": lambda: ImageJpegDistorter("image"),
+    "colors": lambda: ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.YCbCr),
+    "erasing": lambda: RandomEraser("image", value=[1, 2, 3]),
+    "grid": lambda: GridMasker("image"),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *IMAGE_STEPS])
+def test_the_operators_of_the_graph_exist_on_the_gpu(name: str) -> None:
+    case = CASES.get(name) or Case(IMAGE_STEPS[name], ("image",))
+    data = ArrayProvider(fields()).sample_data_structure
+    with Pipeline(batch_size=3, num_threads=1, device_id=None):  # not built
+        sources = ((field, fn.external_source(name=field)) for field in data.field_names_flat)
+        data.set_data([node.gpu() if field in case.on_gpu else node for field, node in sources])
+        assert missing_on_the_gpu(case.make()(data).get_data()) == []
+
+
+def test_operators_that_do_not_exist_on_the_gpu_are_found() -> None:
+    with Pipeline(batch_size=3, num_threads=1, device_id=None):
+        ones = fn.ones(shape=[3], device="gpu") * 2
+    assert missing_on_the_gpu([ones]) == ["Ones"]
 
 
 @pytest.mark.gpu
