@@ -13,7 +13,7 @@ import pytest
 from nvidia.dali import tfrecord as tfrec
 from support.reader_data import frame_folders, numbered_files, record_file, tar_archive, video
 
-from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.inputs import (
     CocoReader,
     FileReader,
@@ -91,6 +91,13 @@ def test_sockets_and_devices_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         for path in ("socket", "/dev/zero"):
             with pytest.raises(SettingError, match=f"'{path}': it is no regular file, but a pipe, a socket or a"):
                 FileReader(files=[path])
+
+
+def test_folders_and_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path / "root", {"a": 1})
+    (root / "loop").symlink_to("loop")
+    with pytest.raises(FileError, match=r"fn.readers.file cannot read '.*/root/loop': Too many levels of"):
+        FileReader(file_root=root)
 
 
 def test_what_dali_does_not_read_may_be_anything(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ class TestRefused:
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
             ({"cameras": {"front": ["x"]}}, "Give either `cameras` or `filenames`"),
             ({"step": -1}, "`step` must be a whole number of at least 1, got -1. .* leave it out, or give None"),
-            ({"sequence_length": 11}, "a run of at least 11 frames .* the longest of 1 has 10"),
+            ({"sequence_length": 11}, "a run of at least 11 frames .* the longest of 1 has 10, in '.*/a.webm'"),
             ({"sequence_length": 4, "stride": 3}, "a run of at least 12 frames"),
         ],
     )

@@ -58,6 +58,7 @@ class FileReader(ReaderInput):
         Raises:
             SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
                 ``files`` says where the files are; a folder or list is missing; or a file is a pipe or the like.
+            FileError: A folder or list cannot be read.
         """
         self._fields = (
             ReaderField(data_name, types.DALIDataType.UINT8),
@@ -108,6 +109,7 @@ class SequenceReader(ReaderInput):
 
         Raises:
             SettingError: An argument is unknown or missing, or the folder does not exist.
+            FileError: A folder or list cannot be read.
         """
         self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
         super().__init__(cast(Any, fn.readers).sequence, arguments)

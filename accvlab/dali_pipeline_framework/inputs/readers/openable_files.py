@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.inputs.files.storage import open_regular_file
 from accvlab.dali_pipeline_framework.inputs.videos.container_elements import is_file_or_missing
 
@@ -26,12 +26,18 @@ def require_openable(operator: str, paths: Iterable[str]) -> None:
 
     Raises:
         SettingError: One is a pipe, a socket or a device.
+        FileError: A folder or list that tells which files there are cannot be read. Also the builtin exception of
+            the cause.
     """
-    for path in paths:
-        if not is_file_or_missing(path):
-            raise SettingError(
-                f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
-            )
+    try:
+        for path in paths:
+            if not is_file_or_missing(path):
+                raise SettingError(
+                    f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
+                )
+    except OSError as error:  # from listing them
+        message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
 
 
 def is_on_s3(path: Any) -> bool:

@@ -217,11 +217,14 @@ class VideoDataProvider(VideoProviderBase):
             uniform=uniform_sample,
         )
         if not self._windows.num_windows:
-            longest = int((self._tracks.ends - self._tracks.starts).max())
+            lengths = self._tracks.ends - self._tracks.starts
+            longest = int(lengths.argmax())
+            path = self._videos.path(int(self._tracks.videos[longest, self._tracks.reference]))
             raise SettingError(
                 f"There must be a run of at least {self._windows.span} frames for `sequence_length="
                 f"{self._windows.sequence_length}` with `stride={self._windows.stride}`, but the longest of "
-                f"{len(self._tracks.starts)} has {longest}. Use shorter sequences, or a `pad_mode`."
+                f"{len(self._tracks.starts)} has {lengths[longest]}, in {path!r}. Use shorter sequences, "
+                f"or a `pad_mode`."
             )
 
     def get_number_of_samples(self) -> int:
