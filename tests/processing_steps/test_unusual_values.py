@@ -207,6 +207,38 @@ def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
     assert caught.value.sample_indices == (3,)
 
 
+@pytest.mark.parametrize("name", ["categories", "valid"])
+@pytest.mark.parametrize(("num_boxes", "num_values"), [(2, 1), (2, 3), (1, 3), (0, 1), (1, 0)])
+def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
+    name: str, num_boxes: int, num_values: int
+) -> None:
+    step = BoundingBoxToHeatmapConverter(
+        "a",
+        "boxes",
+        "heatmap",
+        [5, 6],
+        image_hw_field_name="size",
+        categories_in_name="categories",
+        num_categories=2,
+        is_valid_opt_in_name="valid",
+    )
+    numbers = {"categories": num_boxes, "valid": num_boxes, name: num_values}
+    fields = {
+        "size": (DT.INT32, [[4, 5]] * 2),
+        "a": {
+            "boxes": (DT.FLOAT, [BOXES[:3], BOXES[:num_boxes]]),
+            "categories": (DT.INT32, [np.zeros(3), np.zeros(numbers["categories"])]),
+            "valid": (DT.BOOL, [np.ones(3), np.ones(numbers["valid"])]),
+        },
+    }
+    with (
+        make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0) as iterator,
+        pytest.raises(GraphError, match="ERROR: one value for each box is needed") as caught,
+    ):
+        next(iter(iterator))
+    assert caught.value.sample_indices == (1,)
+
+
 class TestBoxes:
     def test_corners_keep_their_order_and_degenerate_boxes_stay_so(self) -> None:
         steps = [A.NonUniformScaling(1, [-1, 1]), A.Translation(1, [1, 0])]
