@@ -104,7 +104,17 @@ def test_what_is_an_argument_is_not_explained() -> None:
         (PipelineDefinition, OF_DEFINITIONS),
     ]
     for made, advice in [*((provider, OF_PROVIDERS) for provider, _ in PROVIDERS), *more]:
-        assert not advice.keys() & inspect.signature(made).parameters.keys(), made
+        had_by_some = {"image_type", "sequence_length", "stride"}
+        assert not advice.keys() - had_by_some & inspect.signature(made).parameters.keys(), made
+
+
+def test_what_only_some_providers_have() -> None:
+    with pytest.raises(
+        TypeError, match=r"`sequence_length` is not an argument of FileDataProvider\. For sequences"
+    ):
+        FileDataProvider(files=["a.jpg"], sequence_length=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"`image_type` .* FrameSequenceDecoder\(image_type=\.\.\.\)"):
+        FrameSequenceDataProvider("x", 2, image_type=1)  # type: ignore[call-arg]
 
 
 class _OwnFiles(FileDataProvider):

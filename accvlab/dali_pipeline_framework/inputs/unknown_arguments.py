@@ -29,6 +29,12 @@ OF_PROVIDERS: Mapping[str, str] = {
     **dict.fromkeys(("shard", "shard_id", "num_shards"), _BY_SHARD),
     "stick_to_shard": "Shards are parts of each batch, so all data is shuffled. Leave it out.",
     "device": "Pass `device_id` to the DataLoader; the steps choose where they run.",
+    "image_type": "The step that decodes has it: ImageDecoder(as_bgr=...), FrameSequenceDecoder(image_type=...).",
+    **dict.fromkeys(
+        ("sequence_length", "stride"),
+        "For sequences there are FrameSequenceDataProvider (folders of frames) and VideoDataProvider, for clips "
+        "of other data ClipDataProvider.",
+    ),
     "name": "Fields have names of their own, see the arguments that end with `_name`.",
     **dict.fromkeys(
         (
@@ -45,7 +51,7 @@ OF_PROVIDERS: Mapping[str, str] = {
         _NOT_NEEDED,
     ),
 }
-"""Of data providers."""
+"""Of data providers; some have one of these arguments, and it is not explained there."""
 
 OF_INPUTS: Mapping[str, str] = {
     **dict.fromkeys(

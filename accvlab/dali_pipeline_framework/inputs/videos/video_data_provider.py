@@ -126,7 +126,8 @@ class VideoDataProvider(VideoProviderBase):
                 ``"reflect_1001"`` or ``"reflect_101"`` the first one that is not complete counts too, filled up.
             fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
             file_root: Folder of label folders, as in `FileDataProvider`.
-            file_list: Path of a list file. Numbers after the label give a range: the end is not part of it.
+            file_list: Path of a list file. Paths in it are relative to the current folder. Numbers after the label
+                give a range: the end is not part of it.
             labels: One per video of ``filenames``, or per drive of ``cameras``.
             file_filters: Patterns of the files in label folders.
             file_list_format: ``"timestamps"``: ranges are in seconds, in the time of the container.
