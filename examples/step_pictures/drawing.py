@@ -145,7 +145,8 @@ def from_above(
     canvas = Image.fromarray(picture)
     pen = ImageDraw.Draw(canvas)
     for radius_m in (20.0, 40.0):
-        pen.circle(tuple(middle), radius_m * scale, outline=(58, 62, 72), width=2)
+        reach = radius_m * scale
+        pen.ellipse((*(middle - reach), *(middle + reach)), outline=(58, 62, 72), width=2)
     if objects is not None:
         corners = pixels(box_corners(objects["centres"], objects["sizes"], objects["yaws"])[:, :4])
         for box, colour in zip(corners, category_colours(objects), strict=True):
