@@ -131,6 +131,13 @@ class TestVideosThatBreakOff:
         broken.unlink()
         VideoReader(filenames=[whole], sequence_length=2)
 
+    def test_so_are_those_that_must_not_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = video(tmp_path / "a.webm", 5)
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may read all
+        with pytest.raises(FileError, match=r"Cannot open the video '.*/a.webm': Permission denied") as caught:
+            VideoReader(filenames=[path], sequence_length=2)
+        assert isinstance(caught.value, PermissionError)
+
     def test_all_of_them_are_named(self, tmp_path: Path) -> None:
         paths = [self.cut(video(tmp_path / f"{number}.webm", 30)) for number in range(7)]
         with pytest.raises(VideoError, match=r"(?s)^7 of 7 videos cannot be used:.*4.webm.*\n  - and 2 more$"):

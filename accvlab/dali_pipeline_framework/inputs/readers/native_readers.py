@@ -173,6 +173,7 @@ class VideoReader(ReaderInput):
             SettingError: An argument is unknown or missing, or not exactly one of ``filenames``, ``file_list`` and
                 ``file_root`` says where the videos are; or one does not exist, or is no regular file.
             VideoError: A video is incomplete.
+            FileError: A video must not be read.
         """
         self._experimental = experimental
         names = types.DALIDataType

@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import (
+    FileError,
+    FrameworkError,
+    SettingError,
+    VideoError,
+    error_that_is_also,
+)
 from accvlab.dali_pipeline_framework.inputs.videos.video_file_end import missing_bytes
 from accvlab.dali_pipeline_framework.inputs.videos.video_index import index_video
 from accvlab.dali_pipeline_framework.inputs.videos.video_list import VIDEO_FILTERS, RangeRule, listed_videos
@@ -31,15 +39,20 @@ def video_files(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def require_complete(paths: Iterable[str]) -> None:
-    """Refuse videos that break off: DALI delivers what is there, without a word.
+    """Refuse videos that break off or may not be read: DALI delivers the frames that it gets, without a word.
 
     A file that lacks bytes at its end may still have all frames; PyAV tells. Where it is missing, there is a
     warning.
 
     Raises:
         VideoError: Videos are incomplete; it names them.
+        FileError: A video must not be read. Also a `PermissionError`.
     """
     paths = list(paths)
+    for path in paths:
+        if os.path.exists(path) and not os.access(path, os.R_OK):
+            message = f"Cannot open the video {path!r}: {os.strerror(errno.EACCES)}."
+            raise error_that_is_also(FileError, [PermissionError], message)
     if not paths:
         return
     with ThreadPoolExecutor(min(_NUM_THREADS, len(paths))) as threads:
