@@ -42,7 +42,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     VisibleBboxSelector,
 )
 from support.arrays import encoded_image, gradient
-from support.random_steps import RANDOM_STEPS, camera, filled
+from support.random_steps import RANDOM_STEPS, camera, filled, used_fields
 
 DT = types.DALIDataType
 
@@ -62,12 +62,7 @@ def halved_as_float(value: Any) -> Any:
 
 def _cameras(*names: str) -> list[SampleDataGroup]:
     """Images of different sizes, and 3 or 0 boxes."""
-    both = [camera(24, 36, 3), camera(20, 30, 0)]
-    for sample in both:
-        for name in [*sample]:
-            if name not in names:
-                sample.remove_field(name)
-    return both
+    return [camera(names, 24, 36, 3), camera(names, 20, 30, 0)]
 
 
 def _grouped(name: str, groups: list[SampleDataGroup], **beside: Any) -> list[SampleDataGroup]:
@@ -136,15 +131,7 @@ def _points() -> list[SampleDataGroup]:
 def _by_name() -> dict[str, StepCase]:
     images = _cameras("image")
     flip = HorizontalFlipper("image", 1.0, box_field_names="boxes")
-    used = {
-        "AffineTransformer": ["image", "hw", "matrix", "points"],
-        "BEVBBoxesTransformer3D": ["centers", "velocities", "sizes", "yaws", "matrix"],
-        "HorizontalFlipper": ["image", "boxes", "points"],
-        "ImageResizeCropFlipper": ["image", "boxes"],
-    }
-    cases = {
-        name: StepCase(make("sample"), _cameras(*used.get(name, ["image"]))) for name, make in RANDOM_STEPS.items()
-    }
+    cases = {name: StepCase(make("sample"), _cameras(*used_fields(name))) for name, make in RANDOM_STEPS.items()}
     return {
         **cases,
         "AnnotationElementConditionEval": StepCase(

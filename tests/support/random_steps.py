@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,25 @@ RANDOM_STEPS: dict[str, Callable[[Any], PipelineStepBase]] = {
 }  # fmt: skip
 
 
+# The fields of a camera that a step uses; for others the image.
+_USED = {
+    "AffineTransformer": ["image", "hw", "matrix", "points"],
+    "BEVBBoxesTransformer3D": ["centers", "velocities", "sizes", "yaws", "matrix"],
+    "HorizontalFlipper": ["image", "boxes", "points"],
+    "ImageResizeCropFlipper": ["image", "boxes"],
+}
+
+
+def used_fields(step: str) -> list[str]:
+    return _USED.get(step, ["image"])
+
+
 def each_camera(step: PipelineStepBase) -> PipelineStepBase:
     return DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
 
 
-def camera(height: int = 24, width: int = 36, num_boxes: int = 3) -> SampleDataGroup:
-    """A filled group of all fields that the steps use."""
+def camera(names: Sequence[str], height: int = 24, width: int = 36, num_boxes: int = 3) -> SampleDataGroup:
+    """A filled group of the named fields."""
     random = np.random.default_rng(0)
     corners = random.uniform(1, 10, (num_boxes, 2))
     fields: dict[str, tuple[types.DALIDataType, Any]] = {
@@ -90,7 +103,7 @@ def camera(height: int = 24, width: int = 36, num_boxes: int = 3) -> SampleDataG
         "sizes": (DT.FLOAT, random.uniform(1, 9, (num_boxes, 3))),
         "yaws": (DT.FLOAT, random.uniform(-3, 3, (num_boxes,))),
     }
-    return filled(fields)
+    return filled({name: fields[name] for name in names})
 
 
 def filled(fields: dict[str, tuple[types.DALIDataType, Any]]) -> SampleDataGroup:
@@ -101,10 +114,10 @@ def filled(fields: dict[str, tuple[types.DALIDataType, Any]]) -> SampleDataGroup
     return group
 
 
-def rig(scene: str) -> SampleDataGroup:
+def rig(scene: str, names: Sequence[str]) -> SampleDataGroup:
     """Two cameras that are alike, and the scene."""
     sample = filled({"scene": (DT.STRING, scene)})
-    sample.add_data_group_field_array("cameras", camera(), 2)
+    sample.add_data_group_field_array("cameras", camera(names), 2)
     for number in range(2):
-        sample["cameras"][number] = camera()
+        sample["cameras"][number] = camera(names)
     return sample
