@@ -291,6 +291,14 @@ class TestBoxes:
         (found,) = run_graph(lambda b: numba_operators.get_radii_from_bboxes(b, DT.INT32, 1.0), [boxes])
         assert found.tolist() == [2.5]
 
+    def test_centers_of_another_number_than_boxes_are_an_error(self) -> None:
+        with pytest.raises(RuntimeError, match="reshape"):
+            run_graph(
+                lambda b, c: numba_operators.get_radii_from_bboxes(b, centers=c),
+                [f4(np.ones((3, 4)))],
+                [f4([[1, 1]])],
+            )
+
 
 def nearest_side(corners: np.ndarray, centers: np.ndarray) -> np.ndarray:
     low, high = corners.min(axis=1), corners.max(axis=1)

@@ -134,7 +134,10 @@ def get_radii_from_bboxes(
     """
     boxes = _as_floats(bboxes, dtype_bboxes)
     corner, opposite = boxes[:, 0:2], boxes[:, 2:4]
-    center = (corner + opposite) * 0.5 if centers is None else _as_floats(centers, dtype_center)
+    if centers is None:
+        center = (corner + opposite) * 0.5
+    else:  # one center alone would be taken for all boxes
+        center = fn.reshape(_as_floats(centers, dtype_center), shape=corner.shape(), layout="")
     distances = dali_math.min(
         center - dali_math.min(corner, opposite), dali_math.max(corner, opposite) - center
     )  # (N, 2)
