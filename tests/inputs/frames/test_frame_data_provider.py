@@ -347,6 +347,12 @@ def test_data_sets_are_joined(tmp_path):
     assert whole.get_data(6)["path"] == str(tmp_path / "y" / "s" / "00001.png")
 
 
+def test_steps_count_forward(tmp_path):
+    root = write_frames(tmp_path / "root", {"s": 3})
+    with pytest.raises(SettingError, match=r"`step` must be .* got -1\. It counts forward; with"):
+        FrameSequenceDataProvider(root, 2, step=-1)
+
+
 def test_images_that_cannot_be_decoded_are_named(tmp_path):
     root = frame_folders(tmp_path / "root", {"0": 3, "1": 4})
     (root / "1" / "00002.png").write_bytes(b"this is no image, only some text that is long enough")

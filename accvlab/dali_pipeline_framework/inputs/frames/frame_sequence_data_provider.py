@@ -147,7 +147,10 @@ class FrameSequenceDataProvider(FrameProviderBase):
         length = whole_number(sequence_length, "sequence_length", at_least=1)
         stride = whole_number(stride, "stride", at_least=1)
         step = whole_number(
-            step, "step", at_least=1, advice="Sequences start ever later; `sequence_length` lets none overlap."
+            step,
+            "step",
+            at_least=1,
+            advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
         )
         checked_tail(tail)
         try:

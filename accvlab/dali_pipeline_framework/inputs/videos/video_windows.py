@@ -74,7 +74,7 @@ class VideoWindows:
                 step,
                 "step",
                 at_least=1,
-                advice="Sequences start ever later; for DALI's -1 leave it out, or give None.",
+                advice="It counts forward; for DALI's -1 leave it out, or give None: sequences lie side by side.",
             )
         self.pad_mode = checked_pad_mode(pad_mode)
         self.is_uniform = bool(uniform)
