@@ -14,6 +14,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.gaussian_heatmaps import DrawnObjects, heatmaps
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
@@ -283,7 +284,7 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
                 search.add(f"must be a data field ({what}), is a group", field)
             elif group.get_type_of_field(name) not in dtypes:
                 allowed = " or ".join(dtype.name for dtype in dtypes)
-                search.add(f"must be {allowed} ({what}), got {group.get_type_of_field(name)}", field)
+                search.add(f"must be {allowed} ({what}), got {leaf_at(group, name).dtype.name}", field)
         names = [name for name, _ in self._outputs if name is not None]
         for name in dict.fromkeys(names):
             if data_empty.get_item_in_path(path).has_child(name) or names.count(name) > 1:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_channels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
@@ -38,7 +39,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         output = (input - mean[channel]) / std_dev[channel]
 
     computed in float32 and converted once, also for ``FLOAT16`` and ``FLOAT64``; whole numbers are rounded and
-    saturated. An image without a layout gets one.
+    saturated. An image without a layout gets one. Where there are several numbers, an image with another number of
+    channels makes the graph fail.
 
     The type of the field becomes ``output_type``.
 
@@ -96,6 +98,9 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             image = data.get_item_in_path(path)
             if data.get_type_of_item_in_path(path) not in _ACCEPTED_INPUTS:
                 image = fn.cast(image, dtype=DALIDataType.FLOAT)
+            num_channels = max(len(self._mean), len(self._std_dev))
+            if num_channels > 1:
+                image = with_channels(image, num_channels)
             is_direct = self._output_type in _DIRECT_OUTPUTS
             normalized = fn.crop_mirror_normalize(
                 image,

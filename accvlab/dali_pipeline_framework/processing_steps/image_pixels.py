@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuse images without pixels where DALI's operators cannot cope with them."""
+"""Refuse images that DALI's operators cannot cope with."""
 
 from __future__ import annotations
 
@@ -26,5 +26,21 @@ def with_pixels(image: DataNode) -> DataNode:
     is_empty = fn.cast(fn.reductions.min(shapes) < 1, dtype=_INT32) * _FAR_OUTSIDE
     # DALI shows the next line where an image has no pixels.
     shape = shapes[is_empty]  # ERROR: an image of no pixels
+    checked: DataNode = fn.reshape(image, shape=shape)
+    return checked
+
+
+@do_not_convert
+def with_channels(image: DataNode, num_channels: int) -> DataNode:
+    """Return an image, or a clip, as it is; one with another number of channels is an error of the graph.
+
+    Of a batch in which some images have another number, ``fn.crop_mirror_normalize`` would leave work undone, and
+    the pipeline would wait for it at its end, forever.
+    """
+    extents: Any = image.shape(dtype=_INT32)
+    differs = fn.cast(extents[-1] != num_channels, dtype=_INT32) * _FAR_OUTSIDE
+    shapes: Any = fn.stack(extents)
+    # DALI shows the next line where there are other channels.
+    shape = shapes[differs]  # ERROR: an image has another number of channels than there are numbers for channels
     checked: DataNode = fn.reshape(image, shape=shape)
     return checked

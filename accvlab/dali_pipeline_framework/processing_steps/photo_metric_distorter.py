@@ -16,6 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -195,9 +196,9 @@ class PhotoMetricDistorter(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         for path in search.find(self._image_name, "an image", group_of="images"):
-            dtype = data_empty.get_type_of_item_in_path(path)
+            dtype = leaf_at(data_empty, path).dtype
             if dtype not in (_DT.UINT8, _DT.FLOAT):
-                problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {dtype}"
+                problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {dtype.name}"
                 search.add(problem, path, AssertionError)  # the class that callers of the published API catch
         search.raise_problems()
         return data_empty
