@@ -36,6 +36,7 @@ def in_order(given_names: list[bytes]) -> list[bytes]:
 @example([])
 @example([b"aaaaaaaa.jpg", b"aaaaaaaa", b"aaaaaaaab", b"aaaaaaaa", b"aaaaaaaa.j", b"a"])
 @example([b"\xff" * 8, b"\xff" * 7, b"\xff" * 9, b"\xff" * 255])
+@example([start + b"then the same, and " + end for start in (b"begin 2,", b"begin 1,") for end in (b"2", b"1")])
 def test_order_is_that_of_the_bytes(given_names: list[bytes]) -> None:
     assert in_order(given_names) == sorted(given_names)
 
