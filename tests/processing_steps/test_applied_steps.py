@@ -369,7 +369,7 @@ class TestProblemsInside:
         with pytest.raises(ValueError, match="The processing steps do not fit the data: 5 problems") as caught:
             PipelineDefinition(shuffled(provider(), 2), steps).get_dali_pipeline(num_threads=1)
         message = str(caught.value)
-        assert "step 1 (DataGroupArrayWithNameElementsAppliedStep):" in message
+        assert "step 1 (DataGroupArrayWithNameElementsAppliedStep of ImageUser):" in message
         assert "    - rig.cameras[0].meta.value: must be UINT8, got INT32" in message
 
 

@@ -195,7 +195,8 @@ def problem_of(step: PipelineStepBase, types: dict[str, Any], error: type[Except
     with pytest.raises(error) as caught:
         definition.check_and_get_output_data_structure()
     assert str(caught.value) == text
-    assert f"step 0 ({type(step).__name__})" in text
+    applied = f" of {TensorSizeAdder.__name__}" if isinstance(step, GroupToApplyToSelectedStepBase) else ""
+    assert f"step 0 ({type(step).__name__}{applied})" in text
     return text
 
 

@@ -44,7 +44,7 @@ def fold_format(
     draws = draws or DrawPlan(blueprint.format)
     for index, step in enumerate(steps):
         draws.position = index
-        name = f"step {index} ({type(step).__name__})"
+        name = f"step {index} ({step_name(step)})"
         try:
             with draws:
                 blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
@@ -60,6 +60,12 @@ def fold_format(
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise format_error(problems, f"The processing steps do not fit the data: {count}.") from first_error
     return blueprint
+
+
+def step_name(step: object) -> str:
+    """Class of a step, and of the step that it applies, if it applies one."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    return type(step).__name__ + ("" if applied is None else f" of {step_name(applied)}")
 
 
 def _problems_of(error: Exception, step: str) -> list[FormatProblem]:

@@ -39,7 +39,7 @@ from accvlab.dali_pipeline_framework.pipeline.draws_in_samples import (
     with_record,
 )
 from accvlab.dali_pipeline_framework.pipeline.failure_diagnosis import FailureDiagnosis
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format, step_name
 from accvlab.dali_pipeline_framework.pipeline.gpu import (
     GpuUseTracker,
     log_cpu_fallback_once,
@@ -287,7 +287,7 @@ class PipelineDefinition:
                 arguments["batch_size"],
                 output.format,
                 lambda flat, field, steps: self._make_pipeline_of_one(flat, field, steps, arguments, plan),
-                [_step_name(step) for step in self._steps],
+                [step_name(step) for step in self._steps],
                 draws,
             ),
         )
@@ -482,12 +482,6 @@ class _Graph:
             path: before[path] if path in before and before[path][0] is value else (value, name)
             for path, value in values.items()
         }
-
-
-def _step_name(step: Any) -> str:
-    """Class of a step, and of what it applies."""
-    applied = getattr(step, "_processing_step_to_apply", None)
-    return type(step).__name__ + ("" if applied is None else f" of {_step_name(applied)}")
 
 
 def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
