@@ -97,7 +97,8 @@ def reference(
     }
 
 
-coordinate = st.integers(-60, 560).map(lambda eighths: eighths / 8)
+# The shift keeps centers off the borders of pixels, where rounding decides.
+coordinate = st.integers(-60, 560).map(lambda eighths: eighths / 8 + 0.013)
 samples = st.lists(
     st.tuples(st.tuples(*[coordinate] * 4), st.integers(-2, 4), st.booleans(), st.tuples(coordinate, coordinate)),
     max_size=6,
@@ -156,9 +157,10 @@ def test_as_the_reference(
         found = {name: run[f"annotation.{name}"][index] for name in expected}
         for name in ("active", "center"):
             np.testing.assert_array_equal(found[name], expected[name])
+        greatest = max(heatmap_hw)  # float32 has numbers up to it in steps of 6e-8 to 1e-7 times that
         for name in ("offset", "hw", "box"):
-            np.testing.assert_allclose(found[name], expected[name], atol=4e-6)
-        np.testing.assert_allclose(found["heatmap"], expected["heatmap"], atol=2e-5)
+            np.testing.assert_allclose(found[name], expected[name], atol=3e-7 * greatest)
+        np.testing.assert_allclose(found["heatmap"], expected["heatmap"], atol=2e-6 * greatest)
         assert ((found["heatmap"] > 0) == (expected["heatmap"] > 1e-38)).mean() > 0.999
         assert [array.dtype.char for array in found.values()] == ["f", "?", "i", "f", "f", "f"]
         for i in np.flatnonzero(expected["active"]):
