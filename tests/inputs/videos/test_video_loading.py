@@ -11,7 +11,7 @@ from support.loaders import make_loader
 from support.video_counting import CountingProvider
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
 
-from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.errors import SourceError, VideoError
 from accvlab.dali_pipeline_framework.inputs import (
     ClipDataProvider,
     Clips,
@@ -193,3 +193,18 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
             next(batches)
     assert e.value.sample_index == 5
     assert e.value.original_type == "VideoError"
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cached: bool) -> None:
+    path = make_video(tmp_path / "a.avi", 10, "mjpeg")
+    arguments = {"sequence_length": 2, "index_cache": tmp_path / "cache" if is_cached else None}
+    source = ShuffledShardedInputCallable(VideoDataProvider(path, **arguments), 2, shuffle=False)
+    with make_loader(source, 2, num_workers=1, start_method="spawn") as loader:
+        make_video(path, 10, "mjpeg", first_number=100)
+        VideoDataProvider(path, **arguments)  # another run, which makes the index anew
+        message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
+        with pytest.raises(SourceError, match=message) as caught:
+            next(iter(loader))
+    assert isinstance(caught.value, VideoError)
+    assert "importable" not in str(caught.value)
