@@ -30,6 +30,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/bench_samplers.py
 	$(BIN)/python benchmarks/bench_sources.py
+	$(BIN)/python benchmarks/bench_steps.py
 
 # The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp

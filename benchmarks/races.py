@@ -76,31 +76,32 @@ class Race:
 # --- measuring ------------------------------------------------------------------------------------------
 
 
-def processor_seconds() -> float:
-    """Time on processors of this process and all its workers until now; that of workers counts hundredths."""
-    times = [worker.cpu_times() for worker in psutil.Process().children(recursive=True)]
+def processor_seconds(workers: list[psutil.Process]) -> float:
+    """Time on processors of this process and its workers until now; that of workers counts hundredths."""
+    times = [worker.cpu_times() for worker in workers]
     return time.process_time() + sum(each.user + each.system for each in times)
 
 
-def wait_until_idle() -> None:
+def wait_until_idle(workers: list[psutil.Process]) -> None:
     """Let the contestant of the turn before fill its queues."""
     for _ in range(_MOST_WINDOWS):
-        before = processor_seconds()
+        before = processor_seconds(workers)
         time.sleep(_WINDOW_SECONDS)
-        if processor_seconds() - before < _IDLE_SHARE * _WINDOW_SECONDS:
+        if processor_seconds(workers) - before < _IDLE_SHARE * _WINDOW_SECONDS:
             return
 
 
 def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
     """Units per second, and milliseconds on processors per unit."""
-    wait_until_idle()
+    workers = psutil.Process().children(recursive=True)
+    wait_until_idle(workers)
     for _ in range(pace.num_prefetched):  # what was loaded while others ran
         get_batch()
-    on_processors, start, num_units = processor_seconds(), time.perf_counter(), 0
+    on_processors, start, num_units = processor_seconds(workers), time.perf_counter(), 0
     while time.perf_counter() - start < pace.num_seconds:
         num_units += get_batch()
     num_seconds = time.perf_counter() - start
-    return num_units / num_seconds, 1e3 * (processor_seconds() - on_processors) / num_units
+    return num_units / num_seconds, 1e3 * (processor_seconds(workers) - on_processors) / num_units
 
 
 def run(race: Race, pace: Pace) -> dict[str, Any]:

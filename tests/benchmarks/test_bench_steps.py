@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import step_by_hand
 import step_settings
+from bench_steps import price_table
 from step_contestants import (
     DetectionProvider,
     MultiCameraProvider,
@@ -80,6 +81,11 @@ def test_chains_do_the_same(name: str, samples: DrivingSamples, monkeypatch: pyt
 def test_the_graph_of_twenty_steps_has_twenty_steps() -> None:
     assert len(twenty_steps()) == 20
     define_twenty_steps(1).build()
+
+
+def test_the_documentation_has_the_prices_of_the_results() -> None:
+    report = json.loads((BENCHMARK.parent / "results" / "steps_2_cores_cpu.json").read_text())
+    assert price_table(report) in (BENCHMARK.parents[1] / "docs" / "step_prices.md").read_text()
 
 
 @pytest.mark.slow
