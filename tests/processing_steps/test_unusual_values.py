@@ -208,7 +208,7 @@ def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
 
 
 @pytest.mark.parametrize("name", ["categories", "valid"])
-@pytest.mark.parametrize(("num_boxes", "num_values"), [(2, 1), (2, 3), (1, 3), (0, 1), (1, 0)])
+@pytest.mark.parametrize(("num_boxes", "num_values"), [(2, 1), (1, 3), (0, 1)])
 def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
     name: str, num_boxes: int, num_values: int
 ) -> None:
