@@ -59,7 +59,7 @@ HALF_BOX_PX = 4.0
 EPS = np.finfo(np.float32).eps
 # Spots are symmetric, and so is the bilinear kernel, so resampling moves no center. What remains is rounding to
 # levels and sampling of small spots: far less than the half pixel by which other conventions would differ.
-TOLERANCE_PX = 0.15
+TOLERANCE_PX = 0.1
 TOLERANCE_OF_COPIES_PX = 0.02
 LEAST_SIGMA_PX = 1.2
 # Without making failing chains short, which takes minutes.

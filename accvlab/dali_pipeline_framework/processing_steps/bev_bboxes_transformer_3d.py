@@ -241,7 +241,8 @@ class _Motion:
             moved = fn.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
             columns = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
-            return fn.coord_transform(values, M=columns)
+            # Of a batch without any matrices, DALI forgets the number of columns.
+            return fn.reshape(fn.coord_transform(values, M=columns), shape=values.shape())
         elif kind == "points":
             moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
             moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))
