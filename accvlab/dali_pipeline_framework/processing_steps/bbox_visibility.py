@@ -32,6 +32,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
+from accvlab.dali_pipeline_framework.processing_steps.element_selection import rows_at, with_row_before
 from accvlab.dali_pipeline_framework.processing_steps.field_types import computable, exact_constant
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
@@ -105,16 +106,16 @@ def visible_boxes(
         shrink: Whether to round inwards instead of outwards.
     """
     sides = cut_sides(bboxes, depths.shape(), image_hw, "inwards" if shrink else "outwards")
-    place = _with_row_before(_column(_places(computable(depths, depth_type))), -1)[:, 0]  # (1 + N,)
-    boxes = _with_row_before(fn.stack(*attrs.astuple(sides), axis=1), 0)  # (1 + N, 4); the first one has no pixels
+    place = with_row_before(_column(_places(computable(depths, depth_type))), -1)[:, 0]  # (1 + N,)
+    boxes = with_row_before(fn.stack(*attrs.astuple(sides), axis=1), 0)  # (1 + N, 4); the first one has no pixels
     # Whole words of boxes, from near to far; what is missing in the last word is the first box.
-    words = fn.reshape(_at(boxes, _boxes_at_places(place)), shape=[-1, _WORD_SIZE, 4, 1])  # (W, 64, 4, 1)
+    words = fn.reshape(rows_at(boxes, _boxes_at_places(place)), shape=[-1, _WORD_SIZE, 4, 1])  # (W, 64, 4, 1)
     left, top, right, bottom = (words[:, :, side : side + 1] for side in range(4))  # (W, 64, 1, 1)
     over_rows = _bits(fn.reshape(boxes[:, 1::2], shape=[1, 1, -1, 1]), top, bottom)  # (W, 2 + 2 N, 1)
     over_columns = _bits(fn.reshape(words[:, :, 0::2], shape=[1, 1, _WORD_SIZE, -1]), left, right)  # (W, 64, 2 W)
     over_pixels = fn.expand_dims(over_rows, axes=[1]) & fn.expand_dims(over_columns, axes=[2])
     is_seen = fn.reshape(_union(_nearest(over_pixels)), shape=[-1, 1])  # from near to far
-    result: DataNode = _at(is_seen, math.max(place, 0))[1:, 0] == 1
+    result: DataNode = rows_at(is_seen, math.max(place, 0))[1:, 0] == 1
     return result
 
 
@@ -205,18 +206,3 @@ def _column(values: DataNode) -> DataNode:
 
 def _row(values: DataNode) -> DataNode:
     return fn.expand_dims(values, axes=[0])
-
-
-def _with_row_before(values: DataNode, fill: float) -> DataNode:
-    """``(1 + N, D)`` of ``(N, D)``."""
-    num_rows = fn.cast(values.shape()[0:1], dtype=_DT.INT32)
-    longer: DataNode = fn.slice(
-        values, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
-    )
-    return longer
-
-
-def _at(rows: DataNode, positions: DataNode) -> DataNode:
-    """The rows at positions."""
-    found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
-    return found

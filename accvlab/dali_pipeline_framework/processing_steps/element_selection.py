@@ -20,7 +20,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_constant
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert, methods_not_converted
 
 _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next random operator another one
 
@@ -84,3 +84,20 @@ class ElementSelection:
 def with_length_of(mask: DataNode, data: DataNode, axis: int = 0) -> DataNode:
     """Return the mask as it is; the graph fails if ``data`` has not as many elements along the axis."""
     return fn.reshape(mask, shape=data.shape()[axis : axis + 1])
+
+
+@do_not_convert
+def with_row_before(rows: DataNode, fill: float = 0.0) -> DataNode:
+    """Return ``(1 + N, ...)`` of ``(N, ...)``: one row of a value, then the rows; not for bool, on the CPU."""
+    num_rows = fn.cast(rows.shape()[0:1], dtype=types.DALIDataType.INT32)
+    longer: DataNode = fn.slice(
+        rows, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
+    )
+    return longer
+
+
+@do_not_convert
+def rows_at(rows: DataNode, positions: DataNode) -> DataNode:
+    """Return the rows ``(M, ...)`` of ``(N, ...)`` at M positions, at least one; without a layout."""
+    found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
+    return found

@@ -27,7 +27,11 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps.element_selection import ElementSelection
+from accvlab.dali_pipeline_framework.processing_steps.element_selection import (
+    ElementSelection,
+    rows_at,
+    with_row_before,
+)
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 _DT = types.DALIDataType
@@ -69,15 +73,17 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
     gaussians = _gaussians(objects, sigma_of_radius)
     reached = _reached(gaussians, tiling)  # (rows of tiles, columns of tiles, 1 + N)
     counts = fn.cast(fn.reductions.sum(reached, axes=[2]), dtype=_DT.INT32)
-    reached = _with_row_before(fn.reshape(reached, shape=[tiling.num_tiles, -1]))
+    reached = with_row_before(fn.reshape(reached, shape=[tiling.num_tiles, -1]))
     origins = types.Constant(tiling.origins, device="cpu")
     numbers = ElementSelection.by_mask(objects.is_active == objects.is_active).positions  # 0, 1, ..., N
 
     singles = ElementSelection.by_mask(fn.reshape(counts == 1, shape=[-1])).positions  # (1 + S,)
-    products = _products(_only_objects(gaussians, numbers, _at(reached, singles)), _at(origins, singles), tiling)
+    products = _products(
+        _only_objects(gaussians, numbers, rows_at(reached, singles)), rows_at(origins, singles), tiling
+    )
     crowds = ElementSelection.by_mask(fn.reshape(counts > 1, shape=[-1])).positions  # (1 + C,)
     several = _products(
-        _all_objects(gaussians, numbers, _at(reached, crowds), tiling), _at(origins, crowds), tiling
+        _all_objects(gaussians, numbers, rows_at(reached, crowds), tiling), rows_at(origins, crowds), tiling
     )
     tiles = fn.cat(products[:, 0], fn.reductions.max(several, axes=[1]), axis=0)
 
@@ -136,12 +142,12 @@ def _gaussians(objects: DrawnObjects, sigma_of_radius: float) -> DataNode:
 
     The map of objects that are not drawn is -1.
     """
-    centers = _with_row_before(fn.cast(objects.centers, dtype=_DT.FLOAT), -1.0)
-    radii = _with_row_before(objects.radii, -1.0)
+    centers = with_row_before(fn.cast(objects.centers, dtype=_DT.FLOAT), -1.0)
+    radii = with_row_before(objects.radii, -1.0)
     maps = fn.cast(objects.is_active, dtype=_DT.FLOAT)
     if objects.categories is not None:
         maps = maps * (fn.cast(objects.categories, dtype=_DT.FLOAT) + 1.0)
-    maps = _with_row_before(fn.expand_dims(maps - 1.0, axes=[1]), -1.0)
+    maps = with_row_before(fn.expand_dims(maps - 1.0, axes=[1]), -1.0)
     sigma = radii * np.float32(sigma_of_radius)
     gaussians: DataNode = fn.cat(centers, dali_math.ceil(radii), -0.5 / (sigma * sigma), maps, axis=1)
     return gaussians
@@ -170,7 +176,7 @@ def _only_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode) -> 
         reached: ``(1 + S, 1 + N)`` uint8.
     """
     number = fn.reductions.max(fn.cast(reached, dtype=_DT.INT32) * _row(numbers), axes=[1])
-    return fn.expand_dims(_at(gaussians, number), axes=[1])
+    return fn.expand_dims(rows_at(gaussians, number), axes=[1])
 
 
 def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
@@ -187,7 +193,7 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tili
     pairs = ElementSelection.by_mask(fn.reshape(reached == 1, shape=[-1])).positions  # (1 + P,), tile by tile
     place = dali_math.max(pairs - 1, 0)
     num_gaussians = fn.cast(reached.shape()[1], dtype=_DT.INT32)
-    gaussians_of_pairs = _at(gaussians, place - place // num_gaussians * num_gaussians)
+    gaussians_of_pairs = rows_at(gaussians, place - place // num_gaussians * num_gaussians)
 
     counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (1 + C,)
     tiles = types.Constant(np.arange(tiling.num_tiles + 1, dtype=np.int32), device="cpu")
@@ -198,7 +204,7 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tili
     number = _row(fn.slice(numbers, start=[0], end=most, axes=[0]))
     is_any = fn.cast(counts > 0, dtype=_DT.INT32)
     slot = _column(is_any) * (_column(num_before + 1) + dali_math.min(number, _column(counts - 1)))
-    slots = _at(gaussians_of_pairs, fn.reshape(slot, shape=[-1]))
+    slots = rows_at(gaussians_of_pairs, fn.reshape(slot, shape=[-1]))
     return fn.reshape(slots, shape=fn.cat(slot.shape(), slots.shape()[1:2]))
 
 
@@ -238,24 +244,9 @@ def _assembled(tiles: DataNode, tile: DataNode, tiling: _Tiling) -> DataNode:
     tile = fn.reshape(tile, shape=[tiling.num_maps, tiling.num_rows, 1, tiling.num_columns])
     piece = tile * tile_height + np.arange(tile_height, dtype=np.int32)[None, None, :, None]
     piece = fn.reshape(piece, shape=[tiling.num_maps, tiling.num_rows * tile_height, tiling.num_columns])
-    pieces = _at(fn.reshape(tiles, shape=[-1, tile_width]), fn.reshape(piece[:, :height], shape=[-1]))
+    pieces = rows_at(fn.reshape(tiles, shape=[-1, tile_width]), fn.reshape(piece[:, :height], shape=[-1]))
     maps = fn.reshape(pieces, shape=[tiling.num_maps, height, tiling.num_columns * tile_width])
     return maps if tiling.num_columns * tile_width == width else maps[:, :, :width]
-
-
-def _with_row_before(values: DataNode, fill: float = 0.0) -> DataNode:
-    """``(1 + N, D)`` of ``(N, D)``."""
-    num_rows = fn.cast(values.shape()[0:1], dtype=_DT.INT32)
-    longer: DataNode = fn.slice(
-        values, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
-    )
-    return longer
-
-
-def _at(rows: DataNode, positions: DataNode) -> DataNode:
-    """The rows at positions."""
-    found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
-    return found
 
 
 def _column(values: DataNode) -> DataNode:
