@@ -516,6 +516,16 @@ def _renamed(data: SampleDataGroup, old: str, new: str) -> SampleDataGroup:
     return data
 
 
+def test_draws_beside_a_native_reader_alone(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    for number in range(4):
+        (tmp_path / "class" / f"{number}.jpg").write_text("text")
+    step = Drawer(UniformDraw("a"))
+    [batch] = batches(FileReader(file_root=str(tmp_path)), [step], definition=RECORD, batch_size=4, seed=2)
+    assert batch["draws"]["Drawer[0]/a"].tolist() == batch["a"].tolist()
+    assert len({*batch["a"].tolist()}) == 4
+
+
 def test_draws_of_a_part_of_a_joined_input(tmp_path: Path) -> None:
     samples, records = recorded()
     (tmp_path / "class").mkdir()
