@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_channels
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import zero_where_channels_fit
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
@@ -94,13 +95,16 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             raise SettingError(f"`output_layout` must be one of {_LAYOUTS}, got {output_layout!r}.")
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
+        paths = data.find_all_occurrences(self._image_name)
+        num_channels = max(len(self._mean), len(self._std_dev))
+        checked: dict[str, Any] = {}
+        if num_channels > 1:
+            images = [data.get_item_in_path(path) for path in paths]
+            checked["mirror"] = zero_where_channels_fit(images, num_channels)
+        for path in paths:
             image = data.get_item_in_path(path)
             if data.get_type_of_item_in_path(path) not in _ACCEPTED_INPUTS:
                 image = fn.cast(image, dtype=DALIDataType.FLOAT)
-            num_channels = max(len(self._mean), len(self._std_dev))
-            if num_channels > 1:
-                image = with_channels(image, num_channels)
             is_direct = self._output_type in _DIRECT_OUTPUTS
             normalized = fn.crop_mirror_normalize(
                 image,
@@ -108,6 +112,7 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
                 std=[*self._std_dev],
                 dtype=self._output_type if is_direct else DALIDataType.FLOAT,
                 output_layout=self._output_layout,
+                **checked,
             )
             if not is_direct:
                 normalized = fn.cast(normalized, dtype=self._output_type)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import nvidia.dali.fn as fn
@@ -31,16 +32,18 @@ def with_pixels(image: DataNode) -> DataNode:
 
 
 @do_not_convert
-def with_channels(image: DataNode, num_channels: int) -> DataNode:
-    """Return an image, or a clip, as it is; one with another number of channels is an error of the graph.
+def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> DataNode:
+    """Get a zero, int32, for the arguments of what is done to images, or clips.
 
-    Of a batch in which some images have another number, ``fn.crop_mirror_normalize`` would leave work undone, and
-    the pipeline would wait for it at its end, forever.
+    If one of the images of a sample has another number of channels, it is an error of the graph. Of a batch in
+    which some images have another number, ``fn.crop_mirror_normalize`` would leave work undone, and the pipeline
+    would wait for it at its end, forever.
     """
-    extents: Any = image.shape(dtype=_INT32)
-    differs = fn.cast(extents[-1] != num_channels, dtype=_INT32) * _FAR_OUTSIDE
-    shapes: Any = fn.stack(extents)
+    extents: Any = fn.stack(*[image.shape(dtype=_INT32)[-1] for image in images])
+    differ = fn.reductions.max(fn.cast(extents != num_channels, dtype=_INT32)) * _FAR_OUTSIDE
     # DALI shows the next line where there are other channels.
-    shape = shapes[differs]  # ERROR: an image has another number of channels than there are numbers for channels
-    checked: DataNode = fn.reshape(image, shape=shape)
-    return checked
+    any_extent = extents[
+        differ
+    ]  # ERROR: an image has another number of channels than there are numbers for channels
+    zero: DataNode = any_extent * 0
+    return zero
