@@ -94,7 +94,8 @@ def wait_until_idle(workers: list[psutil.Process]) -> None:
 def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
     """Units per second, and milliseconds on processors per unit."""
     workers = psutil.Process().children(recursive=True)
-    wait_until_idle(workers)
+    if pace.num_prefetched > 0:
+        wait_until_idle(workers)
     for _ in range(pace.num_prefetched):  # what was loaded while others ran
         get_batch()
     on_processors, start, num_units = processor_seconds(workers), time.perf_counter(), 0
