@@ -230,6 +230,12 @@ class _Motion:
     sign_x: DataNode | None
     sign_y: DataNode | None
 
+    @functools.cached_property
+    def _inverse_columns(self) -> DataNode:
+        """``(4, 4)`` float32; one for all projections."""
+        columns: DataNode = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
+        return columns
+
     def applied(self, kind: str, values: DataNode) -> DataNode:
         """The values of a field after the transformation."""
         if kind == "sizes":
@@ -240,9 +246,8 @@ class _Motion:
             linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
             moved = fn.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
-            columns = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
             # Of a batch without any matrices, DALI forgets the number of columns.
-            return fn.reshape(fn.coord_transform(values, M=columns), shape=values.shape())
+            return fn.reshape(fn.coord_transform(values, M=self._inverse_columns), shape=values.shape())
         elif kind == "points":
             moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
             moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))
