@@ -97,7 +97,8 @@ def test_a_quick_run_reports_rates_prices_ratios_and_targets(tmp_path: Path) -> 
     report = json.loads(output.read_text())
     rows = {row["race"]: row for row in report["results"]}
     step = "step, ImageResizeCropFlipper, JPEG to 704 x 256"
-    assert rows.keys() == {step, "chain, multi-camera", "chain, detection"}
+    multi_camera = {"chain, multi-camera", "chain, multi-camera, batches of 8"}
+    assert rows.keys() == {step, *multi_camera, "chain, detection"}
     assert rows[step]["per_second"].keys() == CONTESTANTS
     assert rows["chain, multi-camera"]["per_second"].keys() == CONTESTANTS | {"steps, whole images decoded"}
     assert rows["chain, detection"]["per_second"].keys() == CONTESTANTS | {"steps, distorted last"}
