@@ -20,6 +20,8 @@ from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampling
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor
 MANY_DRAWS = 60
@@ -536,6 +538,36 @@ def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
     }[name]
     with pytest.raises(RuntimeError, match=reason):
         run_step(step, [{"hw": SAME, name: value}])
+
+
+def rig(*matrices: Any) -> SampleDataGroup:
+    """A sample with a size, and cameras with a matrix each."""
+    camera, sample = SampleDataGroup(), SampleDataGroup()
+    camera.add_data_field("matrix", DT.FLOAT)
+    sample.add_data_field("hw", DT.FLOAT)
+    sample.add_data_group_field_array("cameras", camera, len(matrices))
+    sample["hw"] = [4, 6]
+    for number, matrix in enumerate(matrices):
+        sample["cameras"][number]["matrix"] = matrix
+    return sample
+
+
+def test_matrices_of_cameras_become_those_that_each_would_become_alone() -> None:
+    step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names="matrix")
+    matrices = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
+    together = run_published(step, [rig(*matrices), rig(*matrices[:, :3])])  # each sample has shapes of its own
+    for sample, rows in zip(together, (4, 3), strict=True):
+        for number, matrix in enumerate(matrices[:, :rows]):
+            alone = run_published(step, rig(matrix)).output["cameras"][0]["matrix"]
+            np.testing.assert_array_equal(sample.output["cameras"][number]["matrix"], alone)
+            np.testing.assert_allclose(alone[0], matrix[0] / 2, rtol=1e-6)
+            np.testing.assert_allclose(alone[1], matrix[1] * 2, rtol=1e-6)
+
+
+def test_matrices_of_cameras_of_different_shapes_are_refused() -> None:
+    step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names="matrix")
+    with pytest.raises(RuntimeError, match="matrices of an array differ in shape"):
+        run_published(step, rig(np.eye(3, 4), np.eye(4)))
 
 
 # --- settings and format --------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ EPS = np.finfo(np.float32).eps
 TOLERANCE_PX = 0.1
 TOLERANCE_OF_COPIES_PX = 0.02
 LEAST_SIGMA_PX = 1.2
-# Without making failing chains short, which takes minutes.
-PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+# The same chains in each run; failing ones are not made shorter, which takes minutes.
+PHASES = [Phase.explicit, Phase.generate]
 
 
 # --- scenes as samples ----------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def sample_of(scene: Scene, number: int, kind: str) -> dict[Any, Any]:
     for index, camera in enumerate(scene.cameras):
         lidar2img = camera.intrinsics @ camera.camera_from_ego[:3]
         points, _ = projected(lidar2img, scene.points[camera.seen[:num_per_camera]])
-        if index == 0:  # matrices of both usual shapes
+        if number % 2 == 0:  # matrices of both usual shapes
             lidar2img = np.concatenate([lidar2img, [[0, 0, 0, 1]]])
         images = {
             "encoded": lambda at=index: encoded_image(rendered(scene, at), "PNG"),
@@ -410,7 +410,7 @@ def checked_chain(
 def test_markers_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=15, deadline=None, phases=PHASES)
+    @settings(max_examples=15, deadline=None, derandomize=True, phases=PHASES)
     @given(
         chains,
         st.one_of(st.just([]), croppers.map(lambda step: [step])),
@@ -429,7 +429,7 @@ def test_markers_stay_where_their_points_are_projected_to() -> None:
 def test_markers_of_image_files_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=6, deadline=None, phases=PHASES)
+    @settings(max_examples=6, deadline=None, derandomize=True, phases=PHASES)
     @given(
         st.just(ImageDecoder("image", False)) | resizers(True) | crop_flippers(True),
         st.lists(affine | crop_flippers(False) | bev, max_size=1),

@@ -30,7 +30,11 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
     transformed_points,
     transformed_projections,
 )
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
+from accvlab.dali_pipeline_framework.processing_steps.named_fields import (
+    FieldSearch,
+    as_names,
+    differing_in_numbers,
+)
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
@@ -90,8 +94,8 @@ class ImageTransformStep(PipelineStepBase):
     """Applies one transformation per sample to images, and to all that is given in their pixels.
 
     A step of this base says which transformation. All fields, found by name anywhere in the sample, get the same
-    one. So all images and size fields of a sample must have one size; for cameras of different sizes, apply the
-    step to each camera by a wrapper.
+    one. So all images and size fields of a sample must have one size, and the projection matrices that belong to
+    the elements of an array one shape; for cameras that differ, apply the step to each camera by a wrapper.
     """
 
     def __init__(
@@ -174,7 +178,6 @@ class ImageTransformStep(PipelineStepBase):
         changes: dict[str, tuple[Callable[[Any], Any], Callable[..., DataNode]]] = {
             "point": (lambda given: given, transformed_points),
             "box": (boxes_matrix, transformed_boxes),
-            "projection_matrix": (projections_rows, transformed_projections),
         }
         for kind, (matrix_of, transformed) in changes.items():
             values = self._values(data, kind)
@@ -182,6 +185,24 @@ class ImageTransformStep(PipelineStepBase):
             for path, value in values.items():
                 dtype: Any = data.get_type_of_item_in_path(path)
                 data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
+        self._change_projections(data, matrix)
+
+    def _change_projections(self, data: SampleDataGroup, matrix: DataNode) -> None:
+        values = self._values(data, "projection_matrix")
+        if not values:
+            return
+        rows = projections_rows(matrix)
+        for paths in differing_in_numbers(values):
+            dtype: Any = data.get_type_of_item_in_path(paths[0])
+            if len(paths) == 1:
+                data.set_item_in_path(paths[0], transformed_projections(values[paths[0]], rows, dtype))
+                continue
+            # All together, since an operator costs more than its work on a matrix.
+            # DALI shows the next line where shapes differ.
+            stacked = fn.stack(*[values[path] for path in paths])  # ERROR: matrices of an array differ in shape
+            changed: Any = transformed_projections(stacked, rows, dtype)
+            for number, path in enumerate(paths):
+                data.set_item_in_path(path, changed[number])
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nvidia.dali import types
 
@@ -36,6 +36,14 @@ def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, 
     ):
         raise SettingError(f"`{argument}` must be a name (str or int) or a sequence of names, got {names!r}.")
     return tuple(several)
+
+
+def differing_in_numbers(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
+    """Put together the paths of what stands in the elements of an array: they differ in whole numbers only."""
+    alike: dict[FieldPath, list[FieldPath]] = {}
+    for path in paths:
+        alike.setdefault(tuple("" if isinstance(name, int) else name for name in path), []).append(path)
+    return list(alike.values())
 
 
 class FieldSearch:
