@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
@@ -97,7 +97,7 @@ def reference(
     }
 
 
-# The shift keeps centers off the borders of pixels, where rounding decides.
+# The shift keeps most centers off the borders of pixels.
 coordinate = st.integers(-60, 560).map(lambda eighths: eighths / 8 + 0.013)
 samples = st.lists(
     st.tuples(st.tuples(*[coordinate] * 4), st.integers(-2, 4), st.booleans(), st.tuples(coordinate, coordinate)),
@@ -154,6 +154,8 @@ def test_as_the_reference(
         expected = reference(
             values, size, heatmap_hw, 3, least_hw, per_category, least_fraction=0.2371, radius=(0.5, largest)
         )
+        offset = expected["offset"]
+        assume(not ((0 < offset) & (offset < 1e-5) | (offset > 1 - 1e-5)).any())  # rounding would decide
         found = {name: run[f"annotation.{name}"][index] for name in expected}
         for name in ("active", "center"):
             np.testing.assert_array_equal(found[name], expected[name])
