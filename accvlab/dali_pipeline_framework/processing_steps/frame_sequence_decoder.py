@@ -247,7 +247,8 @@ def _canvas_of_shared(images: Sequence[DataNode], places: DataNode, corners: Any
 
 def _sizes(images: Sequence[DataNode]) -> DataNode:
     """Height and width of images, ``(F, 2)`` int32 on the CPU."""
-    sizes: DataNode = fn.stack(*[image.shape(dtype=types.DALIDataType.INT32)[0:2] for image in images])
+    shapes: Any = fn.stack(*[image.shape(dtype=types.DALIDataType.INT32) for image in images])  # (F, 3)
+    sizes: DataNode = shapes[:, 0:2]
     return sizes
 
 
