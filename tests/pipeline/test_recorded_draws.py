@@ -424,6 +424,8 @@ class TestRecordsAsData:
             {"dtype": "float64", "values": 1.0},
             {"dtype": "int32", "values": 1.5},
             {"dtype": "int32", "values": 2**40},
+            {"dtype": "int32", "values": 2**70},
+            {"dtype": "float32", "values": 1e300},
             {"dtype": "float32", "values": "1"},
             {"dtype": "float32", "values": [[1.0], [1.0, 2.0]]},
             {"dtype": "no", "values": 1.0},
@@ -432,6 +434,10 @@ class TestRecordsAsData:
     def test_other_json_is_refused(self, entry: Any) -> None:
         with pytest.raises(FieldValueError, match=r"^Step/a: "):
             record_from_json({"Step/a": entry})
+
+    def test_json_of_several_records_is_no_record(self) -> None:
+        with pytest.raises(FieldValueError, match="JSON form of a record, a dict, got list"):
+            record_from_json([{}])  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("value", [1.0, np.float64(1.0), np.zeros(2, np.int64), None])
     def test_other_values_are_refused(self, value: Any) -> None:

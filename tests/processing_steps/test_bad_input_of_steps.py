@@ -303,3 +303,25 @@ def test_images_that_a_step_cannot_work_on(step: Any, value: np.ndarray, rule: s
 
 def _same(image: Any) -> Any:
     return image
+
+
+ROW_VALUES = [
+    (CoordinateCropper("rows", [0, 0], [1, 1]), 2, "points must have one number for each limit"),
+    (PointsInRangeCheck("rows", "inside", [0, 0], [1, 1]), 2, "points must have one number for each limit"),
+    (BoxFormatConverter("rows", "xyxy", "xywh"), 4, "boxes must be four numbers"),
+    (BEVBBoxesTransformer3D(*[None] * 4, "rows", None, None, [1, 1], 2, None, None), 4, "matrices must have 4"),
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "num_columns", "rule"), ROW_VALUES, ids=[type(step).__name__ for step, *_ in ROW_VALUES]
+)
+def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int, rule: str) -> None:
+    rows = [np.zeros((3, num_columns)), np.zeros((3, num_columns + 1))]
+    source = shuffled(ArrayProvider({"rows": (DT.FLOAT, rows)}), 2)
+    with (
+        make_iterator(source, [step], py_num_workers=0) as iterator,
+        pytest.raises(GraphError, match=f"sample 1, field [a-z]+: {rule}") as caught,
+    ):
+        next(iter(iterator))
+    assert caught.value.sample_indices == (1,)

@@ -246,8 +246,10 @@ class _Motion:
             linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
             moved = fn.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
+            # DALI shows the next line where there are other columns.
+            moved = fn.coord_transform(values, M=self._inverse_columns)  # ERROR: matrices must have 4 columns
             # Of a batch without any matrices, DALI forgets the number of columns.
-            return fn.reshape(fn.coord_transform(values, M=self._inverse_columns), shape=values.shape())
+            return fn.reshape(moved, shape=values.shape())
         elif kind == "points":
             moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
             moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))

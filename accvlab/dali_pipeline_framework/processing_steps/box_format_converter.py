@@ -65,7 +65,8 @@ class BoxFormatConverter(PipelineStepBase):
         matrix = np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
         for path in (path for name in self._boxes_field_names for path in data.find_all_occurrences(name)):
             boxes = data.get_item_in_path(path)
-            converted = fn.coord_transform(boxes, M=matrix.ravel().tolist())
+            # DALI shows the next line where boxes have other numbers.
+            converted = fn.coord_transform(boxes, M=matrix.ravel().tolist())  # ERROR: boxes must be four numbers
             # Of a batch without any boxes, DALI forgets the number of columns.
             data.set_item_in_path(path, fn.reshape(converted, shape=boxes.shape()))
         return data

@@ -42,8 +42,6 @@ def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> Da
     extents: Any = fn.stack(*[image.shape(dtype=_INT32)[-1] for image in images])
     differ = fn.reductions.max(fn.cast(extents != num_channels, dtype=_INT32)) * _FAR_OUTSIDE
     # DALI shows the next line where there are other channels.
-    any_extent = extents[
-        differ
-    ]  # ERROR: an image has another number of channels than there are numbers for channels
+    any_extent = extents[differ]  # ERROR: an image has another number of channels than there are means
     zero: DataNode = any_extent * 0
     return zero

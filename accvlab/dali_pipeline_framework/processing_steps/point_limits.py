@@ -69,7 +69,9 @@ class PointLimits:
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         low, high = (exact_constant(limits, points.device) for limits in converted)
-        return fn.reshape(low, shape=row_shape), fn.reshape(high, shape=row_shape)
+        # DALI shows the next line where points have other axes.
+        low_row = fn.reshape(low, shape=row_shape)  # ERROR: points must have one number for each limit
+        return low_row, fn.reshape(high, shape=row_shape)
 
     @do_not_convert
     def contain(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:

@@ -85,13 +85,16 @@ def record_from_json(entries: Mapping[str, Any]) -> DrawRecord:
     Raises:
         FieldValueError: It is something else.
     """
+    if not isinstance(entries, Mapping):
+        raise FieldValueError(f"must be the JSON form of a record, a dict, got {type(entries).__name__}")
     record: DrawRecord = {}
     for name, entry in entries.items():
         try:
             dtype, values = entry["dtype"], entry["values"]
             array = np.array(values)
-            restored = array.astype(dtype)
-        except (KeyError, TypeError, ValueError) as error:
+            with np.errstate(over="ignore"):  # is found below
+                restored = array.astype(dtype)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FieldValueError(f"{name}: is not the JSON form of a draw: {entry!r}") from error
         if dtype not in _DTYPES or array.dtype.kind not in "if" or not np.array_equal(restored, array):
             raise FieldValueError(f"{name}: must be numbers of {' or '.join(_DTYPES)}, got {entry!r}")
