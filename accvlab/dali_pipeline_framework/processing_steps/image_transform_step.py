@@ -33,7 +33,7 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import (
     FieldSearch,
     as_names,
-    differing_in_numbers,
+    fields_of_elements,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
@@ -192,17 +192,15 @@ class ImageTransformStep(PipelineStepBase):
         if not values:
             return
         rows = projections_rows(matrix)
-        for paths in differing_in_numbers(values):
-            dtype: Any = data.get_type_of_item_in_path(paths[0])
-            if len(paths) == 1:
-                data.set_item_in_path(paths[0], transformed_projections(values[paths[0]], rows, dtype))
-                continue
-            # All together, since an operator costs more than its work on a matrix.
-            # DALI shows the next line where shapes differ.
-            stacked = fn.stack(*[values[path] for path in paths])  # ERROR: matrices of an array differ in shape
-            changed: Any = transformed_projections(stacked, rows, dtype)
-            for number, path in enumerate(paths):
-                data.set_item_in_path(path, changed[number])
+        # What cannot be stacked stays apart.
+        kinds: dict[Any, list[FieldPath]] = {}
+        for path, value in values.items():
+            kinds.setdefault((data.get_type_of_item_in_path(path), value.device), []).append(path)
+        for (dtype, _), paths_of_kind in kinds.items():
+            for paths in fields_of_elements(paths_of_kind):
+                changed = _changed_projections([values[path] for path in paths], rows, dtype)
+                for path, value in zip(paths, changed, strict=True):
+                    data.set_item_in_path(path, value)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -259,3 +257,15 @@ def checked_prob(value: object, argument: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise SettingError(f"`{argument}` must be a number in [0, 1], got {value!r}.")
     return float(value)
+
+
+def _changed_projections(
+    projections: Sequence[DataNode], rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
+) -> list[DataNode]:
+    if len(projections) == 1:
+        return [transformed_projections(projections[0], rows, dtype)]
+    # All together, since an operator costs more than its work on a matrix.
+    # DALI shows the next line where shapes differ.
+    stacked = fn.stack(*projections)  # ERROR: matrices of an array differ in shape
+    changed: Any = transformed_projections(stacked, rows, dtype)
+    return [changed[number] for number in range(len(projections))]

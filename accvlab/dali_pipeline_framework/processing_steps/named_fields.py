@@ -38,11 +38,12 @@ def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, 
     return tuple(several)
 
 
-def differing_in_numbers(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
-    """Put together the paths of what stands in the elements of an array: they differ in whole numbers only."""
-    alike: dict[FieldPath, list[FieldPath]] = {}
+def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
+    """Put together the paths of a field in the elements of an array: they differ in numbers before its name."""
+    alike: dict[tuple[object, ...], list[FieldPath]] = {}
     for path in paths:
-        alike.setdefault(tuple("" if isinstance(name, int) else name for name in path), []).append(path)
+        *groups, name = path
+        alike.setdefault((*(int if isinstance(group, int) else group for group in groups), name), []).append(path)
     return list(alike.values())
 
 
