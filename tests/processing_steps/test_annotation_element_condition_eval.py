@@ -237,6 +237,10 @@ class TestRefusals:
         assert "g.a: must be a data group field with annotations, is a data field" in message
         assert "h.a: does not have child `z`" in message
 
+    def test_a_misspelt_variable_is_guessed(self) -> None:
+        with pytest.raises(ValueError, match=r"a: .*`dephts`.* Did you mean 'depths'\? Available: 'depths', 'x'"):
+            self.check("r = dephts < 3", {"a": {"depths": np.zeros(1), "x": np.zeros(1)}})
+
     def test_variables_below_a_minus_are_checked_and_removed(self) -> None:
         with pytest.raises(ValueError, match="does not have child `y`"):
             self.check("r = x < -y", {"a": {"x": np.zeros(1)}})

@@ -274,6 +274,8 @@ class TestRefusals:
             (ArrayInPath(Doubler("x"), "value"), "value: must be a data group field array .* but is not one"),
             (ArrayInPath(Doubler("x"), ["rig", "x", 0]), r"rig\.x\[0\]: must be .* but does not exist"),
             (ArrayWithName(Doubler("x"), "lidars"), "No data group field array with the name 'lidars' exists"),
+            (ArrayWithName(Doubler("x"), "camera"), r"'camera' exists\. Did you mean 'cameras'\? Groups: 'cam"),
+            (WithName(Doubler("x"), ["egos", "way"]), r"'egos', 'way' exists\. Did you mean 'ego'\? Groups: 'cam"),
             (ArrayWithName(Doubler("x"), "meta"), r"rig\.cameras\[0\]\.meta: must be a data group field array"),
             (ArrayWithName(Doubler("x"), "value", False), "value: must be a data group field array"),
         ],

@@ -13,7 +13,7 @@ from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.errors import GraphError
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -54,6 +54,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TimeDifferenceAdder,
     VisibleBboxSelector,
 )
+from accvlab.dali_pipeline_framework.testing import run_step
 
 STRETCH = A.ResizingMode.STRETCH
 DISTORTION: Any = ("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], 1, 1, 1, 1, 1)
@@ -325,3 +326,34 @@ def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int,
     ):
         next(iter(iterator))
     assert caught.value.sample_indices == (1,)
+
+
+@pytest.mark.parametrize(
+    "step", [AFFINE, RESIZER, HorizontalFlipper("image", 1), PhotoMetricDistorter(*DISTORTION)]
+)
+def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8)
+    sample["image"] = encoded_image(PIXELS)
+    with pytest.raises(GraphError, match=r"field image: .*is it decoded before"):
+        run_step(step, sample)
+
+
+def test_tensors_without_height_and_width_are_named() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8)
+    sample["image"] = encoded_image(PIXELS)
+    with pytest.raises(
+        GraphError, match=r"field image_hw: an image is \(..., height, width, channels\) \[in step 0"
+    ):
+        run_step(TensorSizeAdder("image", "_hw"), sample)
+
+
+def test_variables_of_a_condition_with_several_values_for_each_element_are_named() -> None:
+    objects = SampleDataGroup()
+    objects.add_data_field("boxes", DT.FLOAT)
+    sample = SampleDataGroup()
+    sample.add_data_group_field("objects", objects)
+    sample["objects"]["boxes"] = np.zeros((3, 4))
+    with pytest.raises(GraphError, match="each variable has one value for each element"):
+        run_step(AnnotationElementConditionEval("objects", "is_left = boxes < 3", False), sample)

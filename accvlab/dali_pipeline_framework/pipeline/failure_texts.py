@@ -68,4 +68,6 @@ def dali_reason(error: BaseException) -> str:
         return "the frames of a sequence must have the same size, and these have not"
     if "nvImageCodec" in reason or "Failed to decode" in reason:
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
+    if "allowed layouts" in reason:
+        reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
     return reason

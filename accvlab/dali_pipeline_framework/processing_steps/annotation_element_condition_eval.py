@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import 
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.sample_data.names import available_names_hint
 
 
 class AnnotationElementConditionEval(PipelineStepBase):
@@ -120,7 +121,8 @@ class AnnotationElementConditionEval(PipelineStepBase):
             search.add("exists already, so the result cannot be added", (*path, result), KeyError)
         for name in variables_of(Parser(self._condition).parse()):
             if name not in annotation.index:
-                search.add(f"does not have child `{name}`, which the condition uses", path)
+                hint = available_names_hint(name, annotation.names)
+                search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
                 continue
             child = annotation.children[annotation.index[name]]
             if isinstance(child, GroupFormat):
@@ -139,7 +141,7 @@ def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, Typed
         node = annotation[name]
         if length is None:
             length = node.shape() if leaf.ndim == 1 else _length_of_vector(node)
-        vector = fn.reshape(node, shape=length, layout="")
+        vector = fn.reshape(node, shape=length, layout="")  # ERROR: each variable has one value for each element
         variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
     return variables
 

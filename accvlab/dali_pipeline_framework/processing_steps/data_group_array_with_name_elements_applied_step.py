@@ -9,6 +9,7 @@ from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_e
 )
 from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
     GroupToApplyToSelectedStepBase,
+    group_names_hint,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error
@@ -54,7 +55,8 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
             if not is_group_array(data, path)
         ]
         if not arrays and self._check_minimum_one_name_match:
-            problems.append(FormatProblem(f"No data group field array with the name {name!r} exists"))
+            hint = group_names_hint([name], data)
+            problems.append(FormatProblem(f"No data group field array with the name {name!r} exists.{hint}"))
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
         return [(*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
     GroupToApplyToSelectedStepBase,
+    group_names_hint,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -50,7 +51,9 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
             if not data.path_exists_and_is_data_group_field(path)
         ]
         if not paths and self._check_minimum_one_name_match:
-            problems.append(FormatProblem(f"No group with one of the names {', '.join(map(repr, names))} exists"))
+            sought = ", ".join(map(repr, names))
+            hint = group_names_hint(names, data)
+            problems.append(FormatProblem(f"No group with one of the names {sought} exists.{hint}"))
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
         return paths

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import 
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldPath,
     FormatProblem,
+    Name,
     SampleDataGroup,
     format_error,
 )
@@ -89,3 +91,11 @@ def _problems_below(path: FieldPath, error: Exception) -> list[FormatProblem]:
             attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None) for problem in error.problems
         ]
     return [FormatProblem(str(error), path, error_type=type(error))]
+
+
+def group_names_hint(sought: Sequence[Name], data: SampleDataGroup) -> str:
+    """Say which groups of a sample may have been meant by names that do not occur; starts with a blank."""
+    known = sorted({name for path in data.format.flat_paths for name in path[:-1] if isinstance(name, str)})
+    close = [match for name in sought for match in difflib.get_close_matches(str(name), known, 1)]
+    meant = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
+    return f"{meant} Groups: {', '.join(map(repr, known)) or 'none'}."

@@ -93,7 +93,7 @@ def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
     stacked: Any = fn.stack(*sizes)  # (num_sizes, 2)
     are_empty = (1 - fn.reductions.min(fn.cast(stacked >= 1, dtype=_INT32))) * _FAR_OUTSIDE
     # DALI shows the next line where an image has no pixels.
-    size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels
+    size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
         # DALI shows the next line where the sizes differ.

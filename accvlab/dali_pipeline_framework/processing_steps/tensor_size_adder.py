@@ -61,7 +61,8 @@ class TensorSizeAdder(PipelineStepBase):
         for path in data.find_all_occurrences(self._tensor_name):
             shape = data.get_item_in_path(path).shape(dtype=types.DALIDataType.INT64)
             # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-            size = fn.cast(fn.reshape(shape[-3:-1], shape=[2]), dtype=self._store_size_as_type)
+            size = fn.reshape(shape[-3:-1], shape=[2])  # ERROR: an image is (..., height, width, channels)
+            size = fn.cast(size, dtype=self._store_size_as_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)
             parent[self._tensor_name + self._size_postfix] = size
