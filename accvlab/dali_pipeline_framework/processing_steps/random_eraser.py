@@ -42,7 +42,7 @@ class RandomEraser(PipelineStepBase):
     anywhere inside of the image. Where ``h >= height`` or ``w >= width``, ``area`` and ``aspect`` are drawn again;
     after ten times, the rectangle is left out. The numbers are drawn once for all images of what the step is
     applied to: images of one size, and all frames of a clip, get the same rectangles. The rest of the image, and
-    what is not erased, stays bit-identical. An image without a layout gets one.
+    what is not erased, stays bit-identical, but for signs of zeros. An image without a layout gets one.
 
     The format does not change.
 
