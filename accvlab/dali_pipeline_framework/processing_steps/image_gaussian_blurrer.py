@@ -31,8 +31,8 @@ class ImageGaussianBlurrer(PipelineStepBase):
     Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
     float32, on the CPU or the GPU. The standard deviation is drawn once for all images of what the step is applied
     to, and all frames. The window reaches 3 times ``max_sigma`` to each side; beyond the border, the image is
-    continued as in a mirror. What is not blurred stays bit-identical, but for signs of zeros. An image without a layout
-    gets one, one without pixels makes the graph fail.
+    continued as in a mirror. What is not blurred stays bit-identical, but for signs of zeros. An image without a
+    layout gets one, one without pixels makes the graph fail.
 
     The format does not change.
 
