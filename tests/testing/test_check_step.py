@@ -15,7 +15,7 @@ from support.public_steps import PUBLIC_STEPS
 from support.random_steps import filled
 
 from accvlab.dali_pipeline_framework import processing_steps
-from accvlab.dali_pipeline_framework.errors import ContractError
+from accvlab.dali_pipeline_framework.errors import ContractError, SettingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, RandomDraw, UniformDraw
@@ -205,6 +205,15 @@ class HidesSettings(Scaler):
         return f"HidesSettings({self._name!r})"
 
 
+class HasArrays(Scaler):
+    def __init__(self, factors: Any = (0,)) -> None:
+        super().__init__()
+        self._factors = factors
+
+    def __repr__(self) -> str:
+        return "HasArrays()"
+
+
 class HidesTheField(Scaler):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         try:
@@ -328,3 +337,13 @@ def test_all_problems_of_a_step_are_listed() -> None:
         "  - each declared draw must be used",
         "  - a batch of n samples must give what n batches of one give",
     ]
+
+
+def test_settings_that_are_arrays_need_not_be_shown() -> None:
+    check_step(HasArrays((np.arange(3),)), samples())
+
+
+@pytest.mark.parametrize("given", [[], [1]])
+def test_what_are_no_samples_is_no_matter_of_the_step(given: Any) -> None:
+    with pytest.raises(SettingError, match=r"(?i)sample"):
+        check_step(Scaler(), given)

@@ -172,7 +172,7 @@ class TestDraws:
             ({"offset": 4}, r"`draws` lacks the draw 'gain' of Noise, 'Noise\[0\]/gain'"),
             (
                 {"offset": 4, "gain": [1, 1], "x": 0},
-                r"does not declare 'x'. Declared draws: Noise\[0\]/cam",
+                r"does not declare 'x' \(or .* only\). Declared draws: Noise\[0\]/cam",
             ),
             ({"offset": 4.5, "gain": [1, 1]}, "offset must be whole numbers, got 4.5"),
             ([{"offset": 4, "gain": [1, 1]}] * 2, "draws for each of the 1 samples, got 2"),

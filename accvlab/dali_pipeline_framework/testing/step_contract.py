@@ -29,11 +29,12 @@ from accvlab.dali_pipeline_framework.sample_data import (
     format_path,
 )
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.testing.given_samples import GivenSamples
 from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
 from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
-_SIMPLE = (str, int, float, bool, tuple, list)
+_SIMPLE = (str, int, float, bool)
 
 
 def check_step(
@@ -84,8 +85,10 @@ def check_step(
 
     Raises:
         ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+        SettingError: There is no sample, or they are not samples of one format.
     """
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
+    GivenSamples(several)  # complains about what is no list of samples
     how = {
         "device_id": device_id,
         "layouts": layouts,
@@ -271,9 +274,16 @@ def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
     for name, parameter in inspect.signature(type(step).__init__).parameters.items():
         for attribute in (name, f"_{name}"):
             value = getattr(step, attribute, None)
-            if value is not None and isinstance(value, _SIMPLE) and value != parameter.default:
-                settings[name] = value
+            if not _is_simple(value) or (_is_simple(parameter.default) and value == parameter.default):
+                continue
+            settings[name] = value
     return settings
+
+
+def _is_simple(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_simple, value))
+    return isinstance(value, _SIMPLE)
 
 
 def _misused_draws(

@@ -203,7 +203,10 @@ def _records(
     unknown = [name for of_sample in given for name in of_sample if name not in known]
     if unknown:
         names = ", ".join(planned.record_name for planned in draws) or "none"
-        raise SettingError(f"`draws`: the step does not declare {unknown[0]!r}. Declared draws: {names}.")
+        raise SettingError(
+            f"`draws`: the step does not declare {unknown[0]!r} (or its range holds one number only). "
+            f"Declared draws: {names}."
+        )
     return [{planned.record_name: _value(of_sample, planned) for planned in draws} for of_sample in given]
 
 
