@@ -243,7 +243,7 @@ class TestUses:
                 return data_empty
 
         with pytest.warns(
-            Warning, match="produces 6 outputs, but the output at the index 4 is not used"
+            Warning, match=r"node .SequenceInput. produces 6 outputs, but the output at the index 4 is not used"
         ):  # DALI's
             found = drawn(SequenceInput(), [Idle(UniformDraw("a")), Drawer(UniformDraw("b"), name="b")])
         assert found == drawn(SequenceInput(), [Drawer(UniformDraw("b"), name="b")])

@@ -495,7 +495,7 @@ def test_images_and_size_fields_of_different_sizes_are_refused(odd: Any) -> None
     step = A([8, 8], Mode.STRETCH, None, "image", "hw")
     [output, _] = run_step(step, [good, good])
     assert output["hw"].tolist() == [8, 8]
-    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size") as caught:
+    with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
         run_step(step, [good, odd])
     assert "sample #1" in str(caught.value)
 

@@ -221,7 +221,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="VisibleBboxSelector cannot select:") as caught:
             output_format(self.step(), sample)
         message = str(caught.value)
-        assert "The name 'boxes' must occur once, but occurs 2 times: boxes, g.boxes" in message
+        assert "The name 'boxes' must occur once, but occurs 2 times: boxes, g.boxes. Wrap the step" in message
         assert "no field has the name 'depths'" in message
         assert "mask: exists already" in message
         with pytest.raises(ValueError, match=r"h: there is no such group to add the mask to"):

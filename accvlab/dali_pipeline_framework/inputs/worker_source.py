@@ -200,6 +200,9 @@ class _WorkerSource:
         self._replayed = replayed
         self._checker: SampleChecker | None = None
 
+    def __repr__(self) -> str:  # DALI shows it
+        return self._source_name
+
     def __getstate__(self) -> dict[str, Any]:
         # The input is pickled separately: a failure to unpickle it then is an ordinary failure with a
         # message, instead of a worker that dies while it starts.

@@ -97,7 +97,7 @@ def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
         # DALI shows the next line where the sizes differ.
-        size = stacked[differ]  # ERROR: the images or size fields of a sample differ in size
+        size = stacked[differ]  # ERROR: the images or size fields of a sample differ in size; wrap the step
     return size
 
 

@@ -151,13 +151,16 @@ class VisibleBboxSelector(PipelineStepBase):
         if self._image_field_name is not None:
             used.append((self._image_field_name, "an image"))
         if self._image_hw_field_name is not None:
-            used.append((self._image_hw_field_name, "the size of an image"))
+            used.append((self._image_hw_field_name, "the size of an image (see TensorSizeAdder)"))
         for name, what in used:
             search.find(name, what, NUMBER_TYPES, group_of=what, holds="numbers", error_type=ValueError)
             paths = data_empty.find_all_occurrences(name)
             if len(paths) > 1:
                 places = ", ".join(map(format_path, paths))
-                search.add(f"The name {name!r} must occur once, but occurs {len(paths)} times: {places}")
+                search.add(
+                    f"The name {name!r} must occur once, but occurs {len(paths)} times: {places}. "
+                    "Wrap the step, to apply it to each camera"
+                )
         *parent, name = self._resulting_mask_field_path
         group = data_empty.format.get(tuple(parent))
         if not isinstance(group, GroupFormat):
