@@ -239,6 +239,36 @@ def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
     assert caught.value.sample_indices == (1,)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "rule"),
+    [
+        ("boxes", (3, 1), "boxes must be"),
+        ("boxes", (3, 5), "boxes must be"),
+        ("center", (2, 2), "a center x, y for each box"),
+        ("center", (1, 1), "a center x, y for each box"),
+        ("center", (0, 2), "a center x, y for each box"),
+    ],
+)
+def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
+    name: str, shape: tuple[int, ...], rule: str
+) -> None:
+    step = BoundingBoxToHeatmapConverter(
+        "a", "boxes", "heatmap", [5, 6], None, "size", use_per_category_heatmap=False, center_opt_in_name="center"
+    )
+    values = {"boxes": [BOXES[:3], BOXES[:1]], "center": [np.ones((3, 2)), np.ones((1, 2))]}
+    values[name][1] = np.ones(shape)
+    fields = {
+        "size": (DT.INT32, [[4, 5]] * 2),
+        "a": {field: (DT.FLOAT, of_samples) for field, of_samples in values.items()},
+    }
+    with (
+        make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0) as iterator,
+        pytest.raises(GraphError, match=f"ERROR: {rule}") as caught,
+    ):
+        next(iter(iterator))
+    assert caught.value.sample_indices == (1,)
+
+
 class TestBoxes:
     def test_corners_keep_their_order_and_degenerate_boxes_stay_so(self) -> None:
         steps = [A.NonUniformScaling(1, [-1, 1]), A.Translation(1, [1, 0])]

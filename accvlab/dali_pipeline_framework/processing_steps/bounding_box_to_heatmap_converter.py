@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_conver
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
+_FOUR = np.array([4], np.int32)
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
@@ -195,13 +196,20 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         image_xy = fn.stack(image_hw[1], image_hw[0])
         image_box = fn.reshape(fn.cat(image_xy, image_xy, axis=0), shape=[1, 4])
 
+        given: Any = group[self._inputs.boxes]
+        num_objects = given.shape(dtype=_DT.INT32)[0:1]
+        # One number alone would be taken for all sides. DALI shows the next line where there are not four.
+        given = fn.reshape(given, shape=fn.cat(num_objects, _FOUR), layout="")  # ERROR: boxes must be (N, 4)
         # Divided at last: what falls on a pixel stays on it.
-        boxes = group[self._inputs.boxes] * size_box / image_box
+        boxes = given * size_box / image_box
         corner, opposite = boxes[:, 0:2], boxes[:, 2:4]  # (N, 2)
         if self._inputs.centers is None:
             center = (corner + opposite) * 0.5
         else:
-            center = group[self._inputs.centers] * size_xy / image_box[:, 0:2]
+            centers, shape = group[self._inputs.centers], corner.shape()
+            # One box alone would be taken for all centers. DALI shows the next line where they differ in number.
+            centers = fn.reshape(centers, shape=shape, layout="")  # ERROR: a center x, y for each box is needed
+            center = centers * size_xy / image_box[:, 0:2]
         clipped_boxes, clipped_center = _clipped(boxes, last_box), _clipped(center, last_xy)
         ends = clipped_boxes[:, 0:2], clipped_boxes[:, 2:4]
         low, high = dali_math.min(*ends), dali_math.max(*ends)
@@ -212,7 +220,6 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         inside = _product(dali_math.abs(on_map[:, 2:4] - on_map[:, 0:2]))
         # All comparisons with NaN are false.
         is_active = (inside >= area * self._least_fraction) & (area > 0.0) & (_product(center * 0.0) == 0.0)
-        num_objects = boxes.shape()[0:1]
         categories = _one_of_each(group, self._inputs.categories, num_objects)
         if categories is not None and self._num_categories is not None:
             is_active = is_active & (categories >= 0) & (categories < self._num_categories)
