@@ -347,6 +347,8 @@ def test_tensors_without_height_and_width_are_named() -> None:
         GraphError, match=r"field image_hw: an image is \(..., height, width, channels\) \[in step 0"
     ):
         run_step(TensorSizeAdder("image", "_hw"), sample)
+    with pytest.raises(GraphError, match="field image: an image has height, width, channels"):
+        run_step(ImageToTileSizePadder("image", 32), sample)
 
 
 def test_variables_of_a_condition_with_several_values_for_each_element_are_named() -> None:

@@ -71,7 +71,9 @@ class ImageToTileSizePadder(PipelineStepBase):
             is_bool = data.get_type_of_item_in_path(path) == _DT.BOOL
             if is_bool:  # which `fn.slice` refuses
                 image = fn.reinterpret(image, dtype=_DT.UINT8)
-            padded_hw = self._padded(image.shape(dtype=_DT.INT32)[-3:-1])
+            image_hw = image.shape(dtype=_DT.INT32)[-3:-1]
+            # DALI shows the next line where there are fewer axes.
+            padded_hw = self._padded(image_hw)  # ERROR: an image has height, width, channels
             padded = fn.slice(
                 image,
                 start=[0, 0],
