@@ -247,3 +247,10 @@ def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
             assert (other.dtype, other.shape) == (one.dtype, one.shape)
             # Rounding decides on the border of a square, and devices round differently.
             assert (other != one).mean() <= (0.02 if kind == "grid" else 0)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    eraser = RandomEraser("image", np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
+    assert repr(eraser) == repr(RandomEraser("image", 0.5, num_rectangles=2))
+    masker = GridMasker("image", np.float32(0.5), np.array([4, 9]))  # type: ignore[arg-type]
+    assert repr(masker) == repr(GridMasker("image", 0.5, (4, 9)))

@@ -75,7 +75,7 @@ class GridMasker(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not isinstance(prob, int | float) or not 0 <= prob <= 1:
+        if not isinstance(prob, int | float | np.floating) or not 0 <= prob <= 1:
             raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
         least_tile, most_tile = _range(tile, "tile")
         if least_tile != int(least_tile) or most_tile != int(most_tile) or least_tile < 1:

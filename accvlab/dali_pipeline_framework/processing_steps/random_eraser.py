@@ -79,23 +79,24 @@ class RandomEraser(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not isinstance(prob, int | float) or not 0 <= prob <= 1:
+        if not isinstance(prob, int | float | np.floating) or not 0 <= prob <= 1:
             raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
         least_area, most_area = _range(scale, "scale", 0.0, 1.0)
         least_ratio, most_ratio = _range(ratio, "ratio", float(np.finfo(np.float32).tiny), math.inf)
-        if isinstance(num_rectangles, bool) or not isinstance(num_rectangles, int) or num_rectangles < 1:
+        is_whole = isinstance(num_rectangles, int | np.integer) and not isinstance(num_rectangles, bool)
+        if not is_whole or num_rectangles < 1:
             raise SettingError(f"`num_rectangles` must be a whole number of at least 1, got {num_rectangles!r}.")
         self._image_name = image_name
         self._prob = float(prob)
         self._value = _fill_value(value)
-        self._num_rectangles = num_rectangles
-        attempts = (num_rectangles, _NUM_ATTEMPTS)
+        self._num_rectangles = int(num_rectangles)
+        attempts = (self._num_rectangles, _NUM_ATTEMPTS)
         logs = math.log(least_ratio), math.log(most_ratio)
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),
             UniformDraw("area", least_area, most_area, shape=attempts, key=key),
             UniformDraw("log_aspect", *logs, shape=attempts, key=key),
-            UniformDraw("place", 0.0, 1.0, shape=(num_rectangles, 2), key=key),
+            UniformDraw("place", 0.0, 1.0, shape=(self._num_rectangles, 2), key=key),
         )
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
