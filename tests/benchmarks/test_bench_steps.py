@@ -111,7 +111,7 @@ def test_a_quick_run_reports_rates_prices_ratios_and_targets(tmp_path: Path) -> 
         assert target["is_met"] == (
             target["value"] <= target["limit"] if is_most else target["value"] >= target["limit"]
         )
-    assert len(report["targets"]) == 5
+    assert len(report["targets"]) == 7
     table = run_benchmark("--table", str(output)).stdout
     price = 1e3 * rows[step]["processor_ms_each"]["steps"]["median"]
     assert f"| `ImageResizeCropFlipper`, JPEG to 704 x 256 | {price:.0f} |" in table
