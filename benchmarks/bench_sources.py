@@ -17,7 +17,7 @@ the contestants deliver the same:
 ``PyTorch`` is ``torch.utils.data.DataLoader``, which decodes in as many workers as the provider has, with Pillow,
 PyAV, and, if it is installed, OpenCV.
 
-They run interleaved, in turns of nearly half a second, in an order that changes from turn to turn; each turn gives
+They run interleaved, in turns of half a second, in an order that changes from turn to turn; each turn gives
 a ratio. Printed are medians and ranges, the time on processors that a frame takes in all processes together, then
 the targets. The load averages in the file tell whether other programs ran at the same time: contestants with more
 processes win then, as they get more of the machine; the time on processors hardly depends on that.
@@ -84,8 +84,8 @@ class Scale:
 
 
 STEPS = {"from each frame on": 1, "overlapping by half": SEQUENCE_LENGTH // 2, "apart": SEQUENCE_LENGTH}
-FULL = Scale(2, Pace(5, 0.4, 4), 64, 40, 240, slice(None), STEPS)
-QUICK = Scale(1, Pace(1, 0.02, 1), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
+FULL = Scale(2, Pace(7, 0.5, 0.6), 64, 40, 240, slice(None), STEPS)
+QUICK = Scale(1, Pace(1, 0.02, 0.02), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
 
 
 def races(root: Path, scale: Scale) -> list[Race]:

@@ -78,8 +78,8 @@ class Scale:
     step_cases: slice
 
 
-FULL = Scale(2, Pace(3, 0.25, 3), Pace(5, 0.8, 4), 8, 3, slice(None))
-QUICK = Scale(1, Pace(1, 0.02, 0), Pace(1, 0.02, 0), 1, 1, slice(3, 4))
+FULL = Scale(2, Pace(5, 0.3, 0.4), Pace(7, 0.8, 0.8), 8, 3, slice(None))
+QUICK = Scale(1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, 1, slice(3, 4))
 
 
 def races(folder: Path, scale: Scale) -> list[Race]:

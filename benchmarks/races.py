@@ -35,12 +35,13 @@ class Pace:
     Attributes:
         num_turns: Turns of each contestant, after one that warms up.
         num_seconds: Length of a turn.
-        num_prefetched: Batches before a turn that are not measured: they were loaded while others ran.
+        warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran;
+            and after a pause it can take tenths of a second until a contestant uses all processors again.
     """
 
     num_turns: int
     num_seconds: float
-    num_prefetched: int
+    warm_up_seconds: float
 
 
 @attrs.frozen
@@ -91,17 +92,22 @@ def wait_until_idle(workers: list[psutil.Process]) -> None:
             return
 
 
+def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
+    """Get batches for a time: their units, and the time that it took."""
+    start, num_units = time.perf_counter(), 0
+    while time.perf_counter() - start < num_seconds:
+        num_units += get_batch()
+    return num_units, time.perf_counter() - start
+
+
 def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
     """Units per second, and milliseconds on processors per unit."""
     workers = psutil.Process().children(recursive=True)
-    if pace.num_prefetched > 0:
+    if pace.warm_up_seconds > 0:
         wait_until_idle(workers)
-    for _ in range(pace.num_prefetched):  # what was loaded while others ran
-        get_batch()
-    on_processors, start, num_units = processor_seconds(workers), time.perf_counter(), 0
-    while time.perf_counter() - start < pace.num_seconds:
-        num_units += get_batch()
-    num_seconds = time.perf_counter() - start
+        get_batches(get_batch, pace.warm_up_seconds)
+    on_processors = processor_seconds(workers)
+    num_units, num_seconds = get_batches(get_batch, pace.num_seconds)
     return num_units / num_seconds, 1e3 * (processor_seconds(workers) - on_processors) / num_units
 
 
