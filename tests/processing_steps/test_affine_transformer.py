@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from typing import Any
 
@@ -505,7 +506,17 @@ def test_images_without_pixels_are_refused(image: np.ndarray) -> None:
     step = A([8, 8], Mode.STRETCH, None, "image")
     with pytest.raises(RuntimeError, match="an image, or a size field, of no pixels") as caught:
         run_step(step, [{"image": gradient(4, 5)}, {"image": image}])
-    assert "sample #1" in str(caught.value)
+    assert re.search(r"Sample index: +1\n", str(caught.value))
+
+
+def test_images_of_different_sizes_are_refused() -> None:
+    step = A([8, 8], Mode.STRETCH, None, "image")
+    for hw in ((5, 5), (4, 4), (3, 5), (4, 6), (5, 4)):
+        good = {0: {"image": gradient(4, 5)}, 1: {"image": gradient(4, 5)}}
+        odd = {0: {"image": gradient(4, 5)}, 1: {"image": gradient(*hw)}}
+        with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
+            run_step(step, [good, odd])
+        assert re.search(r"Sample index: +1\n", str(caught.value))
 
 
 def test_size_fields_of_different_sizes_are_refused() -> None:

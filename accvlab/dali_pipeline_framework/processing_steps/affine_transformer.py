@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     extend_by,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    AxisScaling,
+    Region,
     Resampler,
     Resampling,
     ResizingAnchor,
@@ -167,12 +167,14 @@ class AffineTransformer(ImageTransformStep):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         chain = TransformationChain(swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
-        matrix = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor).after(chain.matrix)
+        last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
+        matrix = last.matrix_after(chain.matrix)
         resampling = self._resampling()
         if resampling == Resampling.WARP:
             resampler = Resampler.warping(matrix, self._output_hw)
         else:
-            resampler = Resampler.resizing(resampling, AxisScaling.of_matrix(matrix), hw, self._output_hw)
+            region = last if chain.matrix is None else Region.of_matrix(matrix, self._output_hw)
+            resampler = Resampler.resizing(resampling, region, hw)
         return ImagePlaneChange(matrix, resampler, self._output_hw)
 
     def _resampling(self) -> Resampling:

@@ -13,7 +13,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import AxisScaling, Resampling
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import Region, Resampling, constant
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
@@ -131,22 +131,18 @@ class ImageResizeCropFlipper(ImageTransformStep):
         return self._draws
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
-        height: Any = hw[0]
-        output_hw: Any = types.Constant(np.array(self._output_hw, np.float32), device="cpu")
+        # All in pixels of the input, row and column.
+        output_hw: Any = constant(self._output_hw)
         scale, bottom, share, drawn = (self.draw(name) for name in ("scale", "bottom", "share", "is_flipped"))
-        zero = np.float32(0)
         if self._is_kept_inside:
             scale = dali_math.max(scale, fn.reductions.max(output_hw / hw))
-        room: Any = hw * scale - output_hw  # (2,): what is cut off
-        crop_y = room[0]
+        size = output_hw / scale
+        least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
+        corner: Any = dali_math.max(hw - size, least) * fn.stack(constant(1), share)
         if self._draws[1].constant != 0:  # the draw "bottom"
-            crop_y = crop_y - bottom * scale * height
-        if self._is_kept_inside:
-            crop_y = dali_math.max(crop_y, zero)
-        crop_x = dali_math.max(room[1], zero) * share
-        is_flipped: Any = drawn < np.float32(self._flip_prob)
-        sign = is_flipped * np.float32(-2) + np.float32(1)
-        offset_x = is_flipped * np.float32(self._output_hw[1]) - crop_x * sign
-        scaling = AxisScaling(fn.stack(scale, scale * sign), fn.stack(-crop_y, offset_x))
+            corner = dali_math.max(corner - hw * fn.stack(bottom, constant(0)), least)
+        is_flipped = drawn < np.float32(self._flip_prob)
+        mirrored = size * fn.stack(types.Constant(np.array(False), device="cpu"), is_flipped)
+        region = Region(corner + mirrored, corner + size - mirrored, self._output_hw)
         resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
-        return self._resized(scaling, hw, self._output_hw, resampling)
+        return self._resized(region, hw, resampling)

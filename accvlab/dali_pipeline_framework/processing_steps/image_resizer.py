@@ -106,6 +106,6 @@ class ImageResizer(ImageTransformStep):
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         mode = _MODES[self._mode]
-        scaling = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
+        region = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
         resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
-        return self._resized(scaling, hw, self._output_hw, resampling)
+        return self._resized(region, hw, resampling)

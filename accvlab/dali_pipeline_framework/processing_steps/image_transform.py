@@ -73,24 +73,51 @@ class Resampling(Enum):
 
 
 def image_hw(image: DataNode) -> DataNode:
-    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` float32 on the CPU."""
-    hw: DataNode = image.shape(dtype=_FLOAT)[-3:-1]
+    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU."""
+    hw: DataNode = image.shape(dtype=_INT32)[-3:-1]
     return hw
 
 
-def encoded_image_hw(encoded: DataNode) -> DataNode:
-    """Height and width of an image file, ``(2,)`` float32 on the CPU; the image is not decoded."""
-    shape: Any = fn.peek_image_shape(encoded, dtype=_FLOAT)
-    hw: DataNode = shape[0:2]
-    return hw
+def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
+    """Height and width of image files, ``(num_images, 2)`` int32 on the CPU; they are not decoded."""
+    shapes: Any = fn.stack(*[fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images])
+    sizes: DataNode = shapes[:, 0:2]
+    return sizes
 
 
-def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
-    """The size that all have, ``(2,)`` float32.
+def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
+    """The size that all images of a sample have, ``(2,)`` int32.
+
+    A sample where sizes differ, or are not at least one pixel, is an error of the graph.
+
+    Args:
+        sizes: ``(num_sizes, 2)`` int32.
+        num_sizes: How many.
+    """
+    least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
+    # Two more axes of one element each change nothing and cost nothing; any other extents do not fit.
+    ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[2]), _TWO)
+    # DALI shows the next line where an image has no pixels.
+    hw = fn.reshape(most, shape=ones)  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
+    if num_sizes > 1:
+        hw = _equal(hw, most - least)
+    size: DataNode = fn.reshape(hw, shape=[2])
+    return size
+
+
+def _equal(hw: DataNode, difference: Any) -> Any:
+    """Return a size if there is no difference to others, ``(2,)`` int32, at least 0."""
+    ones = fn.cat(difference + 1, _TWO)
+    # DALI shows the next line where the sizes differ.
+    return fn.reshape(hw, shape=ones)  # ERROR: the images or size fields of a sample differ in size; wrap the step
+
+
+def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
+    """The size that all have, ``(2,)`` float32, where they are not only those of images.
 
     A sample where sizes differ, or are not at least one pixel (also NaN), is an error of the graph.
     """
-    stacked: Any = fn.stack(*sizes)  # (num_sizes, 2)
+    stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
     are_empty = (1 - fn.reductions.min(fn.cast(stacked >= 1, dtype=_INT32))) * _FAR_OUTSIDE
     # DALI shows the next line where an image has no pixels.
     size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
@@ -102,14 +129,22 @@ def one_size_of_all(sizes: Sequence[DataNode]) -> Any:
 
 
 def swapped(pair: Any) -> DataNode:
-    """Width and height of height and width, or the reverse, ``(2,)``."""
-    reverse: DataNode = fn.stack(pair[1], pair[0])
-    return reverse
+    """Width and height of height and width, or the reverse, ``(2,)`` float32."""
+    reverse: DataNode = fn.coord_transform(fn.reshape(pair, shape=[1, 2]), M=[0.0, 1.0, 1.0, 0.0])
+    return fn.reshape(reverse, shape=[2])
 
 
-def _constant(values: Sequence[float]) -> Any:
+def constant(values: Sequence[float]) -> Any:
     """Numbers as a node: NumPy arrays cannot stand to the left of a node."""
     return types.Constant(np.array(values, np.float32), device="cpu")
+
+
+def _least(rows: DataNode) -> Any:
+    return fn.reductions.min(rows, axes=[0])
+
+
+def _most(rows: DataNode) -> Any:
+    return fn.reductions.max(rows, axes=[0])
 
 
 # --- matrices -------------------------------------------------------------------------------------------
@@ -137,54 +172,60 @@ def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, Resizi
 
 
 @attrs.frozen
-class AxisScaling:
-    """A transformation that only scales, mirrors and shifts: ``out = scale * in + offset`` for each axis.
+class Region:
+    """A transformation that only scales, mirrors and shifts, by the part of the input that the output shows.
 
     Attributes:
-        scale: For rows and columns, ``(2,)`` float32, or a scalar for both.
-        offset: For rows and columns, ``(2,)`` float32; None for 0.
-        is_uniform: Whether ``scale`` is a scalar.
+        start: What the first corner of the output shows, row and column, ``(2,)`` float32.
+        end: The same of the last corner; less than ``start`` where an axis is mirrored.
+        output_hw: Height and width of the output.
     """
 
-    scale: Any
-    offset: Any = None
-    is_uniform: bool = False
+    start: Any
+    end: Any
+    output_hw: tuple[int, int]
 
     @classmethod
-    def of_matrix(cls, matrix: Any) -> AxisScaling:
-        """What a matrix does that does not rotate or shear, ``(2, 3)``."""
-        return cls(fn.stack(matrix[1, 1], matrix[0, 0]), fn.stack(matrix[1, 2], matrix[0, 2]))
+    def of_matrix(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Region:
+        """What is shown after a matrix that does not rotate or shear, ``(2, 3)``."""
+        rows: Any = fn.transforms.combine(matrix, _swapping())  # of row and column
+        scale, offset = fn.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
+        return cls(-offset / scale, (constant(output_hw) - offset) / scale, output_hw)
 
-    def after(self, matrix: DataNode | None = None) -> DataNode:
+    def matrix_after(self, matrix: DataNode | None = None) -> DataNode:
         """The matrix of another transformation and then this one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
-        scale = {"scale": self.scale, "ndim": 2} if self.is_uniform else {"scale": swapped(self.scale)}
-        scaled: DataNode = fn.transforms.scale(*before, **scale)
-        if self.offset is None:
-            return scaled
-        shifted: DataNode = fn.transforms.translation(scaled, offset=swapped(self.offset))
-        return shifted
+        swapping = _swapping()
+        to_end = [*map(float, self.output_hw)]
+        scaling = fn.transforms.crop(from_start=self.start, from_end=self.end, to_end=to_end)
+        both: DataNode = fn.transforms.combine(*before, swapping, scaling, swapping)
+        return both
 
 
-def resizing(
-    hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
-) -> AxisScaling:
+def _swapping() -> DataNode:
+    """The matrix that swaps rows and columns."""
+    return constant([[0, 1, 0], [1, 0, 0]])
+
+
+def resizing(hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None) -> Region:
     """Bring a size to another one.
 
     Args:
-        hw: Height and width that are brought to the output, ``(2,)`` float32.
+        hw: Height and width that are brought to the output, ``(2,)``.
         output_hw: Height and width of the output.
         mode: How.
         anchor: What stays in place; None with ``STRETCH``.
     """
-    size = _constant(output_hw)
-    ratio = size / hw
     if mode == ResizingMode.STRETCH or anchor is None:
-        return AxisScaling(ratio)
-    factor = fn.reductions.min(ratio) if mode == ResizingMode.PAD else fn.reductions.max(ratio)
+        return Region(constant([0, 0]), hw * np.float32(1), output_hw)
+    extents = hw / constant(output_hw)  # pixels of the input per pixel of the output
+    extent = fn.reductions.max(extents) if mode == ResizingMode.PAD else fn.reductions.min(extents)
+    size = extent * constant(output_hw)
     share = _SHARE_BEFORE[anchor]
-    offset = (size - hw * factor) * np.float32(share) if share else None
-    return AxisScaling(factor, offset, is_uniform=True)
+    if share == 0:
+        return Region(constant([0, 0]), size, output_hw)
+    start = (hw - size) * np.float32(share)
+    return Region(start, start + size, output_hw)
 
 
 # --- fields given in pixels -----------------------------------------------------------------------------
@@ -288,33 +329,28 @@ class Resampler:
         return cls(Resampling.WARP, output_hw, {"matrix": matrix})
 
     @classmethod
-    def resizing(
-        cls, resampling: Resampling, scaling: AxisScaling, hw: Any, output_hw: tuple[int, int]
-    ) -> Resampler:
+    def resizing(cls, resampling: Resampling, region: Region, hw: Any) -> Resampler:
         """Prepare for a transformation that does not rotate or shear.
 
         Args:
             resampling: How; not `WARP`.
-            scaling: Transformation from the input to the output.
-            hw: Height and width of the input, ``(2,)`` float32.
-            output_hw: Height and width of the output.
+            region: The transformation from the input to the output.
+            hw: Height and width of the input, ``(2,)``.
         """
-        scale = scaling.scale
-        offset = _constant([0, 0]) if scaling.offset is None else scaling.offset
-        size = _constant(output_hw)
+        start, output_hw = region.start, region.output_hw
         if resampling == Resampling.REGION:
-            region = {"roi_start": -offset / scale, "roi_end": (size - offset) / scale}
-            return cls(resampling, output_hw, region)
+            return cls(resampling, output_hw, {"roi_start": start, "roi_end": region.end})
         # Pixels whose center lies in the image: from `first`, before `end`. Where there are none, one pixel of an
         # empty region is computed (DALI reads beyond the image if a region lies outside), and put out of sight.
-        far = offset + scale * hw
-        zero = np.float32(0)
-        first = dali_math.clamp(dali_math.ceil(dali_math.min(offset, far) - 0.5), zero, size)
-        end = dali_math.clamp(dali_math.floor(dali_math.max(offset, far) - 0.5) + 1, zero, size)
+        size, zero = constant(output_hw), np.float32(0)
+        scale = size / (region.end - start)
+        corners = (fn.stack(hw * zero, hw * np.float32(1)) - start) * scale  # where the image lies in the output
+        first = dali_math.clamp(dali_math.ceil(_least(corners) - 0.5), zero, size)
+        end = dali_math.clamp(dali_math.floor(_most(corners) - 0.5) + 1, zero, size)
         is_visible = end > first
         part = {
-            "roi_start": (first - offset) / scale * is_visible,
-            "roi_end": (end - offset) / scale * is_visible,
+            "roi_start": (start + first / scale) * is_visible,
+            "roi_end": (start + end / scale) * is_visible,
             "size": dali_math.max(end - first, np.float32(1)),
             "start": fn.cast(size * is_visible - first - size, dtype=_INT32),
         }
@@ -324,11 +360,11 @@ class Resampler:
         """The same for image files, of which only the part is decoded that is shown. Not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
-        least = dali_math.floor(dali_math.min(start, end)) - np.float32(_MARGIN_PX)
-        most = dali_math.ceil(dali_math.max(start, end)) + np.float32(_MARGIN_PX)
-        corner = dali_math.clamp(least, zero, hw)
-        size = dali_math.clamp(most, zero, hw) - corner
-        part = fn.cast(corner, dtype=_INT32), fn.cast(size, dtype=_INT32)
+        # `fn.cast` rounds to the nearest whole number.
+        least = dali_math.clamp(dali_math.min(start, end) - np.float32(_MARGIN_PX + 0.5), zero, hw)
+        most = dali_math.clamp(dali_math.max(start, end) + np.float32(_MARGIN_PX + 0.5), zero, hw)
+        corner = fn.cast(least, dtype=_INT32)
+        part = corner, fn.cast(most, dtype=_INT32) - corner
         regions = {"roi_start": start - corner, "roi_end": end - corner}
         return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
 

@@ -18,14 +18,15 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    AxisScaling,
+    Region,
     Resampler,
     Resampling,
     boxes_matrix,
-    encoded_image_hw,
     image_hw,
     one_size_of_all,
+    one_size_of_fields,
     projections_rows,
+    sizes_of_encoded,
     transformed_boxes,
     transformed_points,
     transformed_projections,
@@ -119,17 +120,16 @@ class ImageTransformStep(PipelineStepBase):
 
     @abstractmethod
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
-        """Define the transformation of images of a height and width, ``(2,)`` float32."""
+        """Define the transformation of images of a height and width, ``(2,)`` float32 or int32."""
 
-    def _resized(
-        self, scaling: AxisScaling, hw: DataNode, output_hw: tuple[int, int], resampling: Resampling
-    ) -> ImagePlaneChange:
+    def _resized(self, region: Region, hw: DataNode, resampling: Resampling) -> ImagePlaneChange:
         """The change where images are computed anew, and nothing is rotated or sheared."""
-        resampler = Resampler.resizing(resampling, scaling, hw, output_hw)
+        resampler = Resampler.resizing(resampling, region, hw)
+        matrix = region.matrix_after()
         if not self._is_encoded:
-            return ImagePlaneChange(scaling.after(), resampler, output_hw)
+            return ImagePlaneChange(matrix, resampler, region.output_hw)
         resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(scaling.after(), resampler, output_hw, resampler.decoded)
+        return ImagePlaneChange(matrix, resampler, region.output_hw, resampler.decoded)
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self._apply(data)
@@ -138,11 +138,7 @@ class ImageTransformStep(PipelineStepBase):
     @do_not_convert
     def _apply(self, data: SampleDataGroup) -> None:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "image_hw"))
-        hw = one_size_of_all(
-            [*map(encoded_image_hw if self._is_encoded else image_hw, images.values())]
-            + [*map(image_hw, masks.values())]
-            + [fn.cast(size, dtype=_DT.FLOAT) for size in sizes.values()]
-        )
+        hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             is_mask = path in masks
@@ -154,6 +150,16 @@ class ImageTransformStep(PipelineStepBase):
             data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
+
+    def _size_of_all(self, images: list[DataNode], masks: list[DataNode], sizes: list[DataNode]) -> Any:
+        """The one size of images, masks and size fields, ``(2,)``: int32 where there are only images."""
+        decoded = masks if self._is_encoded else images + masks
+        of_decoded = [image_hw(image) for image in decoded]
+        if not sizes and (not self._is_encoded or not masks):
+            of_all = sizes_of_encoded(images) if self._is_encoded else fn.stack(*of_decoded)
+            return one_size_of_all(of_all, len(images + masks))
+        of_encoded = [sizes_of_encoded([image])[0] for image in images] if self._is_encoded else []
+        return one_size_of_fields([*of_encoded, *of_decoded, *sizes])
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, DataNode]:
         paths = [path for name in self._fields[kind] for path in data.find_all_occurrences(name)]
