@@ -169,10 +169,18 @@ def compress(image: Any) -> Any:
 
 
 def erase(image: Any) -> Any:
-    area = uniform(settings.ERASED_AREA) * float(HEIGHT * WIDTH)
-    aspect = dali_math.exp(uniform((math.log(0.5), math.log(2.0))))
-    shape = dali_math.floor(fn.stack(dali_math.sqrt(area * aspect), dali_math.sqrt(area / aspect)))
-    anchor = dali_math.floor(fn.random.uniform(range=(0.0, 1.0), shape=[2]) * (constant([HEIGHT, WIDTH]) - shape))
+    """A rectangle is drawn ten times, if need be, until one fits; the last axis of all is height, width."""
+    area = fn.random.uniform(range=settings.ERASED_AREA, shape=[10]) * float(HEIGHT * WIDTH)
+    aspect = dali_math.exp(fn.random.uniform(range=(math.log(0.5), math.log(2.0)), shape=[10]))
+    shapes = fn.stack(dali_math.sqrt(area * aspect), dali_math.sqrt(area / aspect), axis=1)
+    shapes = dali_math.floor(shapes + 0.5)
+    room = constant([HEIGHT, WIDTH]) - shapes
+    rank = (fn.reductions.min(room, axes=[1]) > 0) * np.arange(10, 0, -1, dtype=np.float32)
+    is_chosen = rank == dali_math.max(fn.reductions.max(rank), 1.0)
+    shape = fn.reductions.sum(shapes * fn.reshape(is_chosen, shape=[10, 1]), axes=[0])
+    anchor = dali_math.floor(
+        fn.random.uniform(range=(0.0, 1.0), shape=[2]) * (constant([HEIGHT + 1, WIDTH + 1]) - shape)
+    )
     return fn.erase(image, anchor=anchor, shape=shape, axis_names="HW", fill_value=settings.ERASED_VALUE)
 
 

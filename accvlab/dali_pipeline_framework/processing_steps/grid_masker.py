@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import by_number_of_axes
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -103,23 +105,12 @@ class GridMasker(PipelineStepBase):
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}
         tile = drawn["tile"]
         is_masked = fn.cast(drawn["decision"] < np.float32(self._prob), dtype=_DT.FLOAT)
-        grid: dict[str, Any] = {
-            "tile": tile,
-            "ratio": drawn["ratio"] * is_masked,
-            "angle": drawn["angle"],
-            "shift_x": drawn["shift_x"] * tile,
-            "shift_y": drawn["shift_y"] * tile,
-        }
+        ratio, angle = drawn["ratio"] * is_masked, drawn["angle"]
+        grid = (tile, ratio, angle, drawn["shift_x"] * tile, drawn["shift_y"] * tile)
         for path in data.find_all_occurrences(self._image_name):
             image = data.get_item_in_path(path)
-            # `fn.grid_mask` leaves all frames of a clip but the first undefined: it masks one plane of ones, by
-            # which the frames are multiplied. `fn.ones` does not exist on the GPU: a pixel is padded instead.
             one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
-            size = fn.cast(image.shape()[-3:-1], dtype=_DT.INT32)
-            ones = fn.slice(
-                one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0]
-            )
-            data.set_item_in_path(path, image * fn.grid_mask(ones, **grid))
+            data.set_item_in_path(path, by_number_of_axes(image, (one, *grid), _masked_image, _masked_clip))
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -127,6 +118,29 @@ class GridMasker(PipelineStepBase):
         search.find(self._image_name, "an image", [_DT.UINT8, _DT.FLOAT], group_of="images")
         search.raise_problems()
         return data_empty
+
+
+def _masked_image(image: DataNode, _: DataNode, *grid: DataNode) -> DataNode:
+    return _masked(image, *grid)
+
+
+def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
+    """Mask all frames.
+
+    ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
+    frames are multiplied. ``fn.ones`` does not exist on the GPU: a pixel is padded instead.
+    """
+    shape = clip.shape(dtype=_DT.INT32)
+    # DALI shows the next line where there are fewer axes.
+    size = fn.stack(shape[-3], shape[-2])  # ERROR: an image has height, width, channels (is it decoded before?)
+    ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
+    masked: DataNode = clip * _masked(ones, *grid)
+    return masked
+
+
+def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
+    masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
+    return masked
 
 
 def _range(values: object, argument: str) -> tuple[float, float]:

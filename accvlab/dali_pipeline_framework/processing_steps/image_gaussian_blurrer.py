@@ -11,7 +11,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -84,11 +84,8 @@ class ImageGaussianBlurrer(PipelineStepBase):
         is_blurred = fn.cast(self.draw("decision") < np.float32(self._prob), dtype=types.DALIDataType.FLOAT)
         sigma = is_blurred * (self.draw("sigma") - _NO_BLUR) + _NO_BLUR
         for path in data.find_all_occurrences(self._image_name):
-            # Without a layout, `fn.gaussian_blur` blurs across channels as well. This operator changes nothing but
-            # a missing layout.
-            image = fn.brightness_contrast(
-                with_pixels(data.get_item_in_path(path)), brightness=1.0, contrast=1.0, contrast_center=0.0
-            )
+            # Without a layout, `fn.gaussian_blur` blurs across channels as well.
+            image = with_layout(with_pixels(data.get_item_in_path(path)))
             blurred = fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
             data.set_item_in_path(path, blurred)
         return data

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
+_conditional: Any = fn._conditional  # type: ignore[attr-defined]
 _INT32 = types.DALIDataType.INT32
-# Added to an index that must not be there: DALI refuses it.
-_FAR_OUTSIDE = 1 << 24
 
 
 @do_not_convert
@@ -23,12 +24,58 @@ def with_pixels(image: DataNode) -> DataNode:
 
     ``fn.gaussian_blur`` would end the process, others fail with an error that does not tell why.
     """
-    shapes: Any = fn.stack(image.shape(dtype=_INT32))  # (1, number of axes)
-    is_empty = fn.cast(fn.reductions.min(shapes) < 1, dtype=_INT32) * _FAR_OUTSIDE
+    shape = image.shape(dtype=_INT32)
+    # More axes of one element each change nothing and cost nothing; axes of none do not fit.
+    ones = fn.cat(dali_math.min(shape, 1), shape.shape(dtype=_INT32))
     # DALI shows the next line where an image has no pixels.
-    shape = shapes[is_empty]  # ERROR: an image of no pixels
-    checked: DataNode = fn.reshape(image, shape=shape)
+    same = fn.reshape(shape, shape=ones)  # ERROR: an image of no pixels
+    checked: DataNode = fn.reshape(image, shape=fn.reshape(same, shape=[-1]))
     return checked
+
+
+@do_not_convert
+def with_layout(image: DataNode) -> DataNode:
+    """Return an image, or a clip, as it is; one without a layout gets ``HWC``, or ``FHWC``.
+
+    Operators that need a layout guess a wrong one, or none at all, where it is missing. It costs a pass over the
+    pixels on the GPU, and on the CPU where it is missing.
+    """
+    if image.device == "gpu":
+        return _guessed_layout(image)
+    is_missing = fn.reshape(fn.get_property(image, key="layout").shape(), shape=[]) == 0
+    # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
+    missing, given = _conditional.split(image, predicate=is_missing)
+    same: DataNode = _conditional.merge(_guessed_layout(missing), given, predicate=is_missing)
+    return same
+
+
+def _guessed_layout(image: DataNode) -> DataNode:
+    """The operator changes nothing but a missing layout."""
+    same: DataNode = fn.brightness_contrast(image, brightness=1.0, contrast=1.0, contrast_center=0.0)
+    return same
+
+
+@do_not_convert
+def by_number_of_axes(
+    image: DataNode,
+    arguments: Sequence[DataNode],
+    of_image: Callable[..., DataNode],
+    of_clip: Callable[..., DataNode],
+) -> DataNode:
+    """Change an image, ``(H, W, C)``, in one way, and a clip, ``(F, H, W, C)``, in another.
+
+    Args:
+        image: The image, or the clip.
+        arguments: What belongs to it.
+        of_image: Called with an image and its arguments.
+        of_clip: Called with all that is no image, and its arguments.
+    """
+    is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
+    # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
+    halves = [_conditional.split(node, predicate=is_image) for node in (image, *arguments)]
+    images, clips = zip(*halves, strict=True)
+    changed: DataNode = _conditional.merge(of_image(*images), of_clip(*clips), predicate=is_image)
+    return changed
 
 
 @do_not_convert
@@ -39,9 +86,10 @@ def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> Da
     which some images have another number, ``fn.crop_mirror_normalize`` would leave work undone, and the pipeline
     would wait for it at its end, forever.
     """
-    extents: Any = fn.stack(*[image.shape(dtype=_INT32)[-1] for image in images])
-    differ = fn.reductions.max(fn.cast(extents != num_channels, dtype=_INT32)) * _FAR_OUTSIDE
-    # DALI shows the next line where there are other channels.
-    any_extent = extents[differ]  # ERROR: an image has another number of channels than there are means
-    zero: DataNode = any_extent * 0
+    same: Any = types.Constant(np.zeros(num_channels, np.int32), device="cpu")
+    for image in images:
+        count = fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1])
+        # DALI shows the next line where there are other channels.
+        same = fn.reshape(same, shape=count)  # ERROR: an image has another number of channels than there are means
+    zero: DataNode = same.shape(dtype=_INT32) - num_channels
     return zero

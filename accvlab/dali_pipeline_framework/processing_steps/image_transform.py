@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 from nvidia.dali import types
@@ -96,7 +97,7 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
     """
     least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
     # Two more axes of one element each change nothing and cost nothing; any other extents do not fit.
-    ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[2]), _TWO)
+    ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
     # DALI shows the next line where an image has no pixels.
     hw = fn.reshape(most, shape=ones)  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
     if num_sizes > 1:
@@ -134,7 +135,7 @@ def swapped(pair: Any) -> DataNode:
     return fn.reshape(reverse, shape=[2])
 
 
-def constant(values: Sequence[float]) -> Any:
+def constant(values: npt.ArrayLike) -> Any:
     """Numbers as a node: NumPy arrays cannot stand to the left of a node."""
     return types.Constant(np.array(values, np.float32), device="cpu")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -13,6 +14,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -106,20 +108,16 @@ class RandomEraser(PipelineStepBase):
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}
-        is_erased = fn.cast(drawn["decision"] < np.float32(self._prob), dtype=_DT.FLOAT)
+        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
+        preferences = (drawn["decision"] < np.float32(self._prob)) * order
         # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
-        aspect = dali_math.exp(drawn["log_aspect"] * 0.5)
-        sides = fn.stack(aspect, 1.0 / aspect, axis=2)
-        root_area = fn.expand_dims(dali_math.sqrt(drawn["area"]), axes=[2])
+        root_area, root_aspect = dali_math.sqrt(drawn["area"]), dali_math.exp(drawn["log_aspect"] * 0.5)
+        sides = fn.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
         for path in data.find_all_occurrences(self._image_name):
-            # Without a layout, `fn.erase` does not know the axes. This operator changes nothing but a missing
-            # layout.
-            image = fn.brightness_contrast(
-                data.get_item_in_path(path), brightness=1.0, contrast=1.0, contrast_center=0.0
-            )
-            size = fn.cast(image.shape()[-3:-1], dtype=_DT.FLOAT)
-            shapes = _first_that_fits(sides * root_area, size) * is_erased
-            room = fn.reshape(size, shape=[1, 2]) - shapes
+            image = with_layout(with_pixels(data.get_item_in_path(path)))
+            size = image.shape(dtype=_DT.INT32)[-3:-1]
+            shapes = _first_that_fits(sides, preferences, size)
+            room = size - shapes
             anchors = dali_math.min(dali_math.floor(drawn["place"] * (room + 1.0)), room)
             flat = [2 * self._num_rectangles]
             erased = fn.erase(
@@ -139,20 +137,21 @@ class RandomEraser(PipelineStepBase):
         return data_empty
 
 
-def _first_that_fits(sides: DataNode, size: DataNode) -> DataNode:
+def _first_that_fits(sides: DataNode, preferences: DataNode, size: Any) -> DataNode:
     """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
 
     Args:
         sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
-        size: Height and width of the image, ``(2,)``.
+        preferences: Of the attempts that fit the one with the greatest is taken, ``(attempts,)``; none of 0.
+        size: Height and width of the image, ``(2,)`` int32.
     """
-    rounded = dali_math.floor(sides * dali_math.sqrt(size[0] * size[1]) + 0.5)
-    fits = fn.reductions.min(fn.cast(rounded < fn.reshape(size, shape=[1, 1, 2]), dtype=_DT.FLOAT), axes=[2])
-    order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)[None]  # the first attempt has the greatest number
-    preference = fits * order
-    best = fn.reductions.max(preference, axes=[1], keep_dims=True)
-    is_first = fits * fn.cast(preference == best, dtype=_DT.FLOAT)
-    chosen: DataNode = fn.reductions.sum(rounded * fn.expand_dims(is_first, axes=[2]), axes=[1])
+    # `fn.cast` rounds to the nearest whole number.
+    rounded = fn.cast(sides * dali_math.sqrt(size[0] * size[1]), dtype=_DT.INT32)
+    fits = fn.reductions.min(size - rounded, axes=[2]) > 0
+    preference = fits * preferences
+    best = dali_math.max(fn.reductions.max(preference, axes=[1], keep_dims=True), 1.0)
+    is_chosen = fn.expand_dims(preference == best, axes=[2])
+    chosen: DataNode = fn.reductions.sum(rounded * is_chosen, axes=[1], dtype=_DT.FLOAT)
     return chosen
 
 
