@@ -120,7 +120,7 @@ class FrameSequenceDecoder(PipelineStepBase):
         """The output format: a field at each of the paths, where a group was."""
         adjusted = data.format
         for path in paths:
-            adjusted = _with_leaf(adjusted, path, leaf_format(types.DALIDataType.UINT8))
+            adjusted = _with_leaf(adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4))
         output = SampleDataGroup.from_format(adjusted)
         output.set_apply_mapping(data.apply_mapping)
         output.set_do_convert(data.do_convert)

@@ -61,12 +61,13 @@ class ImageDecoder(PipelineStepBase):
                 )
             else:
                 decoded = fn.decoders.image(encoded, device="cpu", output_type=output_type)
+            data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
             data.set_item_in_path(path, decoded)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="decode")
-        search.find(
+        paths = search.find(
             self._image_name,
             "an encoded image",
             [types.DALIDataType.UINT8],
@@ -74,4 +75,6 @@ class ImageDecoder(PipelineStepBase):
             holds="the bytes of an image file",
         )
         search.raise_problems()
+        for path in paths:
+            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
         return data_empty

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.image_pixels import zero_where_channels_fit
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
@@ -116,7 +117,7 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             )
             if not is_direct:
                 normalized = fn.cast(normalized, dtype=self._output_type)
-            data.change_type_of_data_and_remove_data(path, self._output_type)
+            data.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=leaf_at(data, path).ndim)
             data.set_item_in_path(path, normalized)
         return data
 
@@ -125,7 +126,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
         search.raise_problems()
         for path in paths:
-            data_empty.change_type_of_data_and_remove_data(path, self._output_type)
+            ndim = leaf_at(data_empty, path).ndim
+            data_empty.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=ndim)
         return data_empty
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
@@ -50,7 +51,8 @@ class ImageRange01Normalizer(PipelineStepBase):
             if data.get_type_of_item_in_path(path) in _CAST_FIRST:
                 image = fn.cast(image, dtype=types.DALIDataType.FLOAT)
             scaled = image * _PER_LEVEL
-            data.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT)
+            ndim = leaf_at(data, path).ndim
+            data.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT, new_ndim=ndim)
             data.set_item_in_path(path, scaled)
         return data
 
@@ -59,5 +61,6 @@ class ImageRange01Normalizer(PipelineStepBase):
         paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
         search.raise_problems()
         for path in paths:
-            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT)
+            ndim = leaf_at(data_empty, path).ndim
+            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT, new_ndim=ndim)
         return data_empty

@@ -205,7 +205,8 @@ class Region:
 
 def _swapping() -> DataNode:
     """The matrix that swaps rows and columns."""
-    return constant([[0, 1, 0], [1, 0, 0]])
+    matrix: DataNode = constant([[0, 1, 0], [1, 0, 0]])
+    return matrix
 
 
 def resizing(hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None) -> Region:

@@ -144,6 +144,7 @@ class ImageTransformStep(PipelineStepBase):
             is_mask = path in masks
             fill_value = 0.0 if is_mask else self._fill_value
             if change.decoded is not None and not is_mask:
+                self._note_decoded(data, path)
                 on_device = change.decoded(image, "mixed" if self._is_on_gpu() else "cpu")
             else:
                 on_device = image.gpu() if self._is_on_gpu() else image
@@ -214,7 +215,14 @@ class ImageTransformStep(PipelineStepBase):
             found = KINDS["encoded_image" if kind == "image" and self._is_encoded else kind]
             search.find(names, found.what, found.dtypes, group_of=found.plural)
         search.raise_problems()
+        for name in self._fields["image"] if self._is_encoded else ():
+            for path in data_empty.find_all_occurrences(name):
+                self._note_decoded(data_empty, path)
         return data_empty
+
+    @staticmethod
+    def _note_decoded(data: SampleDataGroup, path: FieldPath) -> None:
+        data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
 
 
 def checked_hw(value: Any, argument: str) -> tuple[int, int]:
