@@ -98,6 +98,18 @@ class ProducesAnotherType(Scaler):
         return data
 
 
+class ProducesOtherDimensions(Scaler):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = super()._process(data)
+        data["value"] = fn.expand_dims(data["value"], axes=[0])
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty = super()._check_and_adjust_data_format_input_to_output(data_empty)
+        data_empty.change_type_of_data_and_remove_data("value", DT.FLOAT, new_ndim=1)
+        return data_empty
+
+
 class Fails(Scaler):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         raise RuntimeError("no way")
@@ -248,6 +260,10 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
         (AnswersInTurn(), "asked twice for the same format, the step must give the same answer: - extra: not in"),
         (ProducesAnotherFormat(), "the step must produce the format that it declares: ProducesAnotherFormat("),
         (ProducesAnotherType(), "the step must produce the format that it declares: The data do not have"),
+        (
+            ProducesOtherDimensions(),
+            "the step must produce the format that it declares: value: 2 dimension(s) instead of 1",
+        ),
         (Fails(), "the step must work on the samples: RuntimeError: no way"),
         (FailsInTheGraph(), "the step must work on the samples: GraphError"),
         (

@@ -122,6 +122,8 @@ class TestRunStep:
         ("samples", "text"),
         [
             ([], "At least one sample must be given"),
+            ({"value": 1}, "`samples` must be a filled SampleDataGroup, or a list of them, got dict"),
+            (DOUBLE, "or a list of them, got LambdaStep.* The step is the first argument"),
             ([sample(1), {"value": 1}], "Sample 1 must be a SampleDataGroup, got dict"),
             ([sample(1), filled({"value": (DT.FLOAT, 1)})], "sample 1 differs from sample 0:\n  - text: missing"),
         ],

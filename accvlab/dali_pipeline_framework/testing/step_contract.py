@@ -23,6 +23,7 @@ from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawReco
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldPath,
     GroupFormat,
+    LeafFormat,
     Path,
     SampleDataGroup,
     describe_difference,
@@ -153,6 +154,11 @@ class _StepCheck:
                 runs = self._run(self.samples)
             except (StepOutputError, OutputError) as error:
                 self._break("the step must produce the format that it declares", str(error))
+        for path, leaf in zip(*_fields_of(runs), strict=True):
+            counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
+            if leaf.ndim is not None and counts:
+                found = f"{format_path(path)}: {max(counts)} dimension(s) instead of {leaf.ndim}"
+                self._break("the step must produce the format that it declares", found)
         return runs
 
     def repeat_rules(self, runs: Sequence[StepRun]) -> None:
@@ -260,6 +266,11 @@ class _StepCheck:
     def _break(self, rule: str, what: str) -> None:
         text = what.strip().replace("\n", "\n      ")
         self.broken.append(f"{rule}: {text}")
+
+
+def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:
+    """Paths and formats of the fields that come out; nothing where nothing came out."""
+    return (runs[0].output.format.flat_paths, runs[0].output.format.flat_leaves) if runs else ((), ())
 
 
 def _difference(expected: GroupFormat, found: GroupFormat) -> str:

@@ -120,6 +120,11 @@ def run_step(
         >>> run_step(step, sample).output["points"].tolist()
         [[10.0, 20.0], [30.0, 40.0]]
     """
+    if not isinstance(samples, SampleDataGroup | Sequence) or isinstance(samples, str):
+        raise SettingError(
+            f"`samples` must be a filled SampleDataGroup, or a list of them, got {type(samples).__name__}. "
+            "The step is the first argument, the samples are the second."
+        )
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
     steps = [step] if isinstance(step, PipelineStepBase) else [*step]
     if layouts or on_gpu:
