@@ -12,8 +12,8 @@ The data are generated. In each race the contestants do the same, on the CPU:
 
 ``steps`` are those of the library, ``DALI by hand`` is in `step_by_hand`: both have two threads, and for chains
 one worker that reads files. ``PyTorch, OpenCV`` is ``torch.utils.data.DataLoader`` with two workers, in
-`step_torch`. Further variants of a chain change what a user might change: whole images are decoded, or colors are
-distorted at last, where images are smaller.
+`step_torch`. Further variants of a chain change what a user might change: whole images are decoded, colors are
+distorted at last, where images are smaller, or each thread of DALI keeps to a core.
 
 They run interleaved, in turns of some tenths of a second, in an order that changes from turn to turn; each turn
 gives a ratio. Printed are medians and ranges, and the time on processors that an image (of a chain: a sample)
@@ -39,6 +39,7 @@ from races import Pace, Race, Target, judged, machine, run, show, show_targets, 
 from step_contestants import (
     BY_HAND,
     NUM_THREADS,
+    PINNED,
     STEPS,
     TORCH,
     StepCase,
@@ -107,7 +108,8 @@ def chain_race(name: str, batch_size: int, samples: DrivingSamples, scale: Scale
     targets = [Target(STEPS, BY_HAND, LEAST_TO_HAND)]
     if name == "multi-camera":
         targets.append(Target(STEPS, TORCH, LEAST_TO_TORCH))
-    others = ("steps, whole images decoded",) if name == "multi-camera" else ("steps, distorted last", TORCH)
+    variant = ("steps, whole images decoded",) if name == "multi-camera" else ("steps, distorted last", TORCH)
+    others = (*variant, PINNED)
     return Race(
         f"chain, {name}" + (f", batches of {batch_size}" if batch_size != BATCH_SIZE else ""),
         "samples",
@@ -160,6 +162,8 @@ def main() -> None:
         print(price_table(json.loads(arguments.table.read_text())))
         return
     chosen = tuple(arguments.only or [""])
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ["DALI_AFFINITY_MASK"] = ",".join(str(cores[each % len(cores)]) for each in range(NUM_THREADS))
     scale = QUICK if arguments.quick else FULL
     about = {**machine(), "workers_of_pytorch": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))

@@ -51,6 +51,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 
 NUM_THREADS = 2
 STEPS, BY_HAND, TORCH = "steps", "DALI by hand", "PyTorch, OpenCV"
+PINNED = "steps, a core for each thread"
 
 
 # --- single steps ------------------------------------------------------------------------------------------
@@ -254,7 +255,12 @@ def detection_steps(is_distorted_last: bool = False) -> list[PipelineStepBase]:
 
 
 def of_framework(
-    provider: DataProvider, steps: list[PipelineStepBase], batch_size: int, num_workers: int, resources: ExitStack
+    provider: DataProvider,
+    steps: list[PipelineStepBase],
+    batch_size: int,
+    num_workers: int,
+    resources: ExitStack,
+    **pipeline_arguments: Any,
 ) -> GetBatch:
     sampler = ShuffledSampler(provider.get_number_of_samples(), shuffle=False)
     loader = DataLoader(
@@ -263,6 +269,7 @@ def of_framework(
         num_workers=num_workers,
         num_threads=NUM_THREADS,
         ragged="list",
+        pipeline_arguments=pipeline_arguments,
     )
     return of_loader(resources.enter_context(loader), batch_size)
 
@@ -310,6 +317,7 @@ def chain(
     loader = step_torch.torch_loader(dataset, batch_size, num_workers, step_torch.lists_where_ragged)
     return {
         **{each: of_framework(provider, steps, batch_size, 1, resources) for each, steps in variants.items()},
+        PINNED: of_framework(provider, variants[STEPS], batch_size, 1, resources, set_affinity=True),
         BY_HAND: of_pipeline(by_hand, batch_size),
         TORCH: of_loader(loader, batch_size),
     }
