@@ -18,6 +18,7 @@ from nvidia.dali.data_node import DataNode
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_constant
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -133,19 +134,18 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         self._draws: list[RandomDraw] = []
         self._rotation_axis = _checked_axis(rotation_axis, rotation_range)
         if rotation_range is not None:
-            self._draws.append(UniformDraw("angle", *_numbers(rotation_range, "rotation_range", 2), key=key))
+            self._draws.append(UniformDraw("angle", *checked_range(rotation_range, "rotation_range"), key=key))
         if scaling_range is not None:
-            low, high = _numbers(scaling_range, "scaling_range", 2)
-            if low <= 0:
-                raise SettingError(f"`scaling_range` must be above 0, got {scaling_range!r}.")
-            self._draws.append(UniformDraw("scale", low, high, key=key))
+            factors = checked_range(scaling_range, "scaling_range", is_positive=True)
+            self._draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
-            for axis, most in zip("xyz", _numbers(translation_max_abs, "translation_max_abs", 3), strict=True):
+            for axis, most in zip("xyz", _three_numbers(translation_max_abs, "translation_max_abs"), strict=True):
                 self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
-        self._flip_probs = {"x": flip_prob_x, "y": flip_prob_y}
+        self._flip_probs = {
+            axis: checked_prob(prob, f"flip_prob_{axis}")
+            for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
+        }
         for axis, prob in self._flip_probs.items():
-            if not isinstance(prob, int | float) or not 0 <= prob <= 1:
-                raise SettingError(f"`flip_prob_{axis}` must be in [0, 1], got {prob!r}.")
             if prob > 0:
                 self._draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
         may_flip = any(self._flip_probs.values())
@@ -327,12 +327,11 @@ def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> i
     return int(axis)
 
 
-def _numbers(values: object, argument: str, count: int) -> list[float]:
+def _three_numbers(values: object, argument: str) -> list[float]:
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
-    if array.shape != (count,) or not np.isfinite(array).all() or (count == 2 and array[0] > array[1]):
-        what = "least and greatest, two" if count == 2 else "three"
-        raise SettingError(f"`{argument}` must be {what} numbers, got {values!r}.")
+    if array.shape != (3,) or not np.isfinite(array).all():
+        raise SettingError(f"`{argument}` must be three numbers, got {values!r}.")
     return [float(value) for value in array]

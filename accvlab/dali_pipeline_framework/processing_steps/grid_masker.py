@@ -14,6 +14,7 @@ from nvidia.dali.data_node import DataNode
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_pixels import by_number_of_axes
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -77,16 +78,12 @@ class GridMasker(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not isinstance(prob, int | float | np.floating) or not 0 <= prob <= 1:
-            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
-        least_tile, most_tile = _range(tile, "tile")
-        if least_tile != int(least_tile) or most_tile != int(most_tile) or least_tile < 1:
-            raise SettingError(f"`tile` must be two whole numbers of at least 1, got {tile!r}.")
-        ratios, angles_rad = _range(ratio, "ratio"), _range(angle, "angle")
-        if not 0 <= ratios[0] <= ratios[1] <= 1:
-            raise SettingError(f"`ratio` must be in [0, 1], got {ratio!r}.")
+        least_tile, most_tile = checked_range(tile, "tile", 1)
+        if least_tile != int(least_tile) or most_tile != int(most_tile):
+            raise SettingError(f"`tile` must be two whole numbers, got {tile!r}.")
+        ratios, angles_rad = checked_range(ratio, "ratio", 0, 1), checked_range(angle, "angle")
         self._image_name = image_name
-        self._prob = float(prob)
+        self._prob = checked_prob(prob, "prob")
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),
             IntegerDraw("tile", int(least_tile), int(most_tile) + 1, key=key),
@@ -141,13 +138,3 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
 def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
     masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
     return masked
-
-
-def _range(values: object, argument: str) -> tuple[float, float]:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (2,) or not np.isfinite(array).all() or array[0] > array[1]:
-        raise SettingError(f"`{argument}` must be least and greatest, two numbers, got {values!r}.")
-    return float(array[0]), float(array[1])

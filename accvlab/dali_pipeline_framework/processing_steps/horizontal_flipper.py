@@ -14,8 +14,8 @@ from nvidia.dali.data_node import DataNode
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
-    checked_prob,
 )
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob
 from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
 
 

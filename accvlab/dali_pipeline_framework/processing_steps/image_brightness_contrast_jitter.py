@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -58,7 +58,7 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
         """
         self._image_name = image_name
         self._draws = tuple(
-            UniformDraw(name, *_checked_range(limits, f"{name}_range"), key=key)
+            UniformDraw(name, *checked_range(limits, f"{name}_range", 0), key=key)
             for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
         )
 
@@ -86,14 +86,3 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
         )
         search.raise_problems()
         return data_empty
-
-
-def _checked_range(limits: object, name: str) -> tuple[float, float]:
-    if (
-        not isinstance(limits, tuple | list)
-        or len(limits) != 2
-        or not all(isinstance(limit, int | float) for limit in limits)
-        or not 0 <= limits[0] <= limits[1]
-    ):
-        raise SettingError(f"`{name}` must be two numbers, 0 <= least <= greatest, got {limits!r}.")
-    return float(limits[0]), float(limits[1])

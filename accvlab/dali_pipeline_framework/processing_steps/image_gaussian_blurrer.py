@@ -13,6 +13,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -66,10 +67,8 @@ class ImageGaussianBlurrer(PipelineStepBase):
         """
         if not 0 < min_sigma <= max_sigma <= 20:
             raise SettingError(f"Needed is 0 < `min_sigma` <= `max_sigma` <= 20, got {min_sigma} and {max_sigma}.")
-        if not 0 <= prob <= 1:
-            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
         self._image_name = image_name
-        self._prob = float(prob)
+        self._prob = checked_prob(prob, "prob")
         self._window_size = 2 * math.ceil(3 * max_sigma) + 1
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),

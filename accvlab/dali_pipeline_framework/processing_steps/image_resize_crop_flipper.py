@@ -12,15 +12,13 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import Region, Resampling, constant
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
     checked_hw,
-    checked_prob,
-    checked_range,
 )
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
 
 
@@ -112,12 +110,8 @@ class ImageResizeCropFlipper(ImageTransformStep):
         super().__init__(fields, fill_value, transform_image_on_gpu, is_encoded)
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._is_kept_inside = is_kept_inside
-        least, most = checked_range(scale_range, "scale_range")
-        if least <= 0:
-            raise SettingError(f"`scale_range` must be greater than 0, got {scale_range!r}.")
-        bottom = checked_range(bottom_crop_range, "bottom_crop_range")
-        if not 0 <= bottom[0] <= bottom[1] <= 1:
-            raise SettingError(f"`bottom_crop_range` must be in [0, 1], got {bottom_crop_range!r}.")
+        least, most = checked_range(scale_range, "scale_range", is_positive=True)
+        bottom = checked_range(bottom_crop_range, "bottom_crop_range", 0, 1)
         self._flip_prob = checked_prob(flip_prob, "flip_prob")
         self._draws = (
             UniformDraw("scale", least, most, key=key),

@@ -246,33 +246,6 @@ def _checked_fill_value(value: object) -> float:
     return float(value)
 
 
-def checked_range(limits: object, argument: str) -> tuple[float, float]:
-    """Return least and greatest number.
-
-    Raises:
-        SettingError: It is something else.
-    """
-    if (
-        not isinstance(limits, tuple | list)
-        or len(limits) != 2
-        or not all(isinstance(limit, int | float) and np.isfinite(limit) for limit in limits)
-        or limits[0] > limits[1]
-    ):
-        raise SettingError(f"`{argument}` must be two numbers, least and greatest, got {limits!r}.")
-    return float(limits[0]), float(limits[1])
-
-
-def checked_prob(value: object, argument: str) -> float:
-    """Return a probability.
-
-    Raises:
-        SettingError: It is not a number in [0, 1].
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise SettingError(f"`{argument}` must be a number in [0, 1], got {value!r}.")
-    return float(value)
-
-
 def _changed_projections(
     projections: Sequence[DataNode], rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
 ) -> list[DataNode]:

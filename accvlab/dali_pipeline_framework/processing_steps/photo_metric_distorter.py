@@ -15,9 +15,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -114,17 +114,17 @@ class PhotoMetricDistorter(PipelineStepBase):
         """
         self._image_name = image_name
         self._ranges = {
-            "brightness": _checked_range(min_max_brightness, "min_max_brightness", -math.inf),
-            "contrast": _checked_range(min_max_contrast, "min_max_contrast", 0.0),
-            "hue": _checked_range(min_max_hue, "min_max_hue", -math.inf),
-            "saturation": _checked_range(min_max_saturation, "min_max_saturation", 0.0),
+            "brightness": checked_range(min_max_brightness, "min_max_brightness"),
+            "contrast": checked_range(min_max_contrast, "min_max_contrast", 0),
+            "hue": checked_range(min_max_hue, "min_max_hue"),
+            "saturation": checked_range(min_max_saturation, "min_max_saturation", 0),
         }
         self._probabilities = {
-            "brightness": _checked_probability(prob_brightness_aug, "prob_brightness_aug"),
-            "contrast": _checked_probability(prob_contrast_aug, "prob_contrast_aug"),
-            "saturation": _checked_probability(prob_saturation_aug, "prob_saturation_aug"),
-            "hue": _checked_probability(prob_hue_aug, "prob_hue_aug"),
-            "swap": _checked_probability(prob_swap_channels, "prob_swap_channels"),
+            "brightness": checked_prob(prob_brightness_aug, "prob_brightness_aug"),
+            "contrast": checked_prob(prob_contrast_aug, "prob_contrast_aug"),
+            "saturation": checked_prob(prob_saturation_aug, "prob_saturation_aug"),
+            "hue": checked_prob(prob_hue_aug, "prob_hue_aug"),
+            "swap": checked_prob(prob_swap_channels, "prob_swap_channels"),
         }
         self._is_bgr = is_bgr
         self._enforce_process_on_gpu = enforce_process_on_gpu
@@ -284,20 +284,3 @@ def _matrix_table(is_bgr: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
 @do_not_convert
 def _pipeline_has_gpu() -> bool:
     return Pipeline.current() is None or Pipeline.current().device_id is not None
-
-
-def _checked_range(limits: object, argument: str, least: float) -> tuple[float, float]:
-    try:
-        array = np.asarray(limits, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (2,) or not np.isfinite(array).all() or not least <= array[0] <= array[1]:
-        bound = "" if least == -math.inf else f"{least:g} <= "
-        raise SettingError(f"`{argument}` must be two numbers, {bound}least <= greatest, got {limits!r}.")
-    return float(array[0]), float(array[1])
-
-
-def _checked_probability(probability: object, argument: str) -> float:
-    if not isinstance(probability, int | float | np.number) or not 0 <= probability <= 1:
-        raise SettingError(f"`{argument}` must be in [0, 1], got {probability!r}.")
-    return float(probability)

@@ -16,6 +16,7 @@ from nvidia.dali.data_node import DataNode
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
+from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
     FieldKey,
@@ -82,15 +83,13 @@ class RandomEraser(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not isinstance(prob, int | float | np.floating) or not 0 <= prob <= 1:
-            raise SettingError(f"`prob` must be in [0, 1], got {prob!r}.")
-        least_area, most_area = _range(scale, "scale", 0.0, 1.0)
-        least_ratio, most_ratio = _range(ratio, "ratio", float(np.finfo(np.float32).tiny), math.inf)
+        least_area, most_area = checked_range(scale, "scale", 0, 1)
+        least_ratio, most_ratio = checked_range(ratio, "ratio", is_positive=True)
         is_whole = isinstance(num_rectangles, int | np.integer) and not isinstance(num_rectangles, bool)
         if not is_whole or num_rectangles < 1:
             raise SettingError(f"`num_rectangles` must be a whole number of at least 1, got {num_rectangles!r}.")
         self._image_name = image_name
-        self._prob = float(prob)
+        self._prob = checked_prob(prob, "prob")
         self._value = _fill_value(value)
         self._num_rectangles = int(num_rectangles)
         attempts = (self._num_rectangles, _NUM_ATTEMPTS)
@@ -154,17 +153,6 @@ def _first_that_fits(sides: DataNode, preferences: DataNode, size: Any) -> DataN
     is_chosen = fn.expand_dims(preference == best, axes=[2])
     chosen: DataNode = fn.reductions.sum(rounded * is_chosen, axes=[1], dtype=_DT.FLOAT)
     return chosen
-
-
-def _range(values: object, argument: str, least: float, most: float) -> tuple[float, float]:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (2,) or not least <= array[0] <= array[1] <= most or not np.isfinite(array).all():
-        limits = f"in [{least:g}, {most:g}]" if math.isfinite(most) else "above 0"
-        raise SettingError(f"`{argument}` must be least and greatest, two numbers {limits}, got {values!r}.")
-    return float(array[0]), float(array[1])
 
 
 def _fill_value(value: object) -> list[float]:
