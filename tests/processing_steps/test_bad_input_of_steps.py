@@ -255,7 +255,7 @@ PIXELS = gradient(6, 8)
 EMPTY = PIXELS[:0]
 GRAY = PIXELS[..., :1]
 NO_PIXELS = "an image of no pixels"
-NO_SIZE = "an image, or a size field, of no pixels"
+NO_SIZE = "an image has no pixels or no channels"
 NO_IMAGE = "no image of a known format, or it is damaged"
 RESIZER = ImageResizer("image", [4, 5])
 AFFINE = A([4, 5], STRETCH, None, "image", transformation_steps=[A.Rotation(1, 5)])
@@ -265,6 +265,7 @@ IMAGE_VALUES = [
     (ImageResizeCropFlipper("image", [4, 5], (1, 1)), EMPTY, NO_SIZE),
     (ImageGaussianBlurrer("image", prob=1), EMPTY, NO_PIXELS),
     (ImageJpegDistorter("image"), EMPTY, NO_PIXELS),
+    (RandomEraser("image", 1), EMPTY, NO_PIXELS),
     (ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY), EMPTY, NO_PIXELS),
     (ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY), GRAY, "Expected 3. Got 1"),
     (ImageJpegDistorter("image"), GRAY, "with 3 channels"),
@@ -329,13 +330,23 @@ def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int,
 
 
 @pytest.mark.parametrize(
-    "step", [AFFINE, RESIZER, HorizontalFlipper("image", 1), PhotoMetricDistorter(*DISTORTION)]
+    "step",
+    [AFFINE, RESIZER, HorizontalFlipper("image", 1), PhotoMetricDistorter(*DISTORTION), GridMasker("image", 1)],
 )
 def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
     sample = SampleDataGroup()
     sample.add_data_field("image", DT.UINT8)
     sample["image"] = encoded_image(PIXELS)
     with pytest.raises(GraphError, match=r"field image: .*is it decoded before"):
+        run_step(step, sample)
+
+
+@pytest.mark.parametrize("step", [RESIZER, GridMasker("image", 1)])
+def test_an_image_without_channels_is_named(step: PipelineStepBase) -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8)
+    sample["image"] = PIXELS[..., 0]
+    with pytest.raises(GraphError, match=r"field image: .*(height, width, channels|no channels)"):
         run_step(step, sample)
 
 

@@ -17,6 +17,8 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleD
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
+    ImageRange01Normalizer,
+    ImageResizer,
     PipelineStepBase,
 )
 
@@ -142,6 +144,17 @@ class TestFields:
             assert batch["raw"].tolist() == [[2 * number] * 2, [2 * number + 1] * 2]
             assert batch["index"].tolist() == [2 * number, 2 * number + 1]
             assert batch["thumbnail"].ndim == 2  # not decoded
+
+    @pytest.mark.parametrize(
+        "step", [ImageDecoder("image", False), ImageResizer("image", [4, 5], is_encoded=True)], ids=repr
+    )
+    def test_dimensions_are_declared(self, step: PipelineStepBase) -> None:
+        blueprint = SampleDataGroup()
+        blueprint.add_data_field("image", DT.UINT8, ndim=1)
+        declared = step.check_input_data_format_and_set_output_data_format(blueprint)
+        assert [leaf.ndim for leaf in declared.format.flat_leaves] == [3]
+        normalized = ImageRange01Normalizer("image").check_input_data_format_and_set_output_data_format(declared)
+        assert [leaf.ndim for leaf in normalized.format.flat_leaves] == [3]
 
     def test_of_one_camera_through_a_wrapper(self) -> None:
         original = gradient(8, 12)

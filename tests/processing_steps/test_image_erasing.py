@@ -179,6 +179,14 @@ def test_all_images_and_frames_alike_and_other_fields_untouched(
         assert (mask == clip).all()
 
 
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("layout", ["CHW", "HW"])
+def test_other_layouts_are_refused(kind: str, layout: str) -> None:
+    values = np.full((3, 12, 16)[-len(layout) :], 9, np.uint8)
+    with pytest.raises(ValueError, match=f'The layout "{layout}" does not match'):
+        run_steps(MAKE[kind]("image"), {"image": (DT.UINT8, [values])}, layouts={"image": layout})
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", MAKE)
 def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:

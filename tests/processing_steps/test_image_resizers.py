@@ -97,6 +97,29 @@ def test_laws_of_resizing() -> None:
     check_laws(ImageResizer("image", [5, 6], "pad", **FIELDS), samples())
 
 
+@pytest.mark.parametrize(
+    ("hw", "output_hw", "rows"), [((480, 640), (300, 300), 37), ((5, 8), (16, 24), 0), ((10, 16), (17, 24), 1)]
+)
+def test_rows_whose_center_lies_on_the_edge_of_the_image_show_it(
+    hw: tuple[int, int], output_hw: tuple[int, int], rows: int
+) -> None:
+    """The image is 225 rows high in the first output, from row 37.5 to 262.5: rows 37 to 262 show it."""
+    [output] = run_step(ImageResizer("image", output_hw, "pad"), [{"image": np.full((*hw, 1), 200, np.uint8)}])
+    is_filled = (output["image"] == 0).all(axis=(1, 2))
+    height = output_hw[0]
+    assert is_filled.tolist() == [row < rows or row >= height - rows for row in range(height)]
+
+
+def test_matrices_are_exact_where_a_small_part_of_a_large_image_is_shown() -> None:
+    step = ImageResizeCropFlipper(
+        None, [64, 64], (8, 8), (0, 0), 1.0, image_hw_field_names="hw", projection_matrix_field_names="matrix"
+    )
+    matrix = np.array([[2000, 0, 0], [0, 2000, 0], [0, 0, 1]], np.float32)
+    [output] = run_step(step, [{"hw": np.array([2160, 3840], np.int32), "matrix": matrix}])
+    assert np.diag(output["matrix"]).tolist() == [-16000, 16000, 1]
+    assert output["matrix"][1, 2] == 64 - 8 * 2160
+
+
 def test_padding_leaves_all_of_the_image() -> None:
     image = np.full((10, 20, 3), 200, np.uint8)
     [output] = run_step(ImageResizer("image", [20, 20], "pad", fill_value=5), [{"image": image}])

@@ -262,7 +262,7 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
         (ProducesAnotherType(), "the step must produce the format that it declares: The data do not have"),
         (
             ProducesOtherDimensions(),
-            "the step must produce the format that it declares: value: 2 dimension(s) instead of 1",
+            "the step must produce the format that it declares: value: 2 dimension(s), the format says 1",
         ),
         (Fails(), "the step must work on the samples: RuntimeError: no way"),
         (FailsInTheGraph(), "the step must work on the samples: GraphError"),

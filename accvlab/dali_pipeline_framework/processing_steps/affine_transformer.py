@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     extend_by,
 )
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    Region,
+    AxisScaling,
     Resampler,
     Resampling,
     ResizingAnchor,
@@ -173,8 +173,8 @@ class AffineTransformer(ImageTransformStep):
         if resampling == Resampling.WARP:
             resampler = Resampler.warping(matrix, self._output_hw)
         else:
-            region = last if chain.matrix is None else Region.of_matrix(matrix, self._output_hw)
-            resampler = Resampler.resizing(resampling, region, hw)
+            scaling = last if chain.matrix is None else AxisScaling.of_matrix(matrix, self._output_hw)
+            resampler = Resampler.resizing(resampling, scaling, hw)
         return ImagePlaneChange(matrix, resampler, self._output_hw)
 
     def _resampling(self) -> Resampling:

@@ -12,7 +12,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import by_number_of_axes
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import by_number_of_axes, with_layout
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
@@ -105,7 +105,7 @@ class GridMasker(PipelineStepBase):
         ratio, angle = drawn["ratio"] * is_masked, drawn["angle"]
         grid = (tile, ratio, angle, drawn["shift_x"] * tile, drawn["shift_y"] * tile)
         for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
+            image = with_layout(data.get_item_in_path(path))
             one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
             data.set_item_in_path(path, by_number_of_axes(image, (one, *grid), _masked_image, _masked_clip))
         return data
@@ -127,9 +127,7 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
     ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
     frames are multiplied. ``fn.ones`` does not exist on the GPU: a pixel is padded instead.
     """
-    shape = clip.shape(dtype=_DT.INT32)
-    # DALI shows the next line where there are fewer axes.
-    size = fn.stack(shape[-3], shape[-2])  # ERROR: an image has height, width, channels (is it decoded before?)
+    size = clip.shape(dtype=_DT.INT32)[-3:-1]
     ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
     masked: DataNode = clip * _masked(ones, *grid)
     return masked

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuse images that DALI's operators cannot cope with."""
+"""Find out what images are, and refuse those that DALI's operators cannot cope with."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ def with_pixels(image: DataNode) -> DataNode:
 def with_layout(image: DataNode) -> DataNode:
     """Return an image, or a clip, as it is; one without a layout gets ``HWC``, or ``FHWC``.
 
-    Operators that need a layout guess a wrong one, or none at all, where it is missing. It costs a pass over the
-    pixels on the GPU, and on the CPU where it is missing.
+    Another layout, as ``CHW``, is an error of the graph. Operators that need a layout guess a wrong one, or none
+    at all, where it is missing. It costs a pass over the pixels on the GPU, and on the CPU where it is missing.
     """
     if image.device == "gpu":
         return _guessed_layout(image)
-    is_missing = fn.reshape(fn.get_property(image, key="layout").shape(), shape=[]) == 0
+    letters: Any = fn.cat(np.zeros(1, np.uint8), fn.get_property(image, key="layout"))
+    is_known = letters[-1] == ord("C")
     # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
-    missing, given = _conditional.split(image, predicate=is_missing)
-    same: DataNode = _conditional.merge(_guessed_layout(missing), given, predicate=is_missing)
+    known, other = _conditional.split(image, predicate=is_known)
+    same: DataNode = _conditional.merge(known, _guessed_layout(other), predicate=is_known)
     return same
 
 
 def _guessed_layout(image: DataNode) -> DataNode:
-    """The operator changes nothing but a missing layout."""
+    """The operator changes nothing but a missing layout, and refuses a layout in which channels are not last."""
     same: DataNode = fn.brightness_contrast(image, brightness=1.0, contrast=1.0, contrast_center=0.0)
     return same
 

@@ -12,7 +12,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import Region, Resampling, constant
+from accvlab.dali_pipeline_framework.processing_steps.image_transform import AxisScaling, Resampling, constant
 from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
     ImagePlaneChange,
     ImageTransformStep,
@@ -43,7 +43,8 @@ class ImageResizeCropFlipper(ImageTransformStep):
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`.
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. The format says
+    then that the images have 3 dimensions.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
     ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection
@@ -137,6 +138,8 @@ class ImageResizeCropFlipper(ImageTransformStep):
             corner = dali_math.max(corner - hw * fn.stack(bottom, constant(0)), least)
         is_flipped = drawn < np.float32(self._flip_prob)
         mirrored = size * fn.stack(types.Constant(np.array(False), device="cpu"), is_flipped)
-        region = Region(corner + mirrored, corner + size - mirrored, self._output_hw)
+        start, end = corner + mirrored, corner + size - mirrored
+        scales = fn.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
+        scaling = AxisScaling(scales, -start * scales, start, end, self._output_hw)
         resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
-        return self._resized(region, hw, resampling)
+        return self._resized(scaling, hw, resampling)

@@ -99,7 +99,7 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
     # Two more axes of one element each change nothing and cost nothing; any other extents do not fit.
     ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
     # DALI shows the next line where an image has no pixels.
-    hw = fn.reshape(most, shape=ones)  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
+    hw = fn.reshape(most, shape=ones)  # ERROR: an image has no pixels or no channels (is it decoded before?)
     if num_sizes > 1:
         hw = _equal(hw, most - least)
     size: DataNode = fn.reshape(hw, shape=[2])
@@ -116,12 +116,13 @@ def _equal(hw: DataNode, difference: Any) -> Any:
 def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
     """The size that all have, ``(2,)`` float32, where they are not only those of images.
 
-    A sample where sizes differ, or are not at least one pixel (also NaN), is an error of the graph.
+    A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
     stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
-    are_empty = (1 - fn.reductions.min(fn.cast(stacked >= 1, dtype=_INT32))) * _FAR_OUTSIDE
+    are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
+    no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
     # DALI shows the next line where an image has no pixels.
-    size: Any = stacked[are_empty]  # ERROR: an image, or a size field, of no pixels (is it decoded before?)
+    size: Any = stacked[no_size]  # ERROR: a size is below 1 pixel, or not finite (is the image decoded before?)
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
         # DALI shows the next line where the sizes differ.
@@ -173,32 +174,37 @@ def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, Resizi
 
 
 @attrs.frozen
-class Region:
-    """A transformation that only scales, mirrors and shifts, by the part of the input that the output shows.
+class AxisScaling:
+    """A transformation that only scales, mirrors and shifts: ``out = scale * in + offset`` for each axis.
+
+    All are ``(2,)`` float32, for rows and columns, where nothing else is said. What is not used costs nothing.
 
     Attributes:
-        start: What the first corner of the output shows, row and column, ``(2,)`` float32.
+        scale: Pixels of the output per pixel of the input; less than 0 where an axis is mirrored.
+        offset: Where the first corner of the input comes to lie in the output.
+        start: What the first corner of the output shows of the input.
         end: The same of the last corner; less than ``start`` where an axis is mirrored.
         output_hw: Height and width of the output.
     """
 
+    scale: Any
+    offset: Any
     start: Any
     end: Any
     output_hw: tuple[int, int]
 
     @classmethod
-    def of_matrix(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Region:
-        """What is shown after a matrix that does not rotate or shear, ``(2, 3)``."""
+    def of_matrix(cls, matrix: DataNode, output_hw: tuple[int, int]) -> AxisScaling:
+        """What a matrix does that does not rotate or shear, ``(2, 3)``."""
         rows: Any = fn.transforms.combine(matrix, _swapping())  # of row and column
         scale, offset = fn.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
-        return cls(-offset / scale, (constant(output_hw) - offset) / scale, output_hw)
+        return cls(scale, offset, -offset / scale, (constant(output_hw) - offset) / scale, output_hw)
 
     def matrix_after(self, matrix: DataNode | None = None) -> DataNode:
         """The matrix of another transformation and then this one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
         swapping = _swapping()
-        to_end = [*map(float, self.output_hw)]
-        scaling = fn.transforms.crop(from_start=self.start, from_end=self.end, to_end=to_end)
+        scaling = fn.transforms.translation(fn.transforms.scale(scale=self.scale), offset=self.offset)
         both: DataNode = fn.transforms.combine(*before, swapping, scaling, swapping)
         return both
 
@@ -209,7 +215,9 @@ def _swapping() -> DataNode:
     return matrix
 
 
-def resizing(hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None) -> Region:
+def resizing(
+    hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
+) -> AxisScaling:
     """Bring a size to another one.
 
     Args:
@@ -218,16 +226,18 @@ def resizing(hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: Re
         mode: How.
         anchor: What stays in place; None with ``STRETCH``.
     """
+    size, origin = constant(output_hw), constant([0, 0])
+    ratio = size / hw
     if mode == ResizingMode.STRETCH or anchor is None:
-        return Region(constant([0, 0]), hw * np.float32(1), output_hw)
-    extents = hw / constant(output_hw)  # pixels of the input per pixel of the output
-    extent = fn.reductions.max(extents) if mode == ResizingMode.PAD else fn.reductions.min(extents)
-    size = extent * constant(output_hw)
+        return AxisScaling(ratio, origin, origin, hw * np.float32(1), output_hw)
+    factor = fn.reductions.min(ratio) if mode == ResizingMode.PAD else fn.reductions.max(ratio)
+    scale, extent = fn.stack(factor, factor), size / factor
     share = _SHARE_BEFORE[anchor]
     if share == 0:
-        return Region(constant([0, 0]), size, output_hw)
-    start = (hw - size) * np.float32(share)
-    return Region(start, start + size, output_hw)
+        return AxisScaling(scale, origin, origin, extent, output_hw)
+    start = (hw - extent) * np.float32(share)
+    offset = (size - hw * factor) * np.float32(share)
+    return AxisScaling(scale, offset, start, start + extent, output_hw)
 
 
 # --- fields given in pixels -----------------------------------------------------------------------------
@@ -331,28 +341,28 @@ class Resampler:
         return cls(Resampling.WARP, output_hw, {"matrix": matrix})
 
     @classmethod
-    def resizing(cls, resampling: Resampling, region: Region, hw: Any) -> Resampler:
+    def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Any) -> Resampler:
         """Prepare for a transformation that does not rotate or shear.
 
         Args:
             resampling: How; not `WARP`.
-            region: The transformation from the input to the output.
+            scaling: The transformation from the input to the output.
             hw: Height and width of the input, ``(2,)``.
         """
-        start, output_hw = region.start, region.output_hw
+        output_hw = scaling.output_hw
         if resampling == Resampling.REGION:
-            return cls(resampling, output_hw, {"roi_start": start, "roi_end": region.end})
+            return cls(resampling, output_hw, {"roi_start": scaling.start, "roi_end": scaling.end})
         # Pixels whose center lies in the image: from `first`, before `end`. Where there are none, one pixel of an
         # empty region is computed (DALI reads beyond the image if a region lies outside), and put out of sight.
         size, zero = constant(output_hw), np.float32(0)
-        scale = size / (region.end - start)
-        corners = (fn.stack(hw * zero, hw * np.float32(1)) - start) * scale  # where the image lies in the output
-        first = dali_math.clamp(dali_math.ceil(_least(corners) - 0.5), zero, size)
-        end = dali_math.clamp(dali_math.floor(_most(corners) - 0.5) + 1, zero, size)
+        near, scale = scaling.offset, scaling.scale
+        far = near + scale * hw
+        first = dali_math.clamp(dali_math.ceil(dali_math.min(near, far) - 0.5), zero, size)
+        end = dali_math.clamp(dali_math.floor(dali_math.max(near, far) - 0.5) + 1, zero, size)
         is_visible = end > first
         part = {
-            "roi_start": (start + first / scale) * is_visible,
-            "roi_end": (start + end / scale) * is_visible,
+            "roi_start": (first - near) / scale * is_visible,
+            "roi_end": (end - near) / scale * is_visible,
             "size": dali_math.max(end - first, np.float32(1)),
             "start": fn.cast(size * is_visible - first - size, dtype=_INT32),
         }

@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    Region,
+    AxisScaling,
     Resampler,
     Resampling,
     boxes_matrix,
@@ -122,14 +122,14 @@ class ImageTransformStep(PipelineStepBase):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         """Define the transformation of images of a height and width, ``(2,)`` float32 or int32."""
 
-    def _resized(self, region: Region, hw: DataNode, resampling: Resampling) -> ImagePlaneChange:
+    def _resized(self, scaling: AxisScaling, hw: DataNode, resampling: Resampling) -> ImagePlaneChange:
         """The change where images are computed anew, and nothing is rotated or sheared."""
-        resampler = Resampler.resizing(resampling, region, hw)
-        matrix = region.matrix_after()
+        resampler = Resampler.resizing(resampling, scaling, hw)
+        matrix = scaling.matrix_after()
         if not self._is_encoded:
-            return ImagePlaneChange(matrix, resampler, region.output_hw)
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw)
         resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(matrix, resampler, region.output_hw, resampler.decoded)
+        return ImagePlaneChange(matrix, resampler, scaling.output_hw, resampler.decoded)
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self._apply(data)
@@ -153,7 +153,7 @@ class ImageTransformStep(PipelineStepBase):
         self._change_geometry(data, change.matrix)
 
     def _size_of_all(self, images: list[DataNode], masks: list[DataNode], sizes: list[DataNode]) -> Any:
-        """The one size of images, masks and size fields, ``(2,)``: int32 where there are only images."""
+        """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
         decoded = masks if self._is_encoded else images + masks
         of_decoded = [image_hw(image) for image in decoded]
         if not sizes and (not self._is_encoded or not masks):

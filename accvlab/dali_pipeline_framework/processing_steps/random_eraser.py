@@ -50,7 +50,8 @@ class RandomEraser(PipelineStepBase):
 
     The format does not change.
 
-    Price on the CPU for 1600 x 900 uint8: about 1 ms, also where nothing is erased.
+    Price on the CPU for 1600 x 900 uint8: about 1 ms, and 3 ms for
+    an image without a layout, also where nothing is erased.
 
     Example:
         >>> step = RandomEraser("image", prob=0.5, value=[124, 116, 104], num_rectangles=3)

@@ -55,7 +55,7 @@ class LeafFormat:
     Attributes:
         dtype: Type of the elements; ``STRING`` for text.
         mapping: How labels become numbers, or None.
-        ndim: Number of dimensions that a data provider must deliver, or None for any.
+        ndim: Number of dimensions of its arrays, or None for any.
         code: DALI's integer code of ``dtype``.
         is_string: Whether the field holds text.
         is_plain: Whether it holds neither text nor labels that are mapped.

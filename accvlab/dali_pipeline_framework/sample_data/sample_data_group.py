@@ -158,8 +158,8 @@ class SampleDataGroup(ValueQueries):
             type: A numeric DALI type, or ``STRING``.
             mapping: What labels become when they are assigned. The key None holds the value for all labels
                 that are not listed. Not for ``STRING``.
-            ndim: Number of dimensions that a data provider must deliver for this field; None for any. It says
-                nothing about values inside the graph or batches, and assignments do not check it.
+            ndim: Number of dimensions of the arrays of this field, without the batch; None for any. It is checked
+                where a data provider delivers; steps that change it must say so, and assignments do not check it.
 
         Raises:
             NameTypeError: If the name is neither ``str`` nor ``int``.

@@ -56,7 +56,7 @@ def check_step(
     The rules:
 
     *   Asking for the format leaves the format alone, and gives the same answer each time.
-    *   What is produced has the declared format, types of the data included.
+    *   What is produced has the declared format: types of the data, and their dimensions where they are declared.
     *   Fields that the step cannot know (they are added to each group of the samples) pass bit-identical.
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. No random operators of DALI are used beside them, and what is
@@ -157,7 +157,7 @@ class _StepCheck:
         for path, leaf in zip(*_fields_of(runs), strict=True):
             counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
             if leaf.ndim is not None and counts:
-                found = f"{format_path(path)}: {max(counts)} dimension(s) instead of {leaf.ndim}"
+                found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
                 self._break("the step must produce the format that it declares", found)
         return runs
 

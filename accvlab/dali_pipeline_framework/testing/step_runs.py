@@ -120,7 +120,7 @@ def run_step(
         >>> run_step(step, sample).output["points"].tolist()
         [[10.0, 20.0], [30.0, 40.0]]
     """
-    if not isinstance(samples, SampleDataGroup | Sequence) or isinstance(samples, str):
+    if isinstance(samples, PipelineStepBase | Mapping | str):
         raise SettingError(
             f"`samples` must be a filled SampleDataGroup, or a list of them, got {type(samples).__name__}. "
             "The step is the first argument, the samples are the second."
