@@ -43,8 +43,8 @@ class ImageResizeCropFlipper(ImageTransformStep):
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. The format says
-    then that the images have 3 dimensions.
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. The format
+    says then that the images have 3 dimensions.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
     ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection
