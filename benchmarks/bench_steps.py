@@ -79,7 +79,7 @@ class Scale:
     step_cases: slice
 
 
-FULL = Scale(2, Pace(5, 0.3, 0.4), Pace(7, 0.8, 0.8), 8, 3, slice(None))
+FULL = Scale(2, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, 3, slice(None))
 QUICK = Scale(1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, 1, slice(3, 4))
 
 

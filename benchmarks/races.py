@@ -23,10 +23,6 @@ import psutil
 # Gets the next batch, and returns its size.
 GetBatch = Callable[[], int]
 
-_WINDOW_SECONDS = 0.05
-_IDLE_SHARE = 0.1
-_MOST_WINDOWS = 40
-
 
 @attrs.frozen
 class Pace:
@@ -35,8 +31,9 @@ class Pace:
     Attributes:
         num_turns: Turns of each contestant, after one that warms up.
         num_seconds: Length of a turn.
-        warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran;
-            and after a pause it can take tenths of a second until a contestant uses all processors again.
+        warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran,
+            and the contestant before fills its queues. Nothing pauses: on virtual machines it can take a second
+            until processors that were idle are as quick again where threads wake each other often.
     """
 
     num_turns: int
@@ -83,15 +80,6 @@ def processor_seconds(workers: list[psutil.Process]) -> float:
     return time.process_time() + sum(each.user + each.system for each in times)
 
 
-def wait_until_idle(workers: list[psutil.Process]) -> None:
-    """Let the contestant of the turn before fill its queues."""
-    for _ in range(_MOST_WINDOWS):
-        before = processor_seconds(workers)
-        time.sleep(_WINDOW_SECONDS)
-        if processor_seconds(workers) - before < _IDLE_SHARE * _WINDOW_SECONDS:
-            return
-
-
 def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
     """Get batches for a time: their units, and the time that it took."""
     start, num_units = time.perf_counter(), 0
@@ -103,9 +91,7 @@ def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
 def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
     """Units per second, and milliseconds on processors per unit."""
     workers = psutil.Process().children(recursive=True)
-    if pace.warm_up_seconds > 0:
-        wait_until_idle(workers)
-        get_batches(get_batch, pace.warm_up_seconds)
+    get_batches(get_batch, pace.warm_up_seconds)
     on_processors = processor_seconds(workers)
     num_units, num_seconds = get_batches(get_batch, pace.num_seconds)
     return num_units / num_seconds, 1e3 * (processor_seconds(workers) - on_processors) / num_units
