@@ -13,6 +13,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import (
@@ -25,7 +26,6 @@ from accvlab.dali_pipeline_framework.sample_data import (
 from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
-_conditional: Any = fn._conditional  # type: ignore[attr-defined]
 _ENCODED = "encoded"
 _PLACES = "places"
 _NUM_CHANNELS = {
@@ -173,25 +173,24 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
     first_rows = np.stack([np.arange(num_frames), np.zeros(num_frames)], axis=1).astype(np.int32)
     corners = types.Constant(first_rows, device="cpu")
     if places is None:
-        canvas = _canvas(images, corners)
+        canvas = _canvas(corners, *images)
     else:
-        # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
-        is_sharing = places[1, 0] >= 0
-        halves = [_conditional.split(node, predicate=is_sharing) for node in (corners, places, *images)]
-        (corners, places, *images), (own_corners, _, *own_images) = zip(*halves, strict=True)
-        shared = _canvas_of_shared(images, places, corners)
-        canvas = _conditional.merge(shared, _canvas(own_images, own_corners), predicate=is_sharing)
+        # Samples that share frames, and those that carry all of their own.
+        nodes = [corners, places, *images]
+        canvas = branched(
+            places[1, 0] >= 0, nodes, _canvas_of_shared, lambda own, _, *frames: _canvas(own, *frames)
+        )
     size = canvas.shape(dtype=types.DALIDataType.INT32)[0:2] // np.array([num_frames, 1], np.int32)
     shape = fn.cat(np.array([num_frames], np.int32), size, np.array([num_channels], np.int32))
     return fn.reshape(canvas, shape=shape, layout="FHWC")
 
 
-def _canvas(images: Sequence[DataNode], corners: Any) -> DataNode:
+def _canvas(corners: Any, *images: DataNode) -> DataNode:
     """Put the ``F`` images of each sample one below the other: ``(F * H, W, C)``.
 
     Args:
-        images: The images, ``(H, W, C)``.
         corners: ``(F, 2)`` int32: 0, 0; 1, 0; 2, 0; ...
+        images: The images, ``(H, W, C)``.
     """
     sizes = _sizes(images)  # (F, 2)
     size = sizes[0]  # (2,): H, W
@@ -203,16 +202,16 @@ def _canvas(images: Sequence[DataNode], corners: Any) -> DataNode:
     )
 
 
-def _canvas_of_shared(images: Sequence[DataNode], places: DataNode, corners: Any) -> DataNode:
+def _canvas_of_shared(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
     """Put the images that each sequence has one below the other, out of those that the samples carry.
 
     The images that a sample carries are put into a strip, and each sequence is copied from the strips.
 
     Args:
-        images: ``F`` batches of images, ``(H, W, C)``; of one pixel where a sample carries no frame.
+        corners: As in `_canvas`.
         places: ``(3, F)`` int32: whether a frame is carried; sample, and row of its strip, of each frame of a
             sequence.
-        corners: As in `_canvas`.
+        images: ``F`` batches of images, ``(H, W, C)``; of one pixel where a sample carries no frame.
     """
     num_frames = len(images)
     is_carried, samples, rows = places[0], places[1], places[2]

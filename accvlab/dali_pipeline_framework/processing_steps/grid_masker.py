@@ -12,7 +12,8 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import by_number_of_axes, with_layout
+from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
+from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
 from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
@@ -42,7 +43,8 @@ class GridMasker(PipelineStepBase):
 
     ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of what the
     step is applied to, and all frames of a clip. The rest of the image, and what is not masked, stays
-    bit-identical.
+    bit-identical, but for signs of zeros. An image without a layout gets one; a layout in which channels are not
+    last makes the graph fail.
 
     The format does not change.
 
@@ -107,7 +109,9 @@ class GridMasker(PipelineStepBase):
         for path in data.find_all_occurrences(self._image_name):
             image = with_layout(data.get_item_in_path(path))
             one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
-            data.set_item_in_path(path, by_number_of_axes(image, (one, *grid), _masked_image, _masked_clip))
+            is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
+            masked = branched(is_image, [image, one, *grid], _masked_image, _masked_clip)
+            data.set_item_in_path(path, masked)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:

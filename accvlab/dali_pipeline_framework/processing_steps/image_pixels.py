@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
-_conditional: Any = fn._conditional  # type: ignore[attr-defined]
 _INT32 = types.DALIDataType.INT32
 
 
@@ -44,39 +44,13 @@ def with_layout(image: DataNode) -> DataNode:
         return _guessed_layout(image)
     letters: Any = fn.cat(np.zeros(1, np.uint8), fn.get_property(image, key="layout"))
     is_known = letters[-1] == ord("C")
-    # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
-    known, other = _conditional.split(image, predicate=is_known)
-    same: DataNode = _conditional.merge(known, _guessed_layout(other), predicate=is_known)
-    return same
+    return branched(is_known, [image], lambda known: known, _guessed_layout)
 
 
 def _guessed_layout(image: DataNode) -> DataNode:
     """The operator changes nothing but a missing layout, and refuses a layout in which channels are not last."""
     same: DataNode = fn.brightness_contrast(image, brightness=1.0, contrast=1.0, contrast_center=0.0)
     return same
-
-
-@do_not_convert
-def by_number_of_axes(
-    image: DataNode,
-    arguments: Sequence[DataNode],
-    of_image: Callable[..., DataNode],
-    of_clip: Callable[..., DataNode],
-) -> DataNode:
-    """Change an image, ``(H, W, C)``, in one way, and a clip, ``(F, H, W, C)``, in another.
-
-    Args:
-        image: The image, or the clip.
-        arguments: What belongs to it.
-        of_image: Called with an image and its arguments.
-        of_clip: Called with all that is no image, and its arguments.
-    """
-    is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
-    # What DALI makes of `if` on data (`enable_conditionals`): it copies nothing.
-    halves = [_conditional.split(node, predicate=is_image) for node in (image, *arguments)]
-    images, clips = zip(*halves, strict=True)
-    changed: DataNode = _conditional.merge(of_image(*images), of_clip(*clips), predicate=is_image)
-    return changed
 
 
 @do_not_convert

@@ -10,6 +10,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
 from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
 from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
@@ -61,15 +62,9 @@ class PaddingToUniform(PipelineStepBase):
             return value
         if leaf.ndim is not None:
             return self._padded_axes(value, leaf.dtype)
-        # DALI cannot pad what has no axes. All samples of a batch have the same number of axes, so one of the two
-        # sides is always empty; `if` would do the same, but only in pipelines with conditionals.
+        # DALI cannot pad what has no axes. All samples of a batch have the same number of axes.
         has_no_axes = fn.reshape(value.shape().shape(), shape=[]) == 0
-        conditional = fn._conditional  # type: ignore[attr-defined]
-        as_it_is, with_axes = conditional.split(value, predicate=has_no_axes, _if_stmt=True)
-        padded: DataNode = conditional.merge(
-            as_it_is, self._padded_axes(with_axes, leaf.dtype), predicate=has_no_axes
-        )
-        return padded
+        return branched(has_no_axes, [value], lambda same: same, lambda axes: self._padded_axes(axes, leaf.dtype))
 
     def _padded_axes(self, value: DataNode, dtype: types.DALIDataType) -> DataNode:
         if dtype != types.DALIDataType.FLOAT64:

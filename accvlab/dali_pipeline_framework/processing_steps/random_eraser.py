@@ -45,13 +45,13 @@ class RandomEraser(PipelineStepBase):
     anywhere inside of the image. Where ``h >= height`` or ``w >= width``, ``area`` and ``aspect`` are drawn again;
     after ten times, the rectangle is left out. The numbers are drawn once for all images of what the step is
     applied to: images of one size, and all frames of a clip, get the same rectangles. The rest of the image, and
-    what is not erased, stays bit-identical, but for signs of zeros. An image without a layout gets one, one
-    without pixels makes the graph fail.
+    what is not erased, stays bit-identical, but for signs of zeros. An image without a layout gets one; an image
+    without pixels, or with a layout in which channels are not last, makes the graph fail.
 
     The format does not change.
 
-    Price on the CPU for 1600 x 900 uint8: about 1 ms, and 3 ms for
-    an image without a layout, also where nothing is erased.
+    Price on the CPU for 1600 x 900 uint8: about 1 ms, and 3 ms for an image without a layout, also where nothing
+    is erased.
 
     Example:
         >>> step = RandomEraser("image", prob=0.5, value=[124, 116, 104], num_rectangles=3)
