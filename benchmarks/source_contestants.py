@@ -28,11 +28,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     VideoReader,
 )
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import (
-    FrameSequenceDecoder,
-    ImageDecoder,
-    PipelineStepBase,
-)
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
 
 NUM_THREADS = 2
 SEQUENCE_LENGTH = 8

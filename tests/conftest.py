@@ -10,7 +10,7 @@ import psutil
 import pytest
 from support.pipelines import worker_pids
 
-from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,38 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data loading for multi-camera driving data: nested samples through NVIDIA DALI pipelines."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
+from .public_names import public_names
 
-if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework import (
-        inputs,
-        internal_helpers,
-        operators_impl,
-        pipeline,
-        processing_steps,
-        testing,
-    )
-
-__all__ = [
-    "__version__",
-    "inputs",
-    "internal_helpers",
-    "operators_impl",
-    "pipeline",
-    "processing_steps",
-    "testing",
-]
-
-
-_ROOMS = ("inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps", "sample_data", "testing")
-_get_room, __dir__ = lazy_exports(__name__, {room: room for room in _ROOMS})
+_get_public, __dir__, __all__ = public_names(__name__, __file__)
+__all__ = sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     if name != "__version__":
-        return _get_room(name)
+        return _get_public(name)
     # Looked up on demand: importing what it takes would cost every worker process.
     from importlib.metadata import PackageNotFoundError, version
 

@@ -37,7 +37,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework.sample_data.format_problems import FormatProblem
+    from .sample_data.format_problems import FormatProblem
 
 
 class FrameworkError(Exception):

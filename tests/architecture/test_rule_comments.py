@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework.pipeline.failure_texts import _RULE
+from accvlab.dali_pipeline_framework.engine.failure_texts import _RULE
 
 ROOT = Path(package.__file__).parent
 

@@ -17,6 +17,7 @@ from support.providers import IndexProvider
 from support.samplers import EpochSampler
 from support.steps import Doubler, Renamer
 
+from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import (
     FormatError,
     GraphError,
@@ -35,7 +36,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.sample_data import FieldKey, IntegerDraw, NormalDraw, UniformDraw
 
 KEYS: dict[str, Any] = {
     "sample": "sample",

@@ -6,9 +6,9 @@ import pytest
 from support.draws import Drawer, column, drawn
 from support.providers import IndexProvider
 
+from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
-from accvlab.dali_pipeline_framework.sample_data import UniformDraw
 
 
 class TestStreamingSequenceSampler:

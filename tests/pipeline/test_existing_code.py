@@ -14,6 +14,7 @@ from nvidia.dali.types import DALIDataType
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
+from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
 from accvlab.dali_pipeline_framework.pipeline import (
@@ -21,7 +22,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 
 needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")

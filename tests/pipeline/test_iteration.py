@@ -8,11 +8,7 @@ from support.pipelines import START_METHODS, indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
 from support.samplers import EndlessSampler, EpochSampler
 
-from accvlab.dali_pipeline_framework.inputs import (
-    SamplerInputCallable,
-    SamplerInputIterable,
-    SequenceSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
 

@@ -22,6 +22,7 @@ from support.providers import IndexProvider, NumberProvider, PidProvider
 from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler, Renamer
 
+from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import (
@@ -29,7 +30,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
 
 NO_GPU = num_usable_gpus() == 0

@@ -22,6 +22,15 @@ from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
 
+from accvlab.dali_pipeline_framework.draws import (
+    DrawRecord,
+    IntegerDraw,
+    NormalDraw,
+    UniformDraw,
+    record_from_json,
+    record_to_json,
+    records_of_batch,
+)
 from accvlab.dali_pipeline_framework.errors import (
     FieldValueError,
     FormatError,
@@ -42,15 +51,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     LambdaStep,
     PipelineStepBase,
     PointCloudRangeFilter,
-)
-from accvlab.dali_pipeline_framework.sample_data import (
-    DrawRecord,
-    IntegerDraw,
-    NormalDraw,
-    UniformDraw,
-    record_from_json,
-    record_to_json,
-    records_of_batch,
 )
 
 RECORD = {"record_draws": "draws"}

@@ -17,9 +17,9 @@ from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputIterable,
     ShuffledSampler,
 )
-from accvlab.dali_pipeline_framework.inputs.summary import summary
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.providers.summary import summary
 
 SAMPLER = "ShuffledSampler(num_samples=6, seed=3, shuffle=True, total_batch_size=None, last_batch='drop')"
 

@@ -18,9 +18,9 @@ from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import Resampling
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.testing import run_step as run_published
 

@@ -15,8 +15,8 @@ from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.operators.element_selection import ElementSelection
 from accvlab.dali_pipeline_framework.processing_steps import ConditionalElementRemover
-from accvlab.dali_pipeline_framework.processing_steps.element_selection import ElementSelection
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 

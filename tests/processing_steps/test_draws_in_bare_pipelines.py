@@ -12,12 +12,12 @@ from nvidia.dali import pipeline_def, types
 from support.arrays import DT
 from support.draws import Drawer
 
+from accvlab.dali_pipeline_framework.draws import IntegerDraw, NormalDraw, UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, NormalDraw, UniformDraw
 
 BATCH_SIZE = 40
 

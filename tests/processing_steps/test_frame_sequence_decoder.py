@@ -163,7 +163,7 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
 @pytest.fixture
 def read_names(monkeypatch):
     """Names of the files that are read in this process."""
-    from accvlab.dali_pipeline_framework.inputs.files.storage import Storage
+    from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
     names = []
     read = Storage.read_bytes

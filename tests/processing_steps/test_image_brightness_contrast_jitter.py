@@ -11,6 +11,7 @@ from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.draws import Drawer
 from support.pipelines import make_iterator, shuffled
 
+from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -18,7 +19,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageBrightnessContrastJitter,
     ImageDecoder,
 )
-from accvlab.dali_pipeline_framework.sample_data import UniformDraw
 
 
 def provider(dtype: DALIDataType, images: list[np.ndarray]) -> ArrayProvider:

@@ -15,6 +15,7 @@ from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     DataGroupArrayWithNameElementsAppliedStep,
@@ -23,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizeCropFlipper,
     ImageResizer,
 )
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import ResizingAnchor, ResizingMode
 
 FIELDS = {
     "image_hw_field_names": "image_hw",

@@ -17,12 +17,12 @@ import pytest
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 
+from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node
 from accvlab.dali_pipeline_framework.operators_impl import numba_operators, python_operator_functions
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AnnotationElementConditionEval,

@@ -11,9 +11,9 @@ import pytest
 from support.random_steps import RANDOM_STEPS, each_camera, rig, used_fields
 
 from accvlab.dali_pipeline_framework import processing_steps
+from accvlab.dali_pipeline_framework.draws import FieldKey
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldKey
 from accvlab.dali_pipeline_framework.testing import StepRun, run_step, sample_differences
 
 KEYS: dict[str, Any] = {

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from nvidia.dali import types
 
+from accvlab.dali_pipeline_framework.draws import RandomDraw
+from accvlab.dali_pipeline_framework.draws.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import CallableBase
-from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import RandomDraw
 from support.pipelines import make_iterator
 
 DT = types.DALIDataType

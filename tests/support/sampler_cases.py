@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     Clips,
@@ -24,10 +25,9 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.inputs.keyed_random import derive_key
-from accvlab.dali_pipeline_framework.inputs.planned_sampler import PlannedSampler
-from accvlab.dali_pipeline_framework.inputs.sampler_replay import ReplayedSampler
-from accvlab.dali_pipeline_framework.inputs.sharded_permutation_sampler import ShardedPermutationSampler
+from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
+from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import ShardedPermutationSampler
 from support.samplers import EpochSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")

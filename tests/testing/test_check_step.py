@@ -15,10 +15,10 @@ from support.public_steps import PUBLIC_STEPS
 from support.random_steps import filled
 
 from accvlab.dali_pipeline_framework import processing_steps
+from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import ContractError, SettingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.testing import check_step
 
 DT = types.DALIDataType

@@ -14,6 +14,7 @@ from support.draws import ConditionalDrawer, Drawer
 from support.providers import NumberProvider
 from support.random_steps import filled
 
+from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -24,7 +25,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
     UnneededFieldRemover,
 )
-from accvlab.dali_pipeline_framework.sample_data import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
 
 DT = types.DALIDataType

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published, misspelt module path of `ShuffledShardedInputCallable`, kept for existing code."""
+"""A published, misspelt, module path."""
 
-from accvlab.dali_pipeline_framework.inputs.shuffled_sharded_input_callable import (
-    ShuffledShardedInputCallable,
-)
+from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable
 
 __all__ = ["ShuffledShardedInputCallable"]

@@ -7,19 +7,6 @@ debug_helpers      operators that show what flows through the graph
 mini_parser        the language of conditions on annotations
 """
 
-from accvlab.dali_pipeline_framework.internal_helpers import mini_parser
-from accvlab.dali_pipeline_framework.internal_helpers.check_type import check_type
-from accvlab.dali_pipeline_framework.internal_helpers.debug_helpers import (
-    print_tensor_op,
-    print_tensor_size_op,
-)
-from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node, get_mapped
+from ..public_names import public_names
 
-__all__ = [
-    "check_type",
-    "get_as_data_node",
-    "get_mapped",
-    "mini_parser",
-    "print_tensor_op",
-    "print_tensor_size_op",
-]
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -5,13 +5,6 @@ numba_operators            nodes of the graph in, nodes out; made of DALI's oper
 python_operator_functions  arrays in, arrays out; for ``fn.python_function``
 """
 
-from typing import TYPE_CHECKING
+from ..public_names import public_names
 
-from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
-
-if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework.operators_impl import numba_operators, python_operator_functions
-
-__all__ = ["numba_operators", "python_operator_functions"]
-
-__getattr__, __dir__ = lazy_exports(__name__, {name: name for name in __all__})
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accvlab.dali_pipeline_framework.errors import NotSupportedError
+from ..errors import NotSupportedError
 
 # Names that Python itself puts into classes or looks up there.
 _PYTHON_NAMES = {

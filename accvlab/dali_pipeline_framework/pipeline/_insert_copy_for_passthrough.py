@@ -8,14 +8,8 @@ from typing import TypeAlias
 
 import nvidia.dali.fn as fn
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    Name,
-    SampleDataGroup,
-    format_path,
-    normalized_path,
-)
+from ..errors import SettingError
+from ..sample_data import FieldPath, Name, SampleDataGroup, format_path, normalized_path
 
 PathType: TypeAlias = Name | Sequence[Name]
 

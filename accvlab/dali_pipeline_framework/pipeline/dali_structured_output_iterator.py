@@ -11,14 +11,10 @@ from typing import Any
 
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
-from accvlab.dali_pipeline_framework.pipeline.output_conversion import (
-    OutputConverter,
-    OutputType,
-    RaggedPolicy,
-)
-from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import StructuredPipeline
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path, nested_dictionary
+from ..engine.structured_pipeline import StructuredPipeline
+from ..errors import ClosedError, SettingError
+from ..sample_data import SampleDataGroup, format_path, nested_dictionary
+from .output_conversion import OutputConverter, OutputType, RaggedPolicy
 
 
 class DALIStructuredOutputIterator:
@@ -300,8 +296,6 @@ class DALIStructuredOutputIterator:
                 "`torch`, or use DALIStructuredOutputIterator itself."
             ) from error
 
-        from accvlab.dali_pipeline_framework.pipeline._dali_structured_output_iterator_data_loader_wrapper import (
-            get_masked_as_type,
-        )
+        from ._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
 
         return get_masked_as_type(cls, DataLoader)(*args, **kwargs)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import FormatError
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, SampleDataGroup, format_error
+from ..draws.draw_scope import DrawPlan
+from ..errors import FormatError
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..sample_data import FormatProblem, SampleDataGroup, format_error
 
 
 def fold_format(

@@ -10,7 +10,7 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.tensors import TensorGPU
 
-from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
+from ..errors import OutputError, SettingError
 
 OutputType: TypeAlias = Literal["torch", "numpy"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]

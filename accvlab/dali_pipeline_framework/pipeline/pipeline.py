@@ -17,47 +17,32 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
-from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider, IterableBase
-from accvlab.dali_pipeline_framework.inputs.control_block import ControlBlock
-from accvlab.dali_pipeline_framework.inputs.keyed_draws import KeyedDraws, require_keys
-from accvlab.dali_pipeline_framework.inputs.planned_input import PlannedInput
-from accvlab.dali_pipeline_framework.inputs.readers.joined_input import JoinedInput
-from accvlab.dali_pipeline_framework.inputs.readers.native_input import NativeInput
-from accvlab.dali_pipeline_framework.inputs.replayed_draws import ReplayedDraws, require_fitting_record
-from accvlab.dali_pipeline_framework.inputs.source_pickling import pickler_functions
-from accvlab.dali_pipeline_framework.inputs.summary import summary
-from accvlab.dali_pipeline_framework.inputs.unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
-from accvlab.dali_pipeline_framework.inputs.worker_source import CallableSource, IterableSource
-from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import (
-    PathType,
-    _InsertCopyForPassthrough,
-)
-from accvlab.dali_pipeline_framework.pipeline.draws_in_samples import (
-    record_blueprint,
-    take_group,
-    with_record,
-)
-from accvlab.dali_pipeline_framework.pipeline.failure_diagnosis import FailureDiagnosis
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format, step_name
-from accvlab.dali_pipeline_framework.pipeline.gpu import (
-    GpuUseTracker,
-    log_cpu_fallback_once,
-    num_usable_gpus,
-)
-from accvlab.dali_pipeline_framework.pipeline.input_parts import InputPart, InputParts
-from accvlab.dali_pipeline_framework.pipeline.random_operators import RandomOperatorTracker
-from accvlab.dali_pipeline_framework.pipeline.structured_pipeline import PipelineContext, StructuredPipeline
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan, DrawSupply
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    Name,
-    Path,
-    SampleDataGroup,
-    normalized_path,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..draws.draw_scope import DrawPlan, DrawSupply
+from ..draws.draws_in_samples import record_blueprint, take_group, with_record
+from ..draws.keyed_draws import KeyedDraws, require_keys
+from ..engine.control_block import ControlBlock
+from ..engine.failure_diagnosis import FailureDiagnosis
+from ..engine.gpu import GpuUseTracker, log_cpu_fallback_once, num_usable_gpus
+from ..engine.random_operators import RandomOperatorTracker
+from ..engine.source_pickling import pickler_functions
+from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
+from ..engine.worker_source import CallableSource, IterableSource
+from ..errors import DeviceError, SettingError
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..providers.data_provider import DataProvider
+from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
+from ..providers.summary import summary
+from ..sample_data import FieldPath, Name, Path, SampleDataGroup, normalized_path
+from ..sample_data.graph_mode import do_not_convert
+from ..sources.callable_base import CallableBase
+from ..sources.input_parts import InputPart, InputParts
+from ..sources.iterable_base import IterableBase
+from ..sources.joined_input import JoinedInput
+from ..sources.native_input import NativeInput
+from ..sources.planned_input import PlannedInput
+from ..unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
+from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
+from .format_folding import fold_format, step_name
 
 PipelineArguments: TypeAlias = dict[str, Any]
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput

@@ -12,8 +12,9 @@ import numpy as np
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
+from ..draws.random_draws import DrawKey, UniformDraw
+from ..errors import SettingError
+from ..operators.affine_chain import (
     Coverage,
     PairStep,
     SingleStep,
@@ -31,7 +32,6 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     pair,
     probability,
 )
-from accvlab.dali_pipeline_framework.sample_data import DrawKey, UniformDraw
 
 _SUM_TOLERANCE = 1e-6
 # An image that is smaller than the viewport by less than this many pixels counts as large enough: rounding.

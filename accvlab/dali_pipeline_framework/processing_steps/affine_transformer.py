@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps import affine_transformation_steps as steps_module
-from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
+from ..draws.random_draws import FieldKey, RandomDraw
+from ..operators.affine_chain import (
     Coverage,
     TransformationChain,
     TransformationStep,
@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework.processing_steps.affine_chain import (
     draws_of,
     extend_by,
 )
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+from ..operators.image_transform import (
     AxisScaling,
     Resampler,
     Resampling,
@@ -29,12 +29,9 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
     resizing,
     swapped,
 )
-from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
-    ImagePlaneChange,
-    ImageTransformStep,
-    checked_hw,
-)
-from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup
+from ..sample_data import Name, SampleDataGroup
+from . import affine_transformation_steps as steps_module
+from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
 
 _PLACE = "steps"
 

@@ -7,20 +7,16 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.internal_helpers.mini_parser import Parser
-from accvlab.dali_pipeline_framework.processing_steps.condition_evaluation import (
-    ConditionEvaluation,
-    TypedNode,
-    variables_of,
-)
-from accvlab.dali_pipeline_framework.processing_steps.field_types import computable, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
-from accvlab.dali_pipeline_framework.sample_data.names import available_names_hint
+from ..errors import SettingError
+from ..operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
+from ..operators.conditions.parser import Parser
+from ..operators.field_types import computable, leaf_at
+from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import available_names_hint
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 
 class AnnotationElementConditionEval(PipelineStepBase):

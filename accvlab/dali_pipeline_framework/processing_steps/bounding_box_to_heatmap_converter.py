@@ -13,14 +13,14 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.gaussian_heatmaps import DrawnObjects, heatmaps
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..errors import SettingError
+from ..operators.field_types import leaf_at
+from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
+from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]

@@ -9,12 +9,12 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.filtered_group import check_fields, filter_fields
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..errors import SettingError
+from ..operators.field_types import NUMBER_TYPES, leaf_at
+from ..sample_data import Name, SampleDataGroup
+from .filtered_group import check_fields, filter_fields
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 

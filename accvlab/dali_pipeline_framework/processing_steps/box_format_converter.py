@@ -9,10 +9,10 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..errors import SettingError
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 # A format is a linear function of the corners x1, y1, x2, y2: one row per number, for x; y is alike.
 _FROM_CORNERS = {

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 
-from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, computable, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.point_limits import PointLimits
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..operators.field_types import NUMBER_TYPES, computable, leaf_at
+from ..operators.point_limits import PointLimits
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _FLOAT16 = types.DALIDataType.FLOAT16
 

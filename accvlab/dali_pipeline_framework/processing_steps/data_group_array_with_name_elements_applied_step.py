@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from accvlab.dali_pipeline_framework.errors import NameTypeError
-from accvlab.dali_pipeline_framework.processing_steps.data_group_array_in_path_elements_applied_step import (
-    is_group_array,
-)
-from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
-    GroupToApplyToSelectedStepBase,
-    group_names_hint,
-)
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, Name, SampleDataGroup, format_error
+from ..errors import NameTypeError
+from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error
+from .data_group_array_in_path_elements_applied_step import is_group_array
+from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
+from .pipeline_step_base import PipelineStepBase
 
 
 class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):

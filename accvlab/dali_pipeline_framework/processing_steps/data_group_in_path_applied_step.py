@@ -3,18 +3,9 @@
 
 from __future__ import annotations
 
-from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
-    GroupToApplyToSelectedStepBase,
-)
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FormatProblem,
-    Name,
-    Path,
-    SampleDataGroup,
-    format_error,
-    normalized_path,
-)
+from ..sample_data import FormatProblem, Name, Path, SampleDataGroup, format_error, normalized_path
+from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase
+from .pipeline_step_base import PipelineStepBase
 
 
 class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):

@@ -5,18 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accvlab.dali_pipeline_framework.processing_steps.group_to_apply_to_selected_step_base import (
-    GroupToApplyToSelectedStepBase,
-    group_names_hint,
-)
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FormatProblem,
-    Name,
-    SampleDataGroup,
-    format_error,
-    normalized_path,
-)
+from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error, normalized_path
+from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
+from .pipeline_step_base import PipelineStepBase
 
 
 class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):

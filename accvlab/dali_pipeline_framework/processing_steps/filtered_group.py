@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps.element_selection import ElementSelection, with_length_of
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..operators.element_selection import ElementSelection, with_length_of
+from ..operators.field_types import leaf_at
+from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch
 
 
 @do_not_convert

@@ -12,19 +12,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    GroupFormat,
-    LeafFormat,
-    Name,
-    SampleDataGroup,
-)
-from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..errors import SettingError
+from ..operators.data_branches import branched
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
+from ..sample_data.formats import leaf_format
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _ENCODED = "encoded"
 _PLACES = "places"

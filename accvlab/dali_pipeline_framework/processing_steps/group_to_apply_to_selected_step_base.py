@@ -9,17 +9,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import ApplyingToGroup
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    FormatProblem,
-    Name,
-    SampleDataGroup,
-    format_error,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..draws.draw_scope import ApplyingToGroup
+from ..errors import FormatError, SettingError
+from ..sample_data import FieldPath, FormatProblem, Name, SampleDataGroup, format_error
+from ..sample_data.graph_mode import do_not_convert
+from .pipeline_step_base import PipelineStepBase
 
 
 class GroupToApplyToSelectedStepBase(PipelineStepBase):

@@ -11,12 +11,10 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
-    ImagePlaneChange,
-    ImageTransformStep,
-)
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob
-from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
+from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..sample_data import Name, SampleDataGroup
+from .image_transform_step import ImagePlaneChange, ImageTransformStep
+from .number_settings import checked_prob
 
 
 class HorizontalFlipper(ImageTransformStep):

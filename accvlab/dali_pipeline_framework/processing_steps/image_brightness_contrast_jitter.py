@@ -8,16 +8,11 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_range
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldKey,
-    Name,
-    RandomDraw,
-    SampleDataGroup,
-    UniformDraw,
-)
+from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .number_settings import checked_range
+from .pipeline_step_base import PipelineStepBase
 
 
 class ImageBrightnessContrastJitter(PipelineStepBase):

@@ -6,11 +6,11 @@ from __future__ import annotations
 import nvidia.dali.fn as fn
 from nvidia.dali.types import DALIDataType, DALIImageType
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..errors import SettingError
+from ..operators.image_pixels import with_pixels
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _SPACES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 

@@ -7,10 +7,10 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..errors import SettingError
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 
 class ImageDecoder(PipelineStepBase):

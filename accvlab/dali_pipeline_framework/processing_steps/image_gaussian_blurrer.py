@@ -10,18 +10,13 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldKey,
-    Name,
-    RandomDraw,
-    SampleDataGroup,
-    UniformDraw,
-)
+from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..errors import SettingError
+from ..operators.image_pixels import with_layout, with_pixels
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .number_settings import checked_prob
+from .pipeline_step_base import PipelineStepBase
 
 _NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
 

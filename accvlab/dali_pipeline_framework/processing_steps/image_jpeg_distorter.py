@@ -8,17 +8,12 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_pixels
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldKey,
-    IntegerDraw,
-    Name,
-    RandomDraw,
-    SampleDataGroup,
-)
+from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw
+from ..errors import SettingError
+from ..operators.image_pixels import with_pixels
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 
 class ImageJpegDistorter(PipelineStepBase):

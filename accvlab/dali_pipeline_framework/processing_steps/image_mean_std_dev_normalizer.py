@@ -11,13 +11,13 @@ import nvidia.dali.fn as fn
 from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import zero_where_channels_fit
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from ..errors import SettingError
+from ..operators.field_types import leaf_at
+from ..operators.image_pixels import zero_where_channels_fit
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _ACCEPTED_INPUTS = (
     DALIDataType.UINT8,

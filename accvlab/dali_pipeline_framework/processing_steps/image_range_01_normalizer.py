@@ -7,11 +7,11 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from ..operators.field_types import leaf_at
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _PER_LEVEL = np.float32(1 / 255)
 _CAST_FIRST = (types.DALIDataType.FLOAT16, types.DALIDataType.FLOAT64)  # DALI's product is no float32

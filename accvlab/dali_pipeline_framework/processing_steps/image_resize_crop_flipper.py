@@ -12,14 +12,11 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import AxisScaling, Resampling, constant
-from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
-    ImagePlaneChange,
-    ImageTransformStep,
-    checked_hw,
-)
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
-from accvlab.dali_pipeline_framework.sample_data import FieldKey, Name, RandomDraw, SampleDataGroup, UniformDraw
+from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..operators.image_transform import AxisScaling, Resampling, constant
+from ..sample_data import Name, SampleDataGroup
+from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
+from .number_settings import checked_prob, checked_range
 
 
 class ImageResizeCropFlipper(ImageTransformStep):

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
-    Resampling,
-    ResizingAnchor,
-    ResizingMode,
-    resizing,
-)
-from accvlab.dali_pipeline_framework.processing_steps.image_transform_step import (
-    ImagePlaneChange,
-    ImageTransformStep,
-    checked_hw,
-)
-from accvlab.dali_pipeline_framework.sample_data import Name
+from ..errors import SettingError
+from ..operators.image_transform import Resampling, ResizingAnchor, ResizingMode, resizing
+from ..sample_data import Name
+from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
 
 _MODES = {mode.name.lower(): mode for mode in ResizingMode}
 _ANCHORS = {anchor.name.lower(): anchor for anchor in ResizingAnchor}

@@ -10,11 +10,11 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from ..errors import SettingError
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]

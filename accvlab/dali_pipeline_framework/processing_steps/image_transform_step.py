@@ -16,8 +16,8 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
+from ..errors import SettingError
+from ..operators.image_transform import (
     AxisScaling,
     Resampler,
     Resampling,
@@ -31,14 +31,10 @@ from accvlab.dali_pipeline_framework.processing_steps.image_transform import (
     transformed_points,
     transformed_projections,
 )
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import (
-    FieldSearch,
-    as_names,
-    fields_of_elements,
-)
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch, as_names, fields_of_elements
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)

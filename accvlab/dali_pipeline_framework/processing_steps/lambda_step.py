@@ -9,11 +9,11 @@ from typing import Any
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError, StepOutputError
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from ..errors import SettingError, StepOutputError
+from ..sample_data import GroupFormat, Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 
 class LambdaStep(PipelineStepBase):

@@ -8,16 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    Name,
-    SampleDataGroup,
-    format_error,
-    format_path,
-)
+from ..errors import SettingError
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, Name, SampleDataGroup, format_error, format_path
 
 _MOST_FIELDS_NAMED = 20
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.errors import SettingError
+from ..errors import SettingError
 
 
 def checked_prob(value: object, argument: str) -> float:

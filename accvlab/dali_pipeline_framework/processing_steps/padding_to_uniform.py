@@ -9,12 +9,12 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.data_branches import branched
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
+from ..errors import SettingError
+from ..operators.data_branches import branched
+from ..operators.field_types import leaf_at
+from ..sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 
 class PaddingToUniform(PipelineStepBase):

@@ -15,19 +15,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.processing_steps.field_types import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldKey,
-    IntegerDraw,
-    Name,
-    RandomDraw,
-    SampleDataGroup,
-    UniformDraw,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
+from ..operators.field_types import leaf_at
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch
+from .number_settings import checked_prob, checked_range
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import StepOutputError
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import RunningStep, current_plan, declared_draws
-from accvlab.dali_pipeline_framework.sample_data import RandomDraw, SampleDataGroup, describe_difference
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..draws.draw_scope import RunningStep, current_plan, declared_draws
+from ..draws.random_draws import RandomDraw
+from ..errors import StepOutputError
+from ..sample_data import SampleDataGroup, describe_difference
+from ..sample_data.graph_mode import do_not_convert
 
 
 class PipelineStepBase(ABC):

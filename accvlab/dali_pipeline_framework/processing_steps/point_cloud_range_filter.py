@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.filtered_group import check_fields, filter_fields
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch, as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.point_limits import PointLimits
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..operators.field_types import NUMBER_TYPES, leaf_at
+from ..operators.point_limits import PointLimits
+from ..sample_data import Name, SampleDataGroup
+from .filtered_group import check_fields, filter_fields
+from .named_fields import FieldSearch, as_names
+from .pipeline_step_base import PipelineStepBase
 
 
 class PointCloudRangeFilter(PipelineStepBase):

@@ -8,12 +8,12 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_constant, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from ..errors import SettingError
+from ..operators.field_types import exact_constant, leaf_at
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 
 class PointsPadder(PipelineStepBase):

@@ -13,19 +13,14 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image_pixels import with_layout, with_pixels
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.number_settings import checked_prob, checked_range
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldKey,
-    Name,
-    RandomDraw,
-    SampleDataGroup,
-    UniformDraw,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..errors import SettingError
+from ..operators.image_pixels import with_layout, with_pixels
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from .named_fields import FieldSearch
+from .number_settings import checked_prob, checked_range
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _NUM_ATTEMPTS = 10  # as torchvision

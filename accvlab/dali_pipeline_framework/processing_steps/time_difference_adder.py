@@ -9,12 +9,12 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.field_types import exact_constant, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, Name, Path, SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.names import format_path, normalized_path
+from ..errors import SettingError
+from ..operators.field_types import exact_constant, leaf_at
+from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
+from ..sample_data.names import format_path, normalized_path
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)

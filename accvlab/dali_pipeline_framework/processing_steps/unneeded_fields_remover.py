@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import as_names
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import Name, SampleDataGroup
+from ..errors import SettingError
+from ..sample_data import Name, SampleDataGroup
+from .named_fields import as_names
+from .pipeline_step_base import PipelineStepBase
 
 
 class UnneededFieldRemover(PipelineStepBase):

@@ -10,15 +10,15 @@ import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps.bbox_visibility import boxes_of_minimum_size, visible_boxes
-from accvlab.dali_pipeline_framework.processing_steps.field_types import NUMBER_TYPES, exact_constant, leaf_at
-from accvlab.dali_pipeline_framework.processing_steps.named_fields import FieldSearch
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
-from accvlab.dali_pipeline_framework.sample_data.dtypes import get_numpy_type_for_dali_type
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
-from accvlab.dali_pipeline_framework.sample_data.names import normalized_path
+from ..errors import SettingError
+from ..operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
+from ..operators.field_types import NUMBER_TYPES, exact_constant, leaf_at
+from ..sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import normalized_path
+from .named_fields import FieldSearch
+from .pipeline_step_base import PipelineStepBase
 
 
 class VisibleBboxSelector(PipelineStepBase):

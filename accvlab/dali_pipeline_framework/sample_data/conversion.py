@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, error_that_is_also
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+from ..errors import FieldValueError, FrameworkError, error_that_is_also
+from .names import FieldPath, format_path
 
 FieldValue: TypeAlias = Any
 """A value inside the graph (a DALI ``DataNode``) or outside of it (an array, or what becomes one)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError
+from ..errors import FieldValueError
 
 NUMPY_TYPES: dict[types.DALIDataType, type[np.generic]] = {
     types.DALIDataType.BOOL: np.bool_,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, as_numpy, is_instance_of_loaded
+from .conversion import FieldValue, as_numpy, is_instance_of_loaded
 
 
 def same_value(first: FieldValue, second: FieldValue) -> bool:

@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-from accvlab.dali_pipeline_framework.errors import (
-    FieldValueError,
-    FrameworkError,
-    GroupFormatMismatchError,
-    error_that_is_also,
-)
-from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+from ..errors import FieldValueError, FrameworkError, GroupFormatMismatchError, error_that_is_also
+from .formats import GroupFormat
+from .names import FieldPath, format_path
 
 
 def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:

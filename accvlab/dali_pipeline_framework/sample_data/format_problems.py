@@ -9,9 +9,9 @@ from typing import cast
 import attrs
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import FormatError, error_that_is_also
-from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+from ..errors import FormatError, error_that_is_also
+from .formats import GroupFormat
+from .names import FieldPath, format_path
 
 
 @attrs.frozen

@@ -9,22 +9,10 @@ from typing import TypeAlias
 
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import FieldKindError, FormatError
-from accvlab.dali_pipeline_framework.sample_data.formats import (
-    ChildFormat,
-    GroupFormat,
-    LeafFormat,
-    field_not_found,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
-from accvlab.dali_pipeline_framework.sample_data.names import (
-    FieldPath,
-    Name,
-    Path,
-    available_names_hint,
-    checked_name,
-    normalized_path,
-)
+from ..errors import FieldKindError, FormatError
+from .formats import ChildFormat, GroupFormat, LeafFormat, field_not_found
+from .graph_mode import methods_not_converted
+from .names import FieldPath, Name, Path, available_names_hint, checked_name, normalized_path
 
 
 @methods_not_converted

@@ -21,7 +21,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import (
+from ..errors import (
     DuplicateFieldError,
     FieldKindError,
     FieldNotFoundError,
@@ -30,20 +30,9 @@ from accvlab.dali_pipeline_framework.errors import (
     NameTypeError,
     SettingError,
 )
-from accvlab.dali_pipeline_framework.sample_data.dtypes import (
-    DTYPES_BY_CODE,
-    NUMPY_TYPES,
-    get_dali_type_for_numpy_type,
-    transport_dtype,
-)
-from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping
-from accvlab.dali_pipeline_framework.sample_data.names import (
-    FieldPath,
-    Name,
-    available_names_hint,
-    flat_name,
-    format_path,
-)
+from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .mappings import ValueMapping
+from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 
 _T = TypeVar("_T")
 

@@ -10,13 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.errors import (
-    FieldValueError,
-    FrameworkError,
-    SettingError,
-    error_that_is_also,
-)
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+from ..errors import FieldValueError, FrameworkError, SettingError, error_that_is_also
+from .names import FieldPath, format_path
 
 _TEXT_KINDS = frozenset("UST")
 _MOST_KEYS_IN_A_MESSAGE = 20

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from accvlab.dali_pipeline_framework.errors import NameTypeError
+from ..errors import NameTypeError
 
 Name: TypeAlias = str | int
 """Name of one field inside its group."""

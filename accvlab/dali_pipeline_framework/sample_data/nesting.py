@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue
-from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, Name
-from accvlab.dali_pipeline_framework.sample_data.strings import decoded
+from .conversion import FieldValue
+from .formats import GroupFormat
+from .names import FieldPath, Name
+from .strings import decoded
 
 
 def nested_dictionary(sample_format: GroupFormat, values: Sequence[FieldValue]) -> dict[Name, FieldValue]:

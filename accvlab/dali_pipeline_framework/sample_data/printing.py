@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue
-from accvlab.dali_pipeline_framework.sample_data.formats import LeafFormat
-from accvlab.dali_pipeline_framework.sample_data.names import Name
+from .conversion import FieldValue
+from .formats import LeafFormat
+from .names import Name
 
 if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework.sample_data.value_queries import ValueQueries
+    from .value_queries import ValueQueries
 
 _MOST_CHILDREN_IN_A_REPR = 12
 _LONGEST_TEXT_IN_A_REPR = 40

@@ -11,34 +11,16 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework.errors import (
-    FieldKindError,
-    FieldNotFoundError,
-    FieldValueError,
-    SettingError,
-)
-from accvlab.dali_pipeline_framework.sample_data import dtypes
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, converted
-from accvlab.dali_pipeline_framework.sample_data.format_errors import group_mismatch_error, wrong_count_error
-from accvlab.dali_pipeline_framework.sample_data.formats import (
-    ChildFormat,
-    GroupFormat,
-    LeafFormat,
-    leaf_format,
-)
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
-from accvlab.dali_pipeline_framework.sample_data.mappings import ValueMapping, mapped
-from accvlab.dali_pipeline_framework.sample_data.names import (
-    FieldPath,
-    Name,
-    Path,
-    available_names_hint,
-    checked_name,
-    format_path,
-    normalized_path,
-)
-from accvlab.dali_pipeline_framework.sample_data.strings import encoded
-from accvlab.dali_pipeline_framework.sample_data.value_queries import ValueQueries, not_empty
+from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, SettingError
+from . import dtypes
+from .conversion import FieldValue, converted
+from .format_errors import group_mismatch_error, wrong_count_error
+from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
+from .graph_mode import methods_not_converted
+from .mappings import ValueMapping, mapped
+from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
+from .strings import encoded
+from .value_queries import ValueQueries, not_empty
 
 _EMPTY = GroupFormat()
 

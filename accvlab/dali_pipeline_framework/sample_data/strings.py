@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue, as_numpy
-from accvlab.dali_pipeline_framework.sample_data.names import FieldPath, format_path
+from ..errors import FieldValueError
+from .conversion import FieldValue, as_numpy
+from .names import FieldPath, format_path
 
 Text: TypeAlias = str | list[Any]
 """One text, or a (nested) list of texts with one level per leading axis."""

@@ -6,22 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, TypeVar
 
-from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
-from accvlab.dali_pipeline_framework.sample_data import printing
-from accvlab.dali_pipeline_framework.sample_data.conversion import FieldValue
-from accvlab.dali_pipeline_framework.sample_data.equality import same_value
-from accvlab.dali_pipeline_framework.sample_data.format_queries import FormatQueries
-from accvlab.dali_pipeline_framework.sample_data.formats import GroupFormat, LeafFormat, nothing_below_leaf
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import methods_not_converted
-from accvlab.dali_pipeline_framework.sample_data.names import (
-    FieldPath,
-    Name,
-    Path,
-    available_names_hint,
-    format_path,
-    normalized_path,
-)
-from accvlab.dali_pipeline_framework.sample_data.nesting import nested_dictionary, read_text
+from ..errors import FieldNotFoundError, SettingError
+from . import printing
+from .conversion import FieldValue
+from .equality import same_value
+from .format_queries import FormatQueries
+from .formats import GroupFormat, LeafFormat, nothing_below_leaf
+from .graph_mode import methods_not_converted
+from .names import FieldPath, Name, Path, available_names_hint, format_path, normalized_path
+from .nesting import nested_dictionary, read_text
 
 _Self = TypeVar("_Self", bound="ValueQueries")
 

@@ -10,30 +10,6 @@ The rooms::
     provider_contract   check a provider against the contract of data providers
 """
 
-from typing import TYPE_CHECKING
+from ..public_names import public_names
 
-from accvlab.dali_pipeline_framework.lazy_exports import lazy_exports
-
-if TYPE_CHECKING:
-    from accvlab.dali_pipeline_framework.testing.provider_contract import check_provider
-    from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
-    from accvlab.dali_pipeline_framework.testing.step_contract import check_step
-    from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, run_step
-
-_MODULE_OF = {
-    "StepRun": "step_runs",
-    "check_provider": "provider_contract",
-    "check_step": "step_contract",
-    "run_step": "step_runs",
-    "sample_differences": "sample_comparison",
-}
-
-__all__ = [
-    "StepRun",
-    "check_provider",
-    "check_step",
-    "run_step",
-    "sample_differences",
-]
-
-__getattr__, __dir__ = lazy_exports(__name__, _MODULE_OF)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -8,11 +8,12 @@ from typing import Any
 
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import CallableBase
-from accvlab.dali_pipeline_framework.inputs.sample_place import SamplePlace
-from accvlab.dali_pipeline_framework.sample_data import DrawRecord, SampleDataGroup, describe_difference
-from accvlab.dali_pipeline_framework.sample_data import get_dali_type_for_numpy_type as dali_type
+from ..draws.draw_records import DrawRecord
+from ..draws.sample_place import SamplePlace
+from ..errors import SettingError
+from ..sample_data import SampleDataGroup, describe_difference
+from ..sample_data import get_dali_type_for_numpy_type as dali_type
+from ..sources.callable_base import CallableBase
 
 REPLAYED = "replayed draws"
 

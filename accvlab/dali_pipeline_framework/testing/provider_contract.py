@@ -13,16 +13,13 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import ContractError
-from accvlab.dali_pipeline_framework.inputs import CallableBase, DataProvider
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, StructuredPipeline
-from accvlab.dali_pipeline_framework.sample_data import (
-    SampleDataGroup,
-    as_numpy,
-    describe_difference,
-    format_path,
-)
-from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
+from ..engine.structured_pipeline import StructuredPipeline
+from ..errors import ContractError
+from ..pipeline.pipeline import PipelineDefinition
+from ..providers.data_provider import DataProvider
+from ..sample_data import SampleDataGroup, as_numpy, describe_difference, format_path
+from ..sources.callable_base import CallableBase
+from .sample_comparison import sample_differences
 
 
 def check_provider(

@@ -5,13 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.sample_data import (
-    FieldPath,
-    SampleDataGroup,
-    as_numpy,
-    describe_difference,
-    format_path,
-)
+from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference, format_path
 
 
 def sample_differences(

@@ -15,12 +15,12 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
-from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, OutputError, StepOutputError
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
-from accvlab.dali_pipeline_framework.pipeline.random_operators import RandomOperatorTracker
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawRecording
-from accvlab.dali_pipeline_framework.sample_data import (
+from ..draws.draw_scope import DrawRecording
+from ..engine.random_operators import RandomOperatorTracker
+from ..errors import ContractError, FormatError, OutputError, StepOutputError
+from ..pipeline.format_folding import fold_format
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..sample_data import (
     FieldPath,
     GroupFormat,
     LeafFormat,
@@ -29,10 +29,10 @@ from accvlab.dali_pipeline_framework.sample_data import (
     describe_difference,
     format_path,
 )
-from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
-from accvlab.dali_pipeline_framework.testing.given_samples import GivenSamples
-from accvlab.dali_pipeline_framework.testing.sample_comparison import sample_differences
-from accvlab.dali_pipeline_framework.testing.step_runs import StepRun, run_step
+from ..sample_data.graph_mode import do_not_convert
+from .given_samples import GivenSamples
+from .sample_comparison import sample_differences
+from .step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
 _SIMPLE = (str, int, float, bool)

@@ -11,22 +11,23 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 
-from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, StructuredPipeline
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.draw_scope import DrawPlan
-from accvlab.dali_pipeline_framework.sample_data import (
-    DrawRecord,
+from ..draws.draw_records import DrawRecord
+from ..draws.draw_scope import DrawPlan
+from ..draws.random_draws import PlannedDraw
+from ..engine.structured_pipeline import StructuredPipeline
+from ..errors import SettingError
+from ..pipeline.format_folding import fold_format
+from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..sample_data import (
     LeafFormat,
     Path,
-    PlannedDraw,
     SampleDataGroup,
     format_path,
     get_numpy_type_for_dali_type,
     normalized_path,
 )
-from accvlab.dali_pipeline_framework.testing.given_samples import REPLAYED, GivenSamples
+from .given_samples import REPLAYED, GivenSamples
 
 _RECORDED = "recorded draws"
 
@@ -112,7 +113,7 @@ def run_step(
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
-        >>> from accvlab.dali_pipeline_framework.processing_steps import LambdaStep
+        >>> from accvlab.dali_pipeline_framework.processing_steps.lambda_step import LambdaStep
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("points", DALIDataType.FLOAT)
         >>> sample["points"] = [[1, 2], [3, 4]]

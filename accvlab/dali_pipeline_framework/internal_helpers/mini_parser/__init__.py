@@ -1,48 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little language of conditions on annotations: ``is_kept = is_visible and not (category == -1 or area < 4)``.
+"""The published path of the language of conditions on annotations."""
 
-lexer    text to tokens
-parser   tokens to a tree
-ast      the tree
+from ...public_names import public_names
 
-::
-
-    statement  := VARIABLE '=' or
-    or         := and ('or' and)*
-    and        := not ('and' not)*
-    not        := 'not' not | comparison
-    comparison := minus (('==' | '!=' | '<' | '>' | '<=' | '>=') minus)*        left to right: (a < b) < c
-    minus      := '-' minus | LITERAL | VARIABLE | '(' or ')'
-
-As in Python, ``not a == b`` is ``not (a == b)``; unlike in Python, comparisons are not chained.
-"""
-
-from accvlab.dali_pipeline_framework.internal_helpers.mini_parser.ast import (
-    AST,
-    And,
-    Assignment,
-    Comparison,
-    Literal,
-    Not,
-    Or,
-    UnaryMinus,
-    Variable,
-)
-from accvlab.dali_pipeline_framework.internal_helpers.mini_parser.lexer import Lexer, Token, TokenType
-from accvlab.dali_pipeline_framework.internal_helpers.mini_parser.parser import Parser
-
-__all__ = [
-    "AST",
-    "And",
-    "Assignment",
-    "Comparison",
-    "Lexer",
-    "Literal",
-    "Not",
-    "Or",
-    "Parser",
-    "Token",
-    "TokenType",
-    "UnaryMinus",
-    "Variable",
-]
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All operators on nodes of the graph, in the module that existing code imports them from."""
+"""A published module path."""
 
-from accvlab.dali_pipeline_framework.operators_impl.numba_operators.box_operators import (
+from ...operators.published.box_operators import (
     check_bbox_visibiity,
     check_minimum_bbox_size,
     check_points_in_box,
@@ -9,13 +9,8 @@ from accvlab.dali_pipeline_framework.operators_impl.numba_operators.box_operator
     get_center_from_bboxes,
     get_radii_from_bboxes,
 )
-from accvlab.dali_pipeline_framework.operators_impl.numba_operators.element_operators import (
-    ensure_range,
-    pad_to_size,
-    remove_inactive,
-    replace_nans,
-)
-from accvlab.dali_pipeline_framework.operators_impl.numba_operators.matrix_operators import (
+from ...operators.published.element_operators import ensure_range, pad_to_size, remove_inactive, replace_nans
+from ...operators.published.matrix_operators import (
     _apply_matrix_2d_input_ensured,
     apply_matrix,
     get_rot_mat_from_rot_vector,

@@ -1,18 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions on arrays, to be wrapped in ``fn.python_function``."""
 
-from accvlab.dali_pipeline_framework.operators_impl.python_operator_functions.python_operator_functions import (
-    add_post_transform_to_projection_matrix,
-    apply_clipping_and_get_with_clipping_info,
-    apply_transform_to_points,
-    get_is_active,
-    pad_to_common_size,
-)
+from ...public_names import public_names
 
-__all__ = [
-    "add_post_transform_to_projection_matrix",
-    "apply_clipping_and_get_with_clipping_info",
-    "apply_transform_to_points",
-    "get_is_active",
-    "pad_to_common_size",
-]
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

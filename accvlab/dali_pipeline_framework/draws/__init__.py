@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers as data: declared by steps, keyed, computed, recorded, replayed."""
+
+from ..public_names import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The random numbers that were drawn for a sample, as data to keep and to replay.
+
+A record is a plain dict: for each draw its name (`PlannedDraw.record_name`) and its numbers, an array of the shape
+and type that the step declared::
+
+    {"ImageGaussianBlurrer[0]/cameras[1]/sigma": array(1.25, float32), ...}
+     step, and its number     group          draw
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FieldValueError
+from ..sample_data.conversion import as_numpy
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from .random_draws import IntegerDraw, NormalDraw, PlannedDraw
+
+DrawRecord: TypeAlias = dict[str, npt.NDArray[Any]]
+"""The draws of one sample, by name: arrays of float32 or int32."""
+
+_DTYPES = ("float32", "int32")
+
+
+def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
+    """Take the recorded draws of a batch apart.
+
+    Args:
+        draws: The group of draws of a batch, as an iterator delivers it: for each draw an array
+            ``(batch, *shape)`` of any library.
+
+    Returns:
+        A record for each sample; the arrays are copies.
+
+    Raises:
+        FieldValueError: An entry is no array, or the entries have different numbers of samples.
+
+    Example:
+        >>> batch = {"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)}
+        >>> [record["Jitter[0]/gain"].item() for record in records_of_batch(batch)]
+        [0.5, 2.0]
+    """
+    columns = {str(name): as_numpy(value) for name, value in draws.items()}
+    for name, column in columns.items():
+        if column is None or column.ndim == 0:
+            raise FieldValueError(
+                f"{name}: the draws of a batch must be an array with the samples as first axis, got "
+                f"{draws[name]!r}"
+            )
+    arrays = {name: column for name, column in columns.items() if column is not None}
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len({*sizes.values()}) > 1:
+        raise FieldValueError(f"All draws of a batch must be of the same number of samples, got {sizes}")
+    count = next(iter(sizes.values()), 0)
+    return [{name: np.array(array[slot]) for name, array in arrays.items()} for slot in range(count)]
+
+
+def record_to_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Get a record as something that ``json.dump`` can write; `record_from_json` restores it bit by bit.
+
+    Raises:
+        FieldValueError: An entry is no array of float32 or int32.
+
+    Example:
+        >>> record_to_json({"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)})
+        {'Jitter[0]/gain': {'dtype': 'float32', 'values': [0.5, 2.0]}}
+    """
+    entries: dict[str, Any] = {}
+    for name, value in record.items():
+        if not isinstance(value, np.ndarray | np.generic) or str(value.dtype) not in _DTYPES:
+            got = f"{value.dtype}" if hasattr(value, "dtype") else type(value).__name__
+            raise FieldValueError(f"{name}: a draw must be an array of {' or '.join(_DTYPES)}, got {got}")
+        entries[name] = {"dtype": str(value.dtype), "values": value.tolist()}
+    return entries
+
+
+def record_from_json(entries: Mapping[str, Any]) -> DrawRecord:
+    """Restore a record that `record_to_json` has made.
+
+    Raises:
+        FieldValueError: It is something else.
+    """
+    if not isinstance(entries, Mapping):
+        raise FieldValueError(f"must be the JSON form of a record, a dict, got {type(entries).__name__}")
+    record: DrawRecord = {}
+    for name, entry in entries.items():
+        try:
+            dtype, values = entry["dtype"], entry["values"]
+            array = np.array(values)
+            with np.errstate(over="ignore"):  # is found below
+                restored = array.astype(dtype)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FieldValueError(f"{name}: is not the JSON form of a draw: {entry!r}") from error
+        if dtype not in _DTYPES or array.dtype.kind not in "if" or not np.array_equal(restored, array):
+            raise FieldValueError(f"{name}: must be numbers of {' or '.join(_DTYPES)}, got {entry!r}")
+        record[name] = restored
+    return record
+
+
+def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None:
+    """Say why recorded numbers cannot be those of a draw; None where they can."""
+    draw = planned.draw
+    dtype = np.dtype(get_numpy_type_for_dali_type(draw.dtype))
+    if value.dtype != dtype or value.shape != draw.shape:
+        return (
+            f"the {planned} has shape {draw.shape} and dtype {dtype}, the record holds shape {value.shape} and "
+            f"dtype {value.dtype}"
+        )
+    if isinstance(draw, NormalDraw):
+        return None if np.isfinite(value).all() else f"the {planned} must be finite, the record holds {value}"
+    if isinstance(draw, IntegerDraw):
+        is_inside = (draw.low <= value) & (value < draw.high)
+    else:  # DALI's generators may round up to the limit
+        is_inside = (np.float32(draw.low) <= value) & (value <= np.float32(draw.high))
+    if is_inside.all():
+        return None
+    return f"the {planned} lies in [{draw.low}, {draw.high}), the record holds {value}"

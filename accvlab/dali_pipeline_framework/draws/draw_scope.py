@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a step is asked, so that its random draws are found again.
+
+Draws pass through three hands::
+
+    DrawPlan      while the format is folded: which draws do the steps of the chain declare, for which groups?
+    (the input computes their numbers, or takes them from a record; they become outputs of the external source)
+    DrawSupply    while the graph is defined: the node of each draw, when its step asks for it; all, for a record
+
+A draw is known by the position of its step in the chain, the step, and the group that the step is applied to.
+Wrappers say which group that is (`ApplyingToGroup`). Without a chain, DALI's own generators serve.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..errors import SettingError, StepOutputError
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup, format_path
+from ..sample_data.graph_mode import methods_not_converted
+from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
+
+if TYPE_CHECKING:
+    from ..processing_steps.pipeline_step_base import PipelineStepBase
+
+_Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
+
+_MOST_FIELDS_IN_A_MESSAGE = 20
+
+
+def declared_draws(step: PipelineStepBase, data_empty: SampleDataGroup) -> dict[str, RandomDraw]:
+    """Ask a step for its draws, by name.
+
+    Raises:
+        SettingError: It declares something else, or two draws of one name.
+    """
+    declared = step.declare_draws(data_empty)
+    what = f"{type(step).__name__}.declare_draws must return a list of draws"
+    if not isinstance(declared, Sequence) or isinstance(declared, str):
+        raise SettingError(f"{what}, got {declared!r}.")
+    draws: dict[str, RandomDraw] = {}
+    for draw in declared:
+        if not isinstance(draw, UniformDraw | IntegerDraw | NormalDraw):
+            raise SettingError(f"{what} (UniformDraw, IntegerDraw, NormalDraw), got {draw!r} among them.")
+        if draw.name in draws:
+            raise SettingError(f"{what} with different names, got {draw.name!r} twice.")
+        draws[draw.name] = draw
+    return draws
+
+
+@methods_not_converted
+class DrawPlan:
+    """The draws that the steps of a chain declare.
+
+    Attributes:
+        draws: Those whose numbers are to be supplied, i.e. without constants.
+        position: Position in the chain of the step that is being asked.
+    """
+
+    def __init__(self, input_format: GroupFormat | None) -> None:
+        """Start without draws, for an input of a format; None where the input is not known."""
+        self.draws: list[PlannedDraw] = []
+        self.position = 0
+        self._input_format = input_format
+        self._index: dict[_Place, int] = {}
+        # The step itself is kept as well: no other object can get its id then.
+        self._steps: dict[tuple[int, int], tuple[PipelineStepBase, str, int]] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def __enter__(self) -> None:
+        self._token = _plan.set(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _plan.reset(self._token)
+
+    def collect(self, step: PipelineStepBase, draws: dict[str, RandomDraw]) -> None:
+        """Note the draws that a step declares for the current group.
+
+        Raises:
+            SettingError: A draw cannot have the key that it asks for.
+        """
+        if not draws:
+            return
+        name, number = self._identity(step)
+        for draw in draws.values():
+            self._check_key(draw)
+            place = _place(self.position, step, draw)
+            planned = PlannedDraw(draw, name, number, place[2])
+            if place in self._index:
+                self._require_same(self.draws[self._index[place]], planned)
+            elif draw.constant is None:
+                self._index[place] = len(self.draws)
+                self.draws.append(planned)
+
+    @property
+    def places(self) -> list[_Place]:
+        """The places of ``draws``."""
+        return [*self._index]
+
+    def index_of(self, place: _Place) -> int | None:
+        """Position in ``draws`` of the draw at a place, or None where none was declared."""
+        return self._index.get(place)
+
+    def _identity(self, step: PipelineStepBase) -> tuple[str, int]:
+        key = (self.position, id(step))
+        if key not in self._steps:
+            name = step.random_name or type(step).__name__
+            self._steps[key] = (step, name, self._counts[name])
+            self._counts[name] += 1
+        return self._steps[key][1:]
+
+    def _check_key(self, draw: RandomDraw) -> None:
+        if self._input_format is None:
+            return
+        paths = self._input_format.flat_paths
+        if isinstance(draw.key, FieldKey) and draw.key.path not in paths:
+            fields = ", ".join(format_path(path) for path in paths[:_MOST_FIELDS_IN_A_MESSAGE])
+            more = ", ..." if len(paths) > _MOST_FIELDS_IN_A_MESSAGE else ""
+            raise SettingError(
+                f"The draw {draw.name!r} is keyed by {draw.key}, but the input has no data field with this path. "
+                f"Paths start at the whole sample. Fields: {fields}{more}."
+            )
+
+    def _require_same(self, planned: PlannedDraw, again: PlannedDraw) -> None:
+        if planned.draw != again.draw:
+            raise SettingError(
+                f"The {planned} must be the same each time that it is declared, got {planned.draw} and "
+                f"{again.draw}. A draw that groups share cannot depend on the group."
+            )
+
+
+@methods_not_converted
+class DrawSupply:
+    """The nodes of draws in one graph.
+
+    Attributes:
+        position: Position in the chain of the step that is being asked.
+    """
+
+    def __init__(self, plan: DrawPlan | None = None, nodes: Sequence[DataNode] | None = None) -> None:
+        """Supply the nodes of the draws of a plan; without nodes, DALI's own generators draw."""
+        self.position = 0
+        self._plan = plan
+        self._nodes = nodes
+        self._made: dict[_Place, DataNode] = {}
+
+    def __enter__(self) -> None:
+        self._token = _supply.set(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _supply.reset(self._token)
+
+    def node(self, step: PipelineStepBase, draw: RandomDraw) -> DataNode:
+        """Get the node of a draw that a step declares for the current group."""
+        place = _place(self.position, step, draw)
+        if place not in self._made:
+            self._made[place] = self._make(step, draw, place)
+        return self._made[place]
+
+    def end_step(self) -> None:
+        """Note that the next step of the chain comes."""
+        self.position += 1
+
+    def recorded(self) -> list[DataNode]:
+        """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
+        if self._plan is None:
+            return []
+        if self._nodes is not None:
+            return [self._nodes[index] for index in range(len(self._plan.draws))]
+        # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
+        return [
+            self._made[place] if place in self._made else _drawn_by_dali(planned.draw)
+            for place, planned in zip(self._plan.places, self._plan.draws, strict=True)
+        ]
+
+    def made(self) -> list[DataNode]:
+        """Get the nodes of the draws that the steps have asked for."""
+        return [*self._made.values()]
+
+    def unused(self) -> list[PlannedDraw]:
+        """Get the draws of the plan that no step has asked for."""
+        if self._plan is None:
+            return []
+        both = zip(self._plan.places, self._plan.draws, strict=True)
+        return [planned for place, planned in both if place not in self._made]
+
+    def _make(self, step: PipelineStepBase, draw: RandomDraw, place: _Place) -> DataNode:
+        if draw.constant is not None:
+            return _constant(draw, draw.constant)
+        if self._plan is None:
+            return _drawn_by_dali(draw)
+        index = self._plan.index_of(place)
+        if index is None:
+            name = type(step).__name__
+            raise StepOutputError(
+                f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
+                f"checked. A step that applies another one must call the other's "
+                f"check_input_data_format_and_set_output_data_format in its own "
+                f"_check_and_adjust_data_format_input_to_output, on the same object and group."
+            )
+        return _drawn_by_dali(draw) if self._nodes is None else self._nodes[index]
+
+
+def _place(position: int, step: PipelineStepBase, draw: RandomDraw) -> _Place:
+    return position, id(step), () if is_shared(draw.key) else _group.get(), draw.name
+
+
+_plan: contextvars.ContextVar[DrawPlan | None] = contextvars.ContextVar("_plan", default=None)
+_supply: contextvars.ContextVar[DrawSupply | None] = contextvars.ContextVar("_supply", default=None)
+_group: contextvars.ContextVar[FieldPath] = contextvars.ContextVar("_group", default=())
+_running: contextvars.ContextVar[RunningStep | None] = contextvars.ContextVar("_running", default=None)
+
+
+@methods_not_converted
+class ApplyingToGroup:
+    """While a step is asked, or applied, below a group; ``with`` may be nested."""
+
+    def __init__(self, path: FieldPath) -> None:
+        """Set up for a path that starts at the group that the asking step was given."""
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._token = _group.set((*_group.get(), *self._path))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _group.reset(self._token)
+
+
+@methods_not_converted
+class RunningStep:
+    """While a step defines its operators."""
+
+    def __init__(self, step: PipelineStepBase, data: SampleDataGroup) -> None:
+        """Set up for a step and what it is applied to."""
+        outer = _running.get()
+        self._step = step
+        self._draws = declared_draws(step, data.get_empty_like_self())
+        # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
+        self._supply: DrawSupply = (_supply.get() or DrawSupply()) if outer is None else outer._supply
+
+    def __enter__(self) -> None:
+        self._token = _running.set(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _running.reset(self._token)
+        if _running.get() is None:
+            self._supply.end_step()
+
+    @staticmethod
+    def draw(step: PipelineStepBase, name: str) -> DataNode:
+        """Get the node of a draw of the step that runs.
+
+        Raises:
+            SettingError: It did not declare the draw, or another step runs.
+        """
+        running = _running.get()
+        what = f"{type(step).__name__}.draw({name!r})"
+        if running is None or running._step is not step:
+            raise SettingError(
+                f"{what} works only while the step is applied, i.e. in its _process. Apply steps by calling them."
+            )
+        if name not in running._draws:
+            declared = ", ".join(map(repr, running._draws)) or "none"
+            raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
+        return running._supply.node(step, running._draws[name])
+
+
+@methods_not_converted
+class DrawRecording:
+    """Records the draws of steps that are called in a bare DALI pipeline, or replays them.
+
+    Example::
+
+        @pipeline_def
+        def graph():
+            data = ...
+            with DrawRecording() as draws:
+                data = jitter(data)
+            return (*data.get_data(), *draws.nodes.values())
+    """
+
+    def __init__(self, replayed: Mapping[str, DataNode] | None = None) -> None:
+        """Set up.
+
+        Args:
+            replayed: For each draw its name in a record and its node, on the CPU. Not given, DALI draws.
+        """
+        self._plan = DrawPlan(None)
+        self._replayed = replayed
+        nodes = None if replayed is None else _NodesByName(self._plan, replayed)
+        self._supply: DrawSupply = _SupplyOfCalls(self._plan, nodes)
+
+    def __enter__(self) -> DrawRecording:
+        self._plan.__enter__()
+        self._supply.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._supply.__exit__(kind, error, trace)
+        self._plan.__exit__(kind, error, trace)
+        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and error is None else ()
+        if unknown:
+            raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
+
+    @property
+    def nodes(self) -> dict[str, DataNode]:
+        """The draws that the steps have declared so far, by name."""
+        return {
+            planned.record_name: node
+            for planned, node in zip(self._plan.draws, self._supply.recorded(), strict=True)
+        }
+
+    @property
+    def unused(self) -> list[str]:
+        """Names of the draws that the steps have declared so far, and have not asked for."""
+        return [planned.record_name for planned in self._supply.unused()]
+
+
+class _SupplyOfCalls(DrawSupply):
+    """Where nobody folds the format of a chain, the plan grows with each step that is called."""
+
+    def end_step(self) -> None:
+        super().end_step()
+        if self._plan is not None:
+            self._plan.position = self.position
+
+
+class _NodesByName(Sequence[DataNode]):
+    """Nodes in the order of a plan that grows."""
+
+    def __init__(self, plan: DrawPlan, nodes: Mapping[str, DataNode]) -> None:
+        self._plan = plan
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._plan.draws)
+
+    def __getitem__(self, index: Any) -> Any:
+        planned = self._plan.draws[index]
+        if planned.record_name not in self._nodes:
+            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
+        return self._nodes[planned.record_name]
+
+
+def current_plan() -> DrawPlan | None:
+    """The plan that collects draws, if one does."""
+    return _plan.get()
+
+
+def _constant(draw: RandomDraw, value: float) -> DataNode:
+    dtype = np.int32 if draw.dtype == types.DALIDataType.INT32 else np.float32
+    node: DataNode = types.Constant(np.full(draw.shape, value, dtype), device="cpu")
+    return node
+
+
+def _drawn_by_dali(draw: RandomDraw) -> DataNode:
+    shape: dict[str, Any] = {"shape": [*draw.shape]} if draw.shape else {}
+    # `fn.random.uniform` is looked up at each call: callers may replace it.
+    if isinstance(draw, UniformDraw):
+        node: DataNode = fn.random.uniform(range=[draw.low, draw.high], **shape)
+        return node
+    if isinstance(draw, NormalDraw):
+        node = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
+        return node
+    number = dali_math.floor(fn.random.uniform(range=[draw.low, draw.high], **shape))
+    return dali_math.clamp(fn.cast(number, dtype=draw.dtype), draw.low, draw.high - 1)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of the draws that the steps of a pipeline declare, batch by batch, where the samples are loaded.
+
+A number is a function of these, and of nothing else::
+
+    the draw      seed, name and number of the step, path of the group, name and kind of key of the draw
+    the key       epoch; sample or sequence, and which visit of it; or the value of a field
+    the element   its flat position in the draw
+
+Each level makes 64-bit keys for the next one, for all draws and samples of a batch at once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ..errors import SettingError
+from ..sample_data import FieldPath
+from ..sources.callable_base import CallableBase
+from .keyed_random import UInt64Array, derive_key, hash_bytes, random_bits, random_uniform
+from .random_draws import DrawKey, FieldKey, NormalDraw, PlannedDraw, UniformDraw
+from .sample_place import SamplePlace
+
+_SEQUENCE_KEYS = ("sequence", "sequence-rig")
+_NEEDS_SEQUENCES = (
+    "is held constant along a sequence, but {} does not tell the sequences of its samples. Use an input that "
+    "plays sequences, or another `key`"
+)
+
+
+class KeyedDraws:
+    """Computes the draws of a batch. It has no state, so it may be used in any process."""
+
+    def __init__(self, draws: Sequence[PlannedDraw], field_paths: Sequence[FieldPath], seed: int = 0) -> None:
+        """Prepare what does not depend on the samples.
+
+        Args:
+            draws: The draws, none of them constant.
+            field_paths: Paths of the fields of a flat sample.
+            seed: A whole number.
+
+        Raises:
+            SettingError: The seed is no whole number.
+        """
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            raise SettingError(f"The seed of the random draws must be a whole number, got {seed!r}.") from None
+        self._draws = tuple(draws)
+        positions = {path: position for position, path in enumerate(field_paths)}
+        # What a draw is keyed by: "sample", "sequence", or the flat position of a field.
+        key_of_draw = [_key_of(planned.draw.key, positions) for planned in draws]
+        self._keys: list[str | int] = [*dict.fromkeys(key_of_draw)]
+        self._key_of_draw = np.array([self._keys.index(key) for key in key_of_draw], np.intp)  # (draws,)
+        self._draw_keys = np.array([_draw_key(planned, seed) for planned in draws], np.uint64)  # (draws,)
+        # Each number that is to be computed is a row; a normal one is made of two.
+        counts = [_num_rows(planned) for planned in draws]
+        self._rows = [slice(end - count, end) for end, count in zip(np.cumsum(counts), counts, strict=True)]
+        self._draw_of_row = np.repeat(np.arange(len(draws)), counts)  # (rows,)
+        self._counters = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])[:, None]
+        self._limits = np.array([_limits(planned) for planned in draws])[
+            self._draw_of_row, :, None
+        ]  # (rows, 3, 1)
+        is_whole = [planned.draw.dtype == types.DALIDataType.INT32 for planned in draws]
+        self._is_whole = np.array(is_whole, bool)[self._draw_of_row, None]
+
+    def of_batch(
+        self, source: Any, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]]
+    ) -> list[npt.NDArray[Any]]:
+        """Compute the draws of a batch.
+
+        Args:
+            source: The input, which is asked where the samples stand.
+            infos: Positions of the samples.
+            samples: The samples as flat arrays.
+
+        Returns:
+            Per draw one array ``(batch, *shape)`` float32 or int32.
+
+        Raises:
+            SettingError: A draw is keyed by sequences, and a sample has none.
+        """
+        places = _places(source, infos)
+        epochs = [
+            info.epoch_idx if place is None else place.epoch for info, place in zip(infos, places, strict=True)
+        ]
+        values = np.empty((len(self._keys), len(infos)), np.uint64)
+        visits = np.zeros((len(self._keys), len(infos)), np.int64)
+        for row, key in enumerate(self._keys):
+            if isinstance(key, int):
+                values[row] = [_hash(sample[key]) for sample in samples]
+                continue
+            numbers = self._sequences(source, places) if key == "sequence" else _samples(source, infos, places)
+            values[row] = np.array(numbers, np.int64).view(np.uint64)
+            visits[row] = [0 if place is None else place.visit for place in places]
+        keys: UInt64Array = random_bits(self._draw_keys[:, None], np.array(epochs, np.int64))  # (draws, batch)
+        keys = random_bits(keys, values[self._key_of_draw])
+        keys = random_bits(keys, visits[self._key_of_draw])
+        return self._numbers(keys)
+
+    def _numbers(self, keys: UInt64Array) -> list[npt.NDArray[Any]]:
+        """Compute the draws for their keys, ``(draws, batch)``."""
+        uniform = random_uniform(keys[self._draw_of_row], self._counters)  # (rows, batch)
+        low, width, last = self._limits[:, 0], self._limits[:, 1], self._limits[:, 2]
+        numbers = uniform * width
+        np.floor(numbers, out=numbers, where=self._is_whole)
+        numbers += low
+        np.minimum(numbers, last, out=numbers)  # rounding must not reach the upper limit
+        arrays: list[npt.NDArray[Any]] = []
+        for planned, rows in zip(self._draws, self._rows, strict=True):
+            draw = planned.draw
+            of_draw = numbers[rows].T  # (batch, rows of the draw)
+            if isinstance(draw, NormalDraw):
+                of_draw = draw.mean + draw.stddev * _normal(uniform[rows].T)
+            dtype = np.int32 if draw.dtype == types.DALIDataType.INT32 else np.float32
+            arrays.append(of_draw.astype(dtype, order="C").reshape(-1, *draw.shape))
+        return arrays
+
+    def _sequences(self, source: Any, places: Sequence[SamplePlace | None]) -> list[int]:
+        sequences = [-1 if place is None else place.sequence for place in places]
+        if min(sequences) < 0:
+            planned = next(planned for planned in self._draws if planned.draw.key in _SEQUENCE_KEYS)
+            raise SettingError(f"The {planned} {_NEEDS_SEQUENCES.format(type(source).__name__)}.")
+        return sequences
+
+
+def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
+    """Refuse draws whose keys an input cannot supply, as far as that is known before it is asked for samples.
+
+    Args:
+        draws: The draws.
+        data_input: The input; with native readers beside it, only what workers load.
+        field_paths: Paths of the fields of its samples.
+
+    Raises:
+        SettingError: Lists all of them.
+    """
+    name = type(data_input).__name__
+    problems: list[str] = []
+    needs_sequences = any(planned.draw.key in _SEQUENCE_KEYS for planned in draws)
+    tells_sequences = needs_sequences and _tells_sequences(data_input)
+    for planned in draws:
+        key = planned.draw.key
+        if isinstance(key, FieldKey) and not callable(data_input):
+            problems.append(
+                f"  - the {planned} is keyed by {key}, which only callable inputs support (see CallableBase); "
+                f"{name} is none"
+            )
+        elif isinstance(key, FieldKey) and key.path not in field_paths:
+            problems.append(
+                f"  - the {planned} is keyed by {key}, which a native reader delivers; only fields of "
+                f"{name} can be keys"
+            )
+        elif key in _SEQUENCE_KEYS and not tells_sequences:
+            problems.append(f"  - the {planned} {_NEEDS_SEQUENCES.format(name)}")
+    if problems:
+        raise SettingError(
+            "The input cannot supply the keys of all random draws:\n" + "\n".join(dict.fromkeys(problems))
+        )
+
+
+def _tells_sequences(data_input: Any) -> bool:
+    """Whether an input seems to know sequences, judging by its first sample."""
+    get_place = getattr(type(data_input), "get_place", None)
+    if not callable(data_input) or get_place is None or get_place is CallableBase.get_place:
+        return False
+    try:
+        place = data_input.get_place(types.SampleInfo(0, 0, 0, 0))
+    except Exception:  # it is reported when the first batch is due
+        return True
+    return place is None or place.sequence >= 0
+
+
+def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
+    if isinstance(key, FieldKey):
+        return positions[key.path]
+    return "sequence" if key in _SEQUENCE_KEYS else "sample"
+
+
+def _draw_key(planned: PlannedDraw, seed: int) -> int:
+    key = planned.draw.key
+    kind = ["field", *key.path, int(key.shared)] if isinstance(key, FieldKey) else [key]
+    group = [len(planned.group), *planned.group]
+    return derive_key("draw", seed, planned.step, planned.number, *group, planned.draw.name, *kind)
+
+
+def _num_rows(planned: PlannedDraw) -> int:
+    size = int(np.prod(planned.draw.shape, dtype=int))
+    return 2 * size if isinstance(planned.draw, NormalDraw) else size
+
+
+def _limits(planned: PlannedDraw) -> tuple[float, float, float]:
+    """Least number, width of the range, and greatest number; without meaning for normal draws."""
+    draw = planned.draw
+    if isinstance(draw, UniformDraw):
+        low, high = np.float32(draw.low), np.float32(draw.high)
+        return float(low), float(high) - float(low), float(np.nextafter(high, low))
+    if isinstance(draw, NormalDraw):
+        return 0.0, 1.0, 1.0
+    return draw.low, draw.high - draw.low, draw.high - 1
+
+
+def _normal(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Make normal numbers, ``(batch, n)``, of uniform ones in [0, 1), ``(batch, 2 n)`` (Box, Muller, 1958)."""
+    radius: npt.NDArray[np.float64] = np.sqrt(-2.0 * np.log1p(-uniform[:, ::2]))
+    return radius * np.cos(2.0 * np.pi * uniform[:, 1::2])
+
+
+def _places(source: Any, infos: Sequence[types.SampleInfo]) -> list[SamplePlace | None]:
+    get_place: Callable[[Any], SamplePlace | None] | None = getattr(source, "get_place", None)
+    return [None if get_place is None else get_place(info) for info in infos]
+
+
+def _samples(source: Any, infos: Sequence[types.SampleInfo], places: Sequence[SamplePlace | None]) -> list[int]:
+    get_index: Callable[[Any], int | None] | None = getattr(source, "get_sample_index", None)
+    samples: list[int] = []
+    for info, place in zip(infos, places, strict=True):
+        index = place.sample_index if place is not None else None if get_index is None else get_index(info)
+        samples.append(info.idx_in_epoch if index is None else index)
+    return samples
+
+
+def _hash(value: npt.NDArray[Any]) -> int:
+    return hash_bytes(f"{value.dtype.str}{value.shape}".encode(), value.tobytes())

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sample, which field of it, and in which step, made a batch fail.
+
+DALI names an operator at best, and the pipeline is lost. But which samples form a batch is known, so after a
+failure each of them is loaded again, in this process, and run through the same graph alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+
+from ..draws.keyed_draws import KeyedDraws
+from ..sample_data import GroupFormat, format_path
+from .control_block import ControlBlock
+from .failure_texts import dali_reason
+
+_MAX_NAMED = 5
+
+
+@attrs.frozen
+class BatchMember:
+    """A sample of the failed batch.
+
+    Attributes:
+        name: How to call it in a message.
+        sample_index: Index in the data set, None where it is not known.
+        load: Loads it again, as a flat tuple.
+    """
+
+    name: str
+    sample_index: int | None
+    load: Callable[[], Sequence[Any]]
+
+
+@attrs.frozen
+class FailureDiagnosis:
+    """Looks for the culprits of a failed batch.
+
+    Attributes:
+        data_input: The user's input object.
+        control: Memory in which workers note the samples of a batch.
+        batch_size: Batch size of the pipeline.
+        output_format: Format of the output.
+        make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
+            of the steps (None: all).
+        step_names: The steps.
+        draws: Computes the random draws, which follow the fields of a flat sample; None where none travel.
+    """
+
+    data_input: Any
+    control: ControlBlock
+    batch_size: int
+    output_format: GroupFormat
+    make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
+    step_names: Sequence[str] = ()
+    draws: KeyedDraws | None = None
+
+    def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+        """Find the culprits.
+
+        Returns:
+            A description in a few lines, and the indices of the samples to blame as far as they are known.
+        """
+        members = self._members(epoch, batch, batch_in_all)
+        if not members:
+            return "Which samples form the batch is not known, since the input does not tell.", ()
+        examined = ((member, self._examine(member)) for member in members)
+        failing = ((member, line) for member, line in examined if line is not None)
+        findings = list(itertools.islice(failing, _MAX_NAMED + 1))  # each takes a while to find out about
+        culprits = [line for _, line in findings]
+        indices = tuple(member.sample_index for member, _ in findings if member.sample_index is not None)
+        return self._describe(members, culprits), indices
+
+    def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
+        if not culprits:
+            return (
+                f"The batch holds {', '.join(member.name for member in members)}. Each of them passes alone, so "
+                f"the failure is about the batch as a whole (e.g. samples whose shapes do not go together)."
+            )
+        more = ["  - and others"] if len(culprits) > _MAX_NAMED else []
+        return "\n".join(["To blame:", *culprits[:_MAX_NAMED], *more])
+
+    def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
+        if callable(self.data_input):
+            members = (self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size))
+            if not getattr(self.data_input, "delivers_partial_batches", False):
+                return list(members)
+            return [member for member in members if member.sample_index is not None]
+        indices = self.control.recorded_batch(batch_in_all)
+        load = getattr(self.data_input, "load_sample", None)
+        if indices is None or load is None:
+            return []
+        return [BatchMember(f"sample {index}", index, functools.partial(load, index)) for index in indices]
+
+    def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
+        info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
+        get_index = getattr(self.data_input, "get_sample_index", None)
+        index = None if get_index is None else get_index(info)
+        name = f"slot {slot}" if index is None else f"sample {index}"
+        return BatchMember(name, index, lambda: self._load(info))
+
+    def _load(self, info: types.SampleInfo) -> list[Any]:
+        flat = [*self.data_input(info)]
+        drawn = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
+        return [*flat, *(batch[0] for batch in drawn)]
+
+    def _examine(self, member: BatchMember) -> str | None:
+        try:
+            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
+        except Exception as error:
+            return f"  - {member.name}: could not be loaded again: {type(error).__name__}: {error}"
+        reason = self._failure_of(flat, None)
+        if reason is None:
+            return None
+        failing = (
+            format_path(path)
+            for position, path in enumerate(self.output_format.flat_paths)
+            if self._failure_of(flat, position) is not None
+        )
+        paths = list(itertools.islice(failing, _MAX_NAMED + 1))
+        fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
+        where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
+        return f"  - {where}: {reason}{self._step_of(flat, reason)}"
+
+    def _step_of(self, flat: Sequence[Any], reason: str) -> str:
+        """Say which step fails for the same reason when it is the last one."""
+        low, high = 0, len(self.step_names)  # fails with `high` steps, not with `low`
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
+        return f" [in step {high - 1}: {self.step_names[high - 1]}]" if high else ""
+
+    def _origin_of(self, member: BatchMember) -> str:
+        describe = getattr(self.data_input, "describe_sample", None)
+        if describe is None or member.sample_index is None:
+            return ""
+        try:
+            told = describe(member.sample_index)
+        except Exception:  # only decorates another error
+            return ""
+        return f" ({told})" if told else ""
+
+    def _failure_of(self, flat: Sequence[Any], output: int | None, num_steps: int | None = None) -> str | None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
+            try:
+                self.make_pipeline(flat, output, num_steps).run()
+            except Exception as error:
+                # It counts in a batch of one here.
+                return dali_reason(error).replace("sample #0", "the sample")
+        return None

@@ -1,0 +1,596 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DALI pipeline that `PipelineDefinition` returns: one that can restart, close, and say what failed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing.util
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+
+from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError, WorkerDiedError
+from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
+from ..sources.native_input import NativeInput, NativeRun
+from ..sources.reader_epochs import ReaderEpochs
+from .control_block import ControlBlock
+from .failure_texts import dali_cause, dali_message, describe_dead_workers
+from .interrupts import DeferredInterrupt
+from .worker_report import ReportedFailure, WorkerReport
+from .worker_start import starting_workers
+from .worker_watch import queues_of, watch_workers
+
+_with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    for pipeline in list(_with_workers):
+        pipeline.close()
+
+
+# At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
+# reverse order of their registration, so this one is registered after (the import of) that one.
+_ = multiprocessing.util
+atexit.register(_close_at_exit)
+
+
+@attrs.frozen
+class PipelineContext:
+    """What a pipeline knows about where it comes from.
+
+    Attributes:
+        output_blueprint: Format of the output.
+        control: Memory shared with the workers.
+        data_input: The user's input object; with native readers beside it, only what workers load.
+        native: The native inputs by the names of their operators.
+        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
+            epochs are those of the native inputs.
+        check_dtypes: Whether the first batch is compared with the blueprint.
+        last_changed_by: Per output field, what set it last.
+        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
+            epoch, and the batch since the start, and returns a text and the indices of the samples.
+    """
+
+    output_blueprint: SampleDataGroup
+    control: ControlBlock
+    data_input: Any
+    native: Mapping[str, NativeInput]
+    has_workers: bool
+    check_dtypes: bool
+    last_changed_by: Sequence[str]
+    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
+
+
+class StructuredPipeline(Pipeline):
+    """A DALI pipeline with a known sample format.
+
+    It is an ordinary `nvidia.dali.Pipeline`; in addition
+
+    - a failure of the input or of an operator is raised when the batch that it belongs to is due, not while
+      earlier batches wait to be delivered, and again on every later call;
+    - the error names field, sample and cause (`SourceError`, `GraphError`, `WorkerDiedError`);
+    - `restart_epoch` works in the middle of an epoch;
+    - `close` ends the worker processes and gives their shared memory back.
+
+    Get one from `PipelineDefinition.get_dali_pipeline`.
+    """
+
+    _context: PipelineContext
+    _failure: Exception | None
+    _num_before_failure: int  # batches that are delivered, since the start, before the failure is due
+    _is_failure_due: bool  # whether the batch that failed was asked for
+    _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
+    _num_in_epoch: int  # batches delivered since then
+    _num_in_all: int
+    _runs: Sequence[NativeRun]  # where the native inputs stand, once the pipeline is built
+    _has_scheduled: bool  # whether a batch of the current epoch was asked for
+    _num_iterators: int
+    _is_closed: bool
+
+    @classmethod
+    def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
+        """Turn a pipeline whose graph is defined, and which is not built yet, into this class.
+
+        Conditionals are available only through DALI's ``pipeline_def``, which always makes the base class.
+        """
+        pipeline.__class__ = cls
+        adopted = cast(StructuredPipeline, pipeline)
+        adopted._context = context
+        adopted._failure = None
+        adopted._is_failure_due = False
+        adopted._num_before_failure = 0
+        adopted._first_in_epoch = 0
+        adopted._num_in_epoch = 0
+        adopted._num_in_all = 0
+        adopted._runs = ()
+        adopted._has_scheduled = False
+        adopted._num_iterators = 0
+        adopted._is_closed = False
+        return adopted
+
+    @property
+    def output_blueprint(self) -> SampleDataGroup:
+        """Format of the output."""
+        return self._context.output_blueprint.get_empty_like_self()
+
+    @property
+    def data_input(self) -> Any:
+        """The input object that this pipeline was defined with."""
+        return self._context.data_input
+
+    @property
+    def num_delivered(self) -> int:
+        """Number of batches delivered since the start."""
+        return self._num_in_all
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pipeline was closed."""
+        return self._is_closed
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def start_py_workers(self) -> None:
+        """Start the worker processes, if there are any to start.
+
+        Raises:
+            WorkerStartError: They could not be started.
+            SourcePicklingError: The input cannot be sent to a spawned worker.
+        """
+        self._require_open()
+        if self._py_pool_started:
+            return
+        depth = self._prefetch_queue_depth
+        try:
+            if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
+                self._prefetch_queue_depth = max(depth.values())
+            with starting_workers(self._context.control):
+                super().start_py_workers()
+            if self._py_pool is not None:
+                watch_workers(self._py_pool.pool)
+            _with_workers.add(self)
+        finally:
+            self._prefetch_queue_depth = depth
+
+    def build(self) -> None:
+        """Build the pipeline, and start its worker processes if that was not done before."""
+        if self._built and not self._is_closed:  # DALI asks several times per batch
+            return
+        self._require_open()
+        try:
+            super().build()
+        except RuntimeError as error:
+            failed = self._find_native(error)
+            if failed is None:
+                raise
+            reason = dali_cause(error)
+            advice = failed.advice(reason)
+            raise SettingError(
+                f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}"
+            ) from error
+        self._first_in_epoch = self._consumer_iter
+        self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
+        if not self._context.has_workers and len({run.epochs for run in self._runs}) > 1:
+            sizes = (f"{name}: {run.epochs}" for name, run in zip(self._context.native, self._runs, strict=True))
+            raise SettingError(
+                "Readers beside each other must have the same number of samples, shards and policy, so that their "
+                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
+            )
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def schedule_run(self) -> None:
+        """Schedule the next batch. A failure to do so is kept until that batch is due."""
+        self.build()
+        if self._failure is not None or not self._await_input():
+            return
+        self._has_scheduled = True
+        try:
+            if not self._exec_async:
+                # DALI waits for ever for the buffer that holds the batch delivered last.
+                self.release_outputs()
+            with DeferredInterrupt(self._interrupt_workers):
+                self._schedule()
+        except StopIteration:
+            raise
+        except Exception as error:
+            ahead = self._batches_to_consume
+            if not self._exec_async and WorkerReport.find(error) is None:
+                ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
+            self._failure = self._explained(error, ahead)
+            self._num_before_failure = self._num_in_all + ahead
+        except BaseException:
+            self._failure = ClosedError(
+                "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
+                "one from PipelineDefinition.get_dali_pipeline()."
+            )
+            raise
+
+    def _await_input(self) -> bool:
+        """Wait for a native input that has nothing ready yet, unless there are batches to deliver meanwhile.
+
+        Returns:
+            Whether a batch can be scheduled.
+        """
+        if not self._is_awaited:
+            return True
+        if self.empty() and not self._last_iter:
+            for run in self._runs:
+                run.wait()
+        return self._is_input_ready
+
+    @property
+    def _is_awaited(self) -> bool:
+        return not self._context.has_workers and any(run.is_awaited for run in self._runs)
+
+    @property
+    def _is_input_ready(self) -> bool:
+        return all(run.is_ready() for run in self._runs)
+
+    def _schedule(self) -> None:
+        if not self._is_awaited:
+            super().schedule_run()
+            return
+        # DALI would begin several batches at first, whether there is something for them or not.
+        self._first_iter = False
+        depth = self._cpu_queue_size if self._exec_pipelined else 1
+        while True:
+            super().schedule_run()
+            if self._last_iter or self._batches_to_consume >= depth or not self._is_input_ready:
+                return
+
+    def _iter_setup(self) -> None:
+        """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
+        if not self._context.has_workers:
+            for run in self._runs:
+                run.begin_batch()
+        super()._iter_setup()
+
+    def outputs(self, cuda_stream: Any = None) -> Any:
+        """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
+        return self._receive(super().outputs, cuda_stream)
+
+    def share_outputs(self, cuda_stream: Any = None) -> Any:
+        """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
+        return self._receive(super().share_outputs, cuda_stream)
+
+    def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
+        if self._is_closed:
+            self._require_open()
+        if self._failure is not None and (
+            self._is_failure_due or self.empty() or self._num_in_all >= self._num_before_failure
+        ):
+            self._raise_failure()
+        try:
+            with DeferredInterrupt(_wait_on):
+                batch = get_outputs(cuda_stream)
+                self._num_in_epoch += 1
+                self._num_in_all += 1
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = self._explained(error, 0)
+            self._raise_failure()
+        if self.num_valid == 0:
+            self._end_with_batch_thrown_away()
+        # Native readers give what is in the files, and that may change from one to the next.
+        if self._context.check_dtypes and (self._num_in_all == 1 or self._runs):
+            self._check_dtypes(batch)
+        return batch
+
+    @property
+    def num_valid(self) -> int | None:
+        """How many samples of the batch received last are to be delivered; None for all.
+
+        Native readers always make full batches: where the last one of an epoch is to be smaller, the iterator
+        leaves out what only fills it.
+        """
+        if self._context.has_workers or not self._runs:
+            return None
+        return self._runs[0].num_valid(self._first_in_epoch + self._num_in_epoch - 1)
+
+    def _end_with_batch_thrown_away(self) -> None:
+        """End the epoch with its last batch, which is not full and is dropped."""
+        self._num_in_all -= 1
+        if self._api_type == types.PipelineAPIType.SCHEDULED:
+            self.release_outputs()
+        self._last_iter = True
+        raise StopIteration
+
+    def _check_dtypes(self, batch: Sequence[Any]) -> None:
+        output_format = self._context.output_blueprint.format
+        problems = [
+            f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
+            f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
+            f"{_source_of(tensors)})"
+            for path, leaf, tensors, changed_by in zip(
+                output_format.flat_paths,
+                output_format.flat_leaves,
+                batch,
+                self._context.last_changed_by,
+                strict=True,
+            )
+            if tensors.dtype != leaf.transport_dtype
+        ]
+        if problems:
+            self._failure = OutputError(
+                "The data do not have the types of the declared format. Make the step produce the declared "
+                "type (e.g. with fn.cast), or change the declaration:\n" + "\n".join(problems)
+            )
+            self._raise_failure()
+
+    # --- epochs -----------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Start the next epoch once the current one has ended; `restart_epoch` does so at any time."""
+        has_ended = self._last_iter
+        super().reset()
+        if has_ended and self.empty():
+            self._num_in_epoch = 0
+            self._first_in_epoch = 0
+            self._has_scheduled = False
+            if not self._context.has_workers:
+                for run in self._runs:
+                    run.begin_epoch()
+
+    def abandon_epoch(self) -> None:
+        """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
+        self._context.control.abandon_epoch(self._epoch_idx)
+
+    def is_at_start_of_epoch(self) -> bool:
+        """Whether starting the next epoch would skip nothing.
+
+        True before the first batch of an epoch was delivered, and always for an input without epochs (an
+        endless stream), until it has ended after all.
+        """
+        if not getattr(self._context.data_input, "has_epochs", True):
+            return not (self._last_iter and self.empty())
+        if not self._context.has_workers:
+            return self._first_in_epoch + self._num_in_epoch == 0
+        return self._num_in_epoch == 0
+
+    def restart_epoch(self) -> None:
+        """End the current epoch, wherever it stands, so that the next batch is the first of the next epoch.
+
+        Batches that are being prepared already are finished and thrown away; the workers load nothing more
+        for the old epoch. Nothing happens at the start of an epoch. An input without epochs (an endless
+        stream) goes on where it stands and loses nothing.
+
+        Raises:
+            FrameworkError: The pipeline has failed or was closed; it cannot be continued.
+        """
+        self._require_open()
+        if self._failure is not None:
+            self._raise_failure()
+        if self.is_at_start_of_epoch():
+            if self._last_iter and self.empty():  # an epoch without batches, e.g. what a checkpoint left of it
+                self.reset()
+            return
+        self._end_epoch()
+
+    def begin_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """End the current epoch, wherever it stands, and go on at a batch of any epoch of the input.
+
+        The input must be a callable. Batches that are being prepared already are finished and thrown away, also
+        those of an endless input.
+
+        Args:
+            epoch: Epoch of the input whose batches are delivered next.
+            first_batch: The batch of it that is delivered first.
+
+        Raises:
+            FrameworkError: The pipeline has failed or was closed; it cannot be continued.
+        """
+        self._require_open()
+        if self._failure is not None:
+            self._raise_failure()
+        if self._has_scheduled:
+            self._end_epoch()
+        # After a checkpoint was restored, DALI goes on counting where it stood.
+        self._context.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
+
+    def _end_epoch(self) -> None:
+        if not (self._last_iter and self.empty()):
+            # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
+            if not self._context.native or not getattr(self._context.data_input, "has_epochs", True):
+                self.abandon_epoch()
+            with contextlib.suppress(StopIteration):
+                while True:
+                    self._throw_batch_away()
+        self.reset()
+
+    def _find_native(self, error: Exception) -> NativeInput | None:
+        """The native input that an error of DALI is about, if it is about one."""
+        native = self._context.native.values()
+        return next((each for each in native if f"fn.{each.operator_name}`" in str(error)), None)
+
+    # --- native readers ---------------------------------------------------------------------------
+
+    @property
+    def ragged_advice(self) -> str:
+        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
+        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
+
+    @property
+    def reader_epochs(self) -> ReaderEpochs | None:
+        """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
+        if self._context.has_workers:
+            return None
+        self.build()
+        return self._runs[0].epochs
+
+    @property
+    def joined_reader_epochs(self) -> dict[str, ReaderEpochs]:
+        """The epochs of native readers beside an input that workers load, by operator; builds the pipeline."""
+        if not self._context.has_workers:
+            return {}
+        self.build()
+        named = zip(self._context.native, self._runs, strict=True)
+        return {name: run.epochs for name, run in named if run.epochs is not None}
+
+    @property
+    def reader_position(self) -> tuple[int, int]:
+        """Where native readers stand whose epochs are those of the pipeline: epoch, and batches received of it."""
+        epoch = self._runs[0].epoch if self._runs else 0
+        return epoch, self._first_in_epoch + self._num_in_epoch
+
+    def continue_at(self, epoch: int, num_received: int) -> None:
+        """Tell native readers where they stand after a checkpoint was restored."""
+        self.build()
+        self._first_in_epoch = num_received
+        for run in self._runs:
+            run.continue_at(epoch, num_received)
+
+    def _throw_batch_away(self) -> None:
+        if self._api_type == types.PipelineAPIType.SCHEDULED:  # DALI refuses to mix the two
+            self.schedule_run()
+            self.share_outputs()
+            self.release_outputs()
+        else:
+            self.run()
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the worker processes and free their shared memory. The pipeline cannot be used after that.
+
+        Batches that were delivered stay valid. Closing a second time does nothing.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for run in self._runs:
+            run.close()
+        self._shutdown()
+        self._end_workers()
+        for memory in self._shared_memory():
+            with contextlib.suppress(BufferError):  # still viewed by something that the user holds
+                memory.close()
+        self._context.control.close()
+
+    def _shared_memory(self) -> Iterator[Any]:
+        if self._py_pool is None:
+            return
+        for context in self._py_pool.contexts:
+            yield from context.shm_manager.get_chunks()
+        for queue in queues_of(self._py_pool.pool):
+            yield queue.shm
+
+    def attach_iterator(self) -> None:
+        """Note that there is one more iterator over this pipeline.
+
+        Raises:
+            ClosedError: The pipeline was closed.
+        """
+        self._require_open()
+        self._num_iterators += 1
+
+    def detach_iterator(self) -> None:
+        """Note that there is one iterator less; the pipeline is closed with the last one."""
+        self._num_iterators -= 1
+        if self._num_iterators == 0:
+            self.close()
+
+    def _interrupt_workers(self) -> None:
+        """Have DALI end the workers, which ends its wait for them; called in a signal handler."""
+        observer = None if self._py_pool is None else self._py_pool.pool._observer
+        if observer is not None:
+            observer.interrupt_pipe.send(None)
+
+    def _end_workers(self) -> None:
+        if self._py_pool is None:
+            return
+        self._py_pool.close()
+        for process in self._py_pool.pool._processes:
+            if process.is_alive():  # DALI ends them, unless its own thread for that has failed
+                process.kill()
+                process.join()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(
+                "The pipeline was closed, either by close() or together with the last iterator over it. Get a "
+                "new one from PipelineDefinition.get_dali_pipeline()."
+            )
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        self._is_failure_due = True
+        # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
+        self._end_workers()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None) from self._failure.__cause__
+
+    def _explained(self, error: Exception, ahead: int) -> Exception:
+        """Make the error that tells the user what failed, from what DALI raised.
+
+        Args:
+            error: What DALI raised.
+            ahead: How many batches are to be delivered before the one that failed.
+        """
+        if isinstance(error, FrameworkError):
+            return error
+        report = WorkerReport.find(error)
+        if report is not None:
+            explained: Exception = report.to_error()
+            if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
+                explained.__cause__ = error.__cause__
+            return explained
+        if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
+            return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
+        return self._graph_error(error, ahead)
+
+    def _exit_codes(self) -> dict[int, int]:
+        processes = [] if self._py_pool is None else self._py_pool.pool._processes
+        # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
+        deadline = time.monotonic() + 5.0
+        while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
+
+    def _describe_work(self, pid: int) -> str:
+        loading = self._context.control.find_loading(pid) if callable(self._context.data_input) else None
+        if loading is None:
+            return ""
+        epoch, batch, slot = loading
+        info = types.SampleInfo(batch * self.max_batch_size + slot, slot, batch, epoch)
+        get_index = getattr(self._context.data_input, "get_sample_index", None)
+        index = None if get_index is None else get_index(info)
+        sample = "a sample" if index is None else f"sample {index}"
+        return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
+
+    def _graph_error(self, error: Exception, ahead: int) -> GraphError:
+        iteration = self._first_in_epoch + self._num_in_epoch + ahead
+        epoch, batch = self._context.control.locate(self._epoch_idx, iteration)
+        reader = self._find_native(error)
+        if reader is not None:
+            return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
+        holds = "".join(f" {run.describe_batch(self._num_in_all + ahead)}" for run in self._runs).rstrip()
+        try:
+            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
+        except Exception as failed:
+            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
+            sample_indices = ()
+        explained = GraphError(
+            f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
+            f"DALI reports (counting samples from 0 within the batch):\n{dali_message(error)}"
+        )
+        explained.sample_indices = sample_indices
+        return explained
+
+
+def _source_of(tensors: Any) -> str:
+    """Where the first sample of a field came from, where a native reader told DALI."""
+    source = tensors[0].source_info() if len(tensors) else ""
+    return f", from {source!r}" if source else ""
+
+
+def _wait_on() -> None:
+    """What to do on an interrupt while a batch is being finished: it takes no long time."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a failure in a worker process gets to the user.
+
+DALI carries nothing but the text of an exception from a worker to the parent. So the worker writes a report
+into that text: first what a person reads, then one line for `WorkerReport.find`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import os
+import traceback
+from typing import cast
+
+import attrs
+
+from ..errors import FieldValueError, SourceError, error_that_is_also
+
+_MARK = "\n[dali_pipeline_framework report] "
+
+
+class ReportedFailure(RuntimeError):  # noqa: N818 (a messenger, not an error that users meet)
+    """Raised in a worker; its text is an encoded `WorkerReport`."""
+
+
+@attrs.frozen
+class WorkerReport:
+    """A failure while a sample was loaded."""
+
+    message: str
+    sample_index: int | None
+    exception_types: tuple[tuple[str, str], ...]  # (module, qualified name), most derived first
+    traceback: str
+
+    @classmethod
+    def of_exception(cls, error: BaseException, where: str, sample_index: int | None) -> WorkerReport:
+        """Describe an exception that the user's code raised."""
+        what = "a sample" if sample_index is None else f"sample {sample_index}"
+        text = f": {error}" if str(error) else ""
+        message = f"Loading {what} failed with {type(error).__name__}{text}\n  where: {where}"
+        trace = _traceback_of_user_code(error)
+        if trace:
+            message += f"\n\nTraceback of the process that loads the data:\n{trace}"
+        types = tuple(
+            (base.__module__, base.__qualname__)
+            for base in type(error).__mro__
+            if issubclass(base, BaseException) and base not in (Exception, BaseException)
+        )
+        return cls(message, sample_index, types, trace)
+
+    @classmethod
+    def of_problem(cls, message: str, sample_index: int | None) -> WorkerReport:
+        """Describe data that broke a rule; the message says it all."""
+        return cls(message, sample_index, ((FieldValueError.__module__, FieldValueError.__qualname__),), "")
+
+    def encode(self) -> str:
+        """Text for the exception that crosses the process border."""
+        return self.message + _MARK + json.dumps(attrs.asdict(self))
+
+    @classmethod
+    def find(cls, error: BaseException) -> WorkerReport | None:
+        """Find the report behind an error that the engine raised, if there is one."""
+        link: BaseException | None = error
+        while link is not None:
+            for text in link.args:
+                if isinstance(text, str) and _MARK in text:
+                    encoded = text.rsplit(_MARK, 1)[1].splitlines()[0]
+                    fields = json.loads(encoded)
+                    fields["exception_types"] = tuple(tuple(pair) for pair in fields["exception_types"])
+                    return cls(**fields)
+            link = link.__cause__
+        return None
+
+    def to_error(self) -> SourceError:
+        """Make the error that the user gets; ``except`` clauses for the original type catch it."""
+        resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
+        error = cast(SourceError, error_that_is_also(SourceError, resolved[:1], self.message))
+        error.sample_index = self.sample_index
+        error.original_type = self.exception_types[0][1] if self.exception_types else None
+        error.worker_traceback = self.traceback or None
+        return error
+
+
+def _traceback_of_user_code(error: BaseException) -> str:
+    """The traceback from the first frame on that is not in this room; empty where there is none."""
+    here = os.path.dirname(__file__)
+    trace = error.__traceback__
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == here:
+        trace = trace.tb_next
+    if trace is None and error.__cause__ is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _resolve(name: tuple[str, str]) -> type[Exception] | None:
+    module_name, qualified_name = name
+    try:
+        found: object = builtins if module_name == "builtins" else importlib.import_module(module_name)
+        for part in qualified_name.split("."):
+            found = getattr(found, part)
+    except Exception:  # whatever a module does when it is imported: only the second type of the error is lost
+        return None
+    return found if isinstance(found, type) and issubclass(found, Exception) else None

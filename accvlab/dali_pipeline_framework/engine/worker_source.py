@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects that DALI calls in its worker processes, around the user's input.
+
+They unpickle the input on first use, end abandoned epochs, check what the input delivers against the
+blueprint, and turn failures into reports (`worker_report`). What they pass on to DALI is right; DALI itself
+would misread some wrong arrays without an error, and name neither field nor sample for the others.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from nvidia.dali import types
+
+from ..draws.keyed_draws import KeyedDraws
+from ..errors import FrameworkError
+from ..providers.replayed_draws import ReplayedDraws
+from ..sample_data import GroupFormat, format_path
+from .control_block import ControlBlock
+from .source_pickling import Dumps, Loads, pickle_source
+from .worker_process import prepare_worker_process
+from .worker_report import ReportedFailure, WorkerReport
+
+_ndim_of = operator.attrgetter("ndim")
+_dtype_of = operator.attrgetter("dtype")
+
+
+class SampleChecker:
+    """Checks flat samples against the blueprint of the input, and puts them together to batches."""
+
+    # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per
+    # sample. Beyond this size copying them together costs more than that.
+    _MAX_BYTES_TO_STACK = 1 << 16
+
+    def __init__(
+        self,
+        blueprint: GroupFormat,
+        producer: str,
+        needs_contiguous: bool,
+        replayed: ReplayedDraws | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            blueprint: Format of the samples.
+            producer: Class of the input, for messages.
+            needs_contiguous: Whether strided arrays must be made contiguous here: DALI copies them itself
+                in its parallel mode and refuses them otherwise.
+            replayed: Which fields are recorded draws; None where there are none.
+        """
+        self._producer = producer
+        self._paths = [format_path(path) for path in blueprint.flat_paths]
+        self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
+        self._types = [np.ndarray] * len(self._paths)
+        self._declared_ndims = [
+            (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
+        ]
+        self._needs_contiguous = needs_contiguous
+        self._usual_ranks: list[int] | None = None
+        self._replayed = replayed
+
+    def check(self, flat: Any) -> Sequence[Any]:
+        """Return the arrays of a sample.
+
+        Raises:
+            ValueError: They do not fit the blueprint; the message has one line per field to blame.
+        """
+        if not isinstance(flat, tuple | list):
+            raise ValueError(
+                f"{self._producer} must return the flat data of one sample (a tuple, see "
+                f"SampleDataGroup.get_data), got {'None' if flat is None else type(flat).__name__}."
+            )
+        if len(flat) != len(self._paths):
+            raise ValueError(
+                f"{self._producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
+                f"{', '.join(self._paths[:20])}{', ...' if len(self._paths) > 20 else ''}."
+            )
+        arrays: Sequence[Any] = flat
+        if list(map(type, flat)) != self._types:
+            arrays = [_as_array(value) for value in flat]
+        if not self._fits(arrays):
+            raise ValueError("\n".join(self._problems(arrays)))
+        problems = [] if self._replayed is None else self._replayed.problems(arrays)
+        if problems:
+            raise ValueError("\n".join(problems))
+        return arrays
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        try:
+            if list(map(_dtype_of, arrays)) != self._dtypes:
+                return False
+        except AttributeError:
+            return False
+        return not self._declared_ndims or all(
+            arrays[position].ndim == ndim for position, ndim in self._declared_ndims
+        )
+
+    def _problems(self, values: Sequence[Any]) -> Iterator[str]:
+        declared_ndims = dict(self._declared_ndims)
+        for position, (path, value, dtype) in enumerate(zip(self._paths, values, self._dtypes, strict=True)):
+            if value is None:
+                yield f"  - {path}: is not set"
+                continue
+            if isinstance(value, Exception):
+                yield f"  - {path}: cannot be read as an array: {type(value).__name__}: {value}"
+                continue
+            if not isinstance(value, np.ndarray):
+                yield f"  - {path}: expected an array, got {type(value).__name__}"
+                continue
+            if value.dtype != dtype:
+                yield f"  - {path}: expected dtype {dtype}, got {value.dtype} (shape {value.shape})"
+            ndim = declared_ndims.get(position, value.ndim)
+            if value.ndim != ndim:
+                yield (
+                    f"  - {path}: expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
+                )
+
+    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
+        """Find a sample whose fields have other numbers of dimensions than those of the batch.
+
+        Within a batch DALI needs the same number of dimensions in all samples.
+
+        Returns:
+            None where all agree, else the slots of the odd sample and of one that it differs from.
+        """
+        ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
+        if self._usual_ranks is None:
+            self._usual_ranks = ranks[0]
+        if all(sample_ranks == ranks[0] for sample_ranks in ranks):
+            return None
+        counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
+        expected = [*max(counts, key=lambda each: (counts[each], [*each] == self._usual_ranks))]
+        odd = next(slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected)
+        return odd, ranks.index(expected)
+
+    def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
+        """Say in which fields a sample differs from another one in the number of dimensions."""
+        return "\n".join(
+            f"  - {path}: expected {expected.ndim} dimension(s) as in {other_name} of the same batch, "
+            f"got {got.ndim}"
+            for path, expected, got in zip(self._paths, other, sample, strict=True)
+            if expected.ndim != got.ndim
+        )
+
+    def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any]:
+        """Put samples together: per field one array with the batch as first axis, or a list of arrays."""
+        return [self._column(field) for field in zip(*samples, strict=True)]
+
+    def _column(self, arrays: tuple[Any, ...]) -> Any:
+        first = arrays[0]
+        if first.nbytes <= self._MAX_BYTES_TO_STACK:
+            shape = first.shape
+            if all(array.shape == shape for array in arrays):
+                return np.array(arrays)
+        if self._needs_contiguous:
+            return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
+        return list(arrays)
+
+
+def _as_array(value: Any) -> Any:
+    """Arrays of other libraries (e.g. PyTorch, DALI) and NumPy scalars as NumPy arrays, the rest as it is.
+
+    What fails to become an array is replaced by the exception.
+    """
+    if not hasattr(value, "__array__"):
+        return value
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        return error
+
+
+class _WorkerSource:
+    """What the two sources share: the user's input in transit, and failures."""
+
+    def __init__(
+        self,
+        source: Any,
+        blueprint: GroupFormat,
+        control: ControlBlock,
+        is_parallel: bool,
+        pickler: tuple[Dumps, Loads],
+        batch_size: int,
+        draws: KeyedDraws | None = None,
+        replayed: ReplayedDraws | None = None,
+    ) -> None:
+        self._source: Any = source
+        self._pickled_source: bytes | None = None
+        self._blueprint = blueprint
+        self._control = control
+        self._is_parallel = is_parallel
+        self._dumps, self._loads = pickler
+        self._source_name = type(source).__name__
+        self._batch_size = batch_size
+        self._draws = draws
+        self._replayed = replayed
+        self._checker: SampleChecker | None = None
+
+    def __repr__(self) -> str:  # DALI shows it
+        return self._source_name
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The input is pickled separately: a failure to unpickle it then is an ordinary failure with a
+        # message, instead of a worker that dies while it starts.
+        return {
+            **self.__dict__,
+            "_source": None,
+            "_pickled_source": pickle_source(self._source, self._dumps),
+            "_dumps": None,
+            "_checker": None,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        prepare_worker_process(self._control.parent_pid)
+
+    def _get_source(self) -> Any:
+        if self._source is None and self._pickled_source is not None:
+            try:
+                self._source = self._loads(self._pickled_source)
+            except FrameworkError:  # e.g. a file that was changed meanwhile; says itself what to do
+                raise
+            except Exception as error:
+                advice = ""
+                if isinstance(error, ImportError | AttributeError):
+                    advice = (
+                        "\nIts classes must be importable there: define them in a module (not in a notebook, an "
+                        "interactive session or a function), pass `py_callback_pickler=cloudpickle`, or use "
+                        "`py_start_method='fork'`."
+                    )
+                raise RuntimeError(
+                    f"The input ({self._source_name}) could not be unpickled in the worker process: "
+                    f"{type(error).__name__}: {error}{advice}"
+                ) from error
+            self._pickled_source = None
+        return self._source
+
+    def _get_checker(self) -> SampleChecker:
+        if self._checker is None:
+            self._checker = SampleChecker(
+                self._blueprint, self._source_name, not self._is_parallel, self._replayed
+            )
+        return self._checker
+
+    def _fail_with(self, error: BaseException, where: str, sample_index: int | None) -> NoReturn:
+        known = getattr(error, "sample_index_in_data_set", None)
+        index = known if isinstance(known, int) else sample_index
+        raise ReportedFailure(WorkerReport.of_exception(error, where, index).encode()) from error
+
+    def _fail_for(self, problem: str, where: str, sample_index: int | None) -> NoReturn:
+        what = "A sample" if sample_index is None else f"Sample {sample_index}"
+        message = f"{what} does not fit the blueprint of its input ({where}):\n{problem}"
+        raise ReportedFailure(WorkerReport.of_problem(message, sample_index).encode())
+
+    def _batch_of(
+        self, samples: Sequence[Sequence[Any]], where: str, get_index: Callable[[int], int | None]
+    ) -> list[Any]:
+        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
+        checker = self._get_checker()
+        clash = checker.find_odd_rank(samples)
+        if clash is not None:
+            slot, other_slot = clash
+            other_index = get_index(other_slot)
+            other = "another sample" if other_index is None else f"sample {other_index}"
+            problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
+            self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
+        return checker.columns(samples)
+
+
+class CallableSource(_WorkerSource):
+    """Asks a `CallableBase` (or any object like it) for one sample after the other, for whole batches.
+
+    DALI could ask for the samples itself. But a batch that arrives as a whole can be checked as a whole, and
+    small fields can travel as one array per batch, which costs DALI a fraction of one array per sample.
+    """
+
+    def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
+        """Load and check a batch."""
+        if self._control.is_abandoned(batch_info.epoch_idx):
+            raise StopIteration
+        epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
+        samples: list[Sequence[Any]] = []
+        infos = [
+            types.SampleInfo(batch * self._batch_size + slot, slot, batch, epoch)
+            for slot in range(self._batch_size)
+        ]
+        where = f"epoch {epoch}, batch {batch}"
+        load: Callable[[types.SampleInfo], Any] | None = None
+        for info in infos:
+            self._control.note_loading(epoch, batch, info.idx_in_batch)
+            try:
+                load = load or self._load_each(infos)
+                flat = load(info)
+            except StopIteration:
+                if samples and self._delivers_partial_batches():
+                    break
+                raise  # a batch that the epoch cannot fill is dropped
+            except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
+                self._fail_with(error, f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+            try:
+                samples.append(self._get_checker().check(flat))
+            except ValueError as error:
+                self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+        self._control.note_loaded(batch)
+        fields = self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
+        if self._draws is not None:
+            fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
+        return fields
+
+    def _load_each(self, infos: Sequence[types.SampleInfo]) -> Callable[[types.SampleInfo], Any]:
+        """What loads the samples of a batch, asked for one after the other."""
+        source = self._get_source()
+        if not getattr(source, "loads_batches", False):
+            return lambda info: source(info)
+        samples = iter(source.load_batch(infos))
+        return lambda info: next(samples)
+
+    def _drawn(
+        self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
+    ) -> list[Any]:
+        try:
+            return [*draws.of_batch(self._source, infos, samples)]
+        except (Exception, SystemExit) as error:  # the user's `get_place` is asked
+            self._fail_with(error, f"{where}, random draws", self._sample_index(infos[0]))
+
+    def _delivers_partial_batches(self) -> bool:
+        return bool(getattr(self._source, "delivers_partial_batches", False))
+
+    def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
+        get_index: Callable[[Any], int | None] | None
+        get_index = getattr(self._source, "get_sample_index", None)
+        try:
+            return None if get_index is None else get_index(sample_info)
+        except Exception:  # only decorates another error
+            return None
+
+
+class IterableSource(_WorkerSource):
+    """Source for DALI's batch mode, around an `IterableBase` (or any iterable like it)."""
+
+    _num_delivered = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        # DALI calls this once in the parent and may call it ahead of an epoch. The user's iterable is
+        # started by the first `next`, so it sees one `iter` per epoch, in the process that loads.
+        return self._epoch()
+
+    def _epoch(self) -> Iterator[list[Any]]:
+        generation = self._control.generation
+        epoch: Iterator[Any] | None = None
+        while generation == self._control.generation:
+            where = f"batch {self._num_delivered} since the start"
+            try:
+                if epoch is None:
+                    epoch = iter(self._get_source())
+                batch = next(epoch)
+            except StopIteration:
+                return
+            except (Exception, SystemExit) as error:
+                self._fail_with(error, where, None)
+            yield self._checked(batch, where)
+            self._num_delivered += 1
+
+    def _checked(self, batch: Any, where: str) -> list[Any]:
+        indices = getattr(self._source, "current_sample_indices", None)
+        paths = [format_path(path) for path in self._blueprint.flat_paths]
+        if not isinstance(batch, tuple | list) or len(batch) != len(paths):
+            got = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
+            self._fail_for(
+                f"{self._source_name} must return one entry per field ({len(paths)}: "
+                f"{', '.join(paths[:20])}), each with the data of all samples, "
+                f"got {got}.",
+                where,
+                None,
+            )
+        sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
+        if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
+            self._fail_for(
+                f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
+                f"size of the pipeline) as a list, the same number for each field; got "
+                f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
+                where,
+                None,
+            )
+        samples: list[Sequence[Any]] = []
+        for slot, sample in enumerate(zip(*batch, strict=True)):
+            try:
+                samples.append(self._get_checker().check(sample))
+            except ValueError as error:
+                self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
+        if indices is not None:
+            self._control.record_batch(self._num_delivered, indices)
+        return self._batch_of(samples, where, lambda slot: _at(indices, slot))
+
+
+def _at(indices: Sequence[int] | None, slot: int) -> int | None:
+    return indices[slot] if indices is not None and slot < len(indices) else None

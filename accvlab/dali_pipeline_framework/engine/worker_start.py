@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start of the worker processes, and why it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+
+from ..errors import SourcePicklingError, WorkerStartError
+from .control_block import ControlBlock
+from .worker_process import forked_children_are_workers
+
+_one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
+_REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
+
+
+@contextlib.contextmanager
+def starting_workers(control: ControlBlock) -> Iterator[None]:
+    """Around the code by which DALI starts its workers.
+
+    Raises:
+        WorkerStartError: They could not be started; says why as far as a worker could tell.
+    """
+    _refuse_while_main_script_is_imported()
+    try:
+        with (
+            _one_start_at_a_time,
+            forked_children_are_workers(),
+            _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
+        ):
+            yield
+    except SourcePicklingError:
+        raise
+    except (RuntimeError, EOFError, OSError) as error:
+        reason = control.read_start_report()
+        if not reason and "Workers initialization failed" not in str(error) and isinstance(error, RuntimeError):
+            raise  # not about a worker, e.g. DALI's refusal to fork after CUDA was initialised
+        raise WorkerStartError(
+            "The worker processes could not be started. "
+            + (
+                reason
+                or f"A worker ended while it was set up ({error}); what it printed on stderr says why. Frequent "
+                f"causes: a module that cannot be imported in the worker, too little memory."
+            )
+        ) from error
+
+
+def _refuse_while_main_script_is_imported() -> None:
+    """Refuse to start workers in a process that is itself a worker and only imports the main script yet."""
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    message = (
+        "The main script starts worker processes when it is imported. A spawned worker imports the main script "
+        "first, so each worker would start workers of its own. Put the part of the script that runs things "
+        'under a guard:\n\n    if __name__ == "__main__":\n        main()\n'
+    )
+    report_path = os.environ.get(_REPORT_PATH_VARIABLE)
+    if report_path is not None:
+        with contextlib.suppress(OSError), open(report_path, "w") as report:
+            report.write(message)
+    raise WorkerStartError(message)
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    previous = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if previous is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = previous

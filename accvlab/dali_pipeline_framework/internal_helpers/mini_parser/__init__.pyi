@@ -1,0 +1,13 @@
+from ...operators.conditions.ast import AST as AST
+from ...operators.conditions.ast import And as And
+from ...operators.conditions.ast import Assignment as Assignment
+from ...operators.conditions.ast import Comparison as Comparison
+from ...operators.conditions.ast import Literal as Literal
+from ...operators.conditions.ast import Not as Not
+from ...operators.conditions.ast import Or as Or
+from ...operators.conditions.ast import UnaryMinus as UnaryMinus
+from ...operators.conditions.ast import Variable as Variable
+from ...operators.conditions.lexer import Lexer as Lexer
+from ...operators.conditions.lexer import Token as Token
+from ...operators.conditions.lexer import TokenType as TokenType
+from ...operators.conditions.parser import Parser as Parser

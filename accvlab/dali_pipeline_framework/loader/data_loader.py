@@ -1,0 +1,502 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loader for training loops: owns the pipeline, knows its epochs, and can stop and continue."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from ..checks import whole_number
+from ..errors import ClosedError, NotSupportedError, SettingError
+from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedPolicy
+from ..pipeline.pipeline import PipelineDefinition
+from ..sample_data import SampleDataGroup
+from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.random_access_sampler import Description
+from ..sources.planned_input import PlannedInput
+from ..sources.shards import Shard
+from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
+from .epochs import LoaderEpochs
+from .input_binding import AskedSettings, ShardArgument, bind_input
+from .pipeline_owner import NO_LEGS, LoaderPipeline, arguments_for_pipeline
+from .position import LoopProgress, Position
+from .state import (
+    LoaderState,
+    continued_legs,
+    damaged,
+    fingerprint,
+    parse_state,
+    require_same_batches,
+    require_same_run,
+    require_within_epoch,
+    shortened,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class DataLoader:
+    """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
+
+    Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
+    next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
+
+    `state_dict` tells what the training loop has received, as a small value for JSON, the same on all ranks.
+    A loader that loads it goes on with the batch after that, in any number of workers, on any number of
+    shards, and with any batch size that the order allows.
+
+    Example::
+
+        definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
+        with DataLoader(definition, batch_size=4, num_workers=2, shard="auto") as loader:
+            for epoch in range(loader.epoch, 10):
+                for batch in loader:
+                    train(batch)
+                    checkpoint["loader"] = loader.state_dict()
+    """
+
+    @explains_unknown_arguments(OF_LOADER)
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        batch_size: int | None = None,
+        *,
+        num_workers: int = 1,
+        num_threads: int | None = None,
+        device_id: int | None = None,
+        shard: ShardArgument = None,
+        last_batch: LastBatch | None = None,
+        context_name: str | None = None,
+        steps_per_epoch: int | None = None,
+        seed: int = 0,
+        start_method: str = "spawn",
+        output_type: OutputType = "torch",
+        ragged: RaggedPolicy = "raise",
+        post_process_func: Callable[[Any], Any] | None = None,
+        pipeline_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create the loader. Its worker processes start with the first loop, or with `start`.
+
+        Args:
+            definition: Input and steps.
+            batch_size: Samples per batch on this shard. None: what input or sampler were created with.
+            num_workers: Worker processes that load samples; 0 to load in this process.
+            num_threads: Threads of the pipeline; None for the number of usable cores.
+            device_id: Number of the GPU; None for the CPU.
+            shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
+                ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
+                with, usually all.
+            last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
+                ``"wrap"``. None: what the sampler was created with; ``"drop"`` for inputs of one's own.
+            context_name: Name for a group that is added to each sample and tells where it stands, with the fields
+                of `SamplePlace`. None: what the input was created with.
+            steps_per_epoch: For endless samplers and inputs of one's own: number of batches of a loop. None: until
+                the input ends.
+            seed: Seed of the random draws of the steps.
+            start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
+            output_type: ``"torch"`` or ``"numpy"``.
+            ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
+            post_process_func: Applied to each batch; its result is delivered.
+            pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
+
+        Raises:
+            SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
+            FormatError: The steps do not fit the data.
+            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+        """
+        if not isinstance(definition, PipelineDefinition):
+            raise SettingError(
+                f"`definition` must be a PipelineDefinition, got {type(definition).__name__}. Make one: "
+                f"PipelineDefinition(data_input, steps), with SamplerInputCallable(provider, sampler) as input."
+            )
+        self._definition = definition
+        self._seed = whole_number(seed, "seed", at_least=0)
+        if self._seed >= 2**63:
+            raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
+        self._steps = steps_per_epoch
+        if steps_per_epoch is not None:
+            self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
+        self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
+        asked = AskedSettings(
+            batch_size=batch_size,
+            shard=shard,
+            last_batch=last_batch,
+            context_name=context_name,
+            steps_per_epoch=self._steps,
+        )
+        self._bound = bind_input(definition.data_input, asked)
+        OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
+        self._run = LoaderPipeline(
+            definition,
+            self._bound,
+            arguments_for_pipeline(
+                self._bound,
+                seed=self._seed,
+                num_workers=self._num_workers,
+                num_threads=num_threads,
+                device_id=device_id,
+                start_method=start_method,
+                others=pipeline_arguments,
+            ),
+            functools.partial(
+                DALIStructuredOutputIterator,
+                output_type=output_type,
+                ragged=ragged,
+                post_process_func=post_process_func,
+            ),
+        )
+        self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
+        is_endless = self._bound.is_endless
+        self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        # The loop holds the loader, which without another reference to it is closed with its loop.
+        self._loop: Callable[[], _Loop | None] = _no_loop
+        self._has_logged_account = False
+        self._has_warned_of_drift = False
+
+    def start(self) -> None:
+        """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
+        if self._run.start():
+            self._warn_of_drift()
+
+    def _warn_of_drift(self) -> None:
+        drift = "" if self._has_warned_of_drift else self._epochs.describe_drift()
+        if drift:
+            self._has_warned_of_drift = True
+            _logger.warning("%s", drift)
+
+    def __repr__(self) -> str:
+        """Return its settings, and a line for the input and for each step."""
+        device_id = self._run.pipeline.device_id
+        settings = [
+            f"batch_size={self.batch_size}",
+            f"num_workers={self._num_workers}",
+            f"device={'CPU' if device_id is None else f'GPU {device_id}'}",
+            f"shard={self.shard.shard_id} of {self.shard.num_shards}",
+            f"epoch={self._progress.delivered.epoch}",
+            *(["closed"] if self._run.is_closed else []),
+        ]
+        _, _, chain = repr(self._definition).partition("\n")
+        return f"{type(self).__name__}({', '.join(settings)})\n{chain}"
+
+    # --- iterating --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start an epoch: the next one, or the one that was set or loaded."""
+        self.start()
+        self._end_running_loop()
+        self._progress.end_setting()
+        self._forget_legs()
+        self._begin()
+        self._log_account()
+        loop = _Loop(self)
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _end_running_loop(self) -> None:
+        loop = self._loop()
+        if loop is not None:
+            loop.has_ended = True
+
+    @property
+    def _is_running(self) -> bool:
+        loop = self._loop()
+        return loop is not None and not loop.has_ended
+
+    def _forget_legs(self) -> None:
+        """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
+        epoch, legs = self._run.legs
+        if legs and self._progress.next_start == Position(epoch):
+            self._use(self._run.replace(NO_LEGS))
+
+    def _use(self, is_started: bool) -> None:
+        """Go on with a new pipeline."""
+        self._progress.pipeline = self._run.starts_at
+        if is_started:
+            self._warn_of_drift()
+
+    def _begin(self) -> None:
+        """Tell the pipeline where the loop starts."""
+        start, stands_at = self._progress.next_start, self._progress.pipeline
+        if self._bound.is_callable:
+            if not self._bound.is_endless:
+                self._run.pipeline.begin_epoch(start.epoch, start.batch)
+            elif start != stands_at:  # else an endless stream goes on: nothing that was prefetched is lost
+                self._run.pipeline.begin_epoch(0, start.epoch * (self._steps or 0) + start.batch)
+        elif self._run.iterator is not None and not (self._bound.is_read_natively and start == stands_at):
+            self._run.iterator.reset()
+        self._progress.begin()
+
+    def _next(self, loop: _Loop) -> Any:
+        self._run.require_open()
+        if loop is not self._loop():
+            raise ClosedError(
+                "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
+                "loop."
+            )
+        if loop.has_ended or self._run.iterator is None:
+            raise StopIteration
+        if self._steps is not None and self._progress.pipeline.batch >= self._steps:
+            self._end_loop(loop)
+            raise StopIteration
+        num_before = self._run.pipeline.num_delivered
+        try:
+            data = self._run.iterator.next_batch()
+        except StopIteration:
+            self._end_loop(loop)
+            raise
+        finally:
+            if self._run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
+                self._progress.leave_pipeline()
+        self._progress.deliver()
+        return data
+
+    def _end_loop(self, loop: _Loop) -> None:
+        loop.has_ended = True
+        self._progress.end_loop()
+        self._forget_legs()
+
+    def __len__(self) -> int:
+        """Number of batches of the current epoch, all of it.
+
+        Raises:
+            TypeError: It is not known: the input is endless, or does not tell.
+        """
+        num_batches = self._epochs.num_batches_here(self.epoch)
+        if num_batches is None:
+            raise TypeError(
+                "The number of batches per epoch is not known: the input is endless, or does not tell it. "
+                "Pass `steps_per_epoch` for loops of a fixed length."
+            )
+        return num_batches
+
+    @property
+    def epoch(self) -> int:
+        """Epoch in which the loop stands, from 0: a loader that is continued from here begins in this epoch.
+
+        Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
+        otherwise that of the next loop.
+        """
+        return self._normalised(self._progress.delivered).epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop run in this epoch, from its beginning.
+
+        Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
+        middle of this epoch goes on there.
+
+        Raises:
+            SettingError: The epoch is not a whole number of at least 0.
+            NotSupportedError: The input is an iterable, which cannot be told where to start.
+        """
+        epoch = whole_number(epoch, "epoch", at_least=0)
+        if epoch >= 2**31:
+            raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
+        has_readers, next_epoch = bool(self._bound.parts.native), self._progress.next_start.epoch
+        if has_readers and epoch != next_epoch and not self._bound.is_endless:
+            raise NotSupportedError(
+                f"Native readers deliver their epochs one after the other: the next loop runs in epoch "
+                f"{next_epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
+            )
+        if not self._bound.is_callable and not has_readers:
+            raise NotSupportedError(
+                f"{self._bound.kind}, which delivers its epochs one after the other. Use a callable, e.g. "
+                f"SamplerInputCallable."
+            )
+        if self._progress.is_stream:
+            raise NotSupportedError(
+                "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
+            )
+        is_running = self._is_running
+        self._progress.set_epoch(epoch, is_running)
+        if not is_running:
+            self._forget_legs()
+
+    def account(self, epoch: int | None = None) -> EpochAccount | None:
+        """What is delivered, dropped, repeated and padded in an epoch, over all shards.
+
+        Args:
+            epoch: The epoch; None for the current one.
+
+        Returns:
+            The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
+            tell. A sampler without random access is played to the end of the epoch.
+        """
+        return self._epochs.account(self.epoch if epoch is None else epoch)
+
+    def _log_account(self) -> None:
+        if self._has_logged_account:
+            return
+        self._has_logged_account = True
+        source = self._bound.data_input
+        if isinstance(source, PlannedInput) and source.sampler.must_be_played:
+            return
+        account = self.account()
+        if account is not None and self.shard.shard_id == 0:
+            is_partial = getattr(source, "delivers_partial_batches", False)
+            _logger.info("epoch %d: %s", self.epoch, account.describe(self._total_batch_size, is_partial))
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was delivered so far, and to which data and order that belongs.
+
+        The value can be written as JSON, takes at most 1 kB, and is the same on all ranks (for the policy
+        ``"partial"``, at the end of an epoch only as long as all have the same number of batches). A batch counts
+        when the loop has received it. After a ``break`` it is still the position in the abandoned epoch: a loader
+        that loads it finishes that epoch, while this one begins the next.
+
+        Raises:
+            NotSupportedError: The input is an iterable, which has no random access.
+            StateError: The batch size was changed too often within the epoch.
+        """
+        self._bound.require_resumable()
+        return self._state(self._normalised(self._progress.delivered)).to_dict()
+
+    def _normalised(self, position: Position) -> Position:
+        """A position; the end of an epoch is the beginning of the next one."""
+        if position.batch == 0 or self._progress.is_stream:
+            return position
+        num_batches = self._epochs.num_batches(position.epoch)
+        if num_batches is not None and position.batch >= num_batches:
+            return Position(position.epoch + 1)
+        return position
+
+    def _state(self, position: Position) -> LoaderState:
+        epoch, legs = self._run.legs
+        return LoaderState(
+            position.epoch,
+            position.batch,
+            legs if epoch == position.epoch and position.batch > 0 else (),
+            self.shard.num_shards,
+            self._total_batch_size,
+            self._seed,
+            dict(self._plan),
+            self._blueprint_fingerprint,
+            self._run.reader_state(position),
+        )
+
+    @functools.cached_property
+    def _plan(self) -> Description:
+        return shortened(self._bound.description)
+
+    @functools.cached_property
+    def _blueprint_fingerprint(self) -> str:
+        return fingerprint(self._bound.parts.whole.used_sample_data_structure.format)
+
+    def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Have the next loop go on behind what was delivered when the state was saved.
+
+        Number of workers, start method, depths, number of shards and batch size may differ from those with which
+        the state was saved. With another total batch size the rest of the epoch is dealt anew.
+
+        Args:
+            state: What `state_dict` has returned, or JSON text of it.
+
+        Raises:
+            StateError: The state is damaged, of another version, belongs to other data or another order (its
+                ``differences`` tell what differs), or the order depends on the batch size.
+            NotSupportedError: The input is an iterable, which has no random access.
+        """
+        self._run.require_open()
+        self._bound.require_resumable()
+        saved = parse_state(state)
+        own = self._state(Position())
+        require_same_run(saved, own)
+        if self._bound.keeps_checkpoints:
+            require_same_batches(saved, own)
+            self._use(self._run.continue_readers(saved.reader))
+        else:
+            legs = continued_legs(saved, own, self._bound.data_input)
+            self._require_within_epoch(saved)
+            if legs != (self._run.legs if self._run.legs[1] else (saved.epoch, ())):
+                self._use(self._run.replace(legs))
+        position = self._normalised(Position(saved.epoch, saved.batch))
+        self._progress.continue_at(position)
+        if position.epoch != saved.epoch:
+            _logger.warning(
+                "What was left of epoch %d does not fill a batch of %d (all shards together) and is dropped; the "
+                "next loop runs in epoch %d.",
+                saved.epoch,
+                self._total_batch_size,
+                position.epoch,
+            )
+        self._end_running_loop()
+        self._loop = _no_loop
+
+    def _require_within_epoch(self, saved: LoaderState) -> None:
+        if self._steps is not None and saved.batch >= self._steps:
+            raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
+        source = self._bound.data_input
+        if saved.batch > 0 and isinstance(source, PlannedInput):
+            require_within_epoch(saved, source.sampler)
+
+    # --- access -----------------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+        return self._bound.batch_size
+
+    @property
+    def _total_batch_size(self) -> int:
+        return self.batch_size * self.shard.num_shards
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes that load samples."""
+        return self._num_workers
+
+    @property
+    def shard(self) -> Shard:
+        """Which part of each batch this loader delivers."""
+        return self._bound.shard
+
+    @property
+    def dataset(self) -> Any:
+        """The data provider, or for inputs of one's own the input."""
+        source = self._bound.data_input
+        return source.provider if isinstance(source, PlannedInput) else self._definition.data_input
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Format of the batches, as an empty copy."""
+        return self._run.pipeline.output_blueprint
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the worker processes and free their memory. Batches that were delivered stay valid."""
+        self._run.close()
+
+    def __enter__(self) -> DataLoader:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the loader."""
+        self.close()
+
+
+class _Loop(Iterator[Any]):
+    """One loop over a loader."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.has_ended = False
+
+    def __next__(self) -> Any:
+        return self._loader._next(self)
+
+
+def _no_loop() -> None:
+    return None

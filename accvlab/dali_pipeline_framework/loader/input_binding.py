@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of a loader: the user's, with the batch size, shard, policy and context that the loader was given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+from ..checks import whole_number
+from ..errors import NotSupportedError, SettingError
+from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
+from ..sampling.random_access_sampler import Description
+from ..sources.completed_epochs import CompletedCallable, CompletedIterable, EpochSettings
+from ..sources.input_parts import InputPart, InputParts
+from ..sources.planned_input import PlannedInput
+from ..sources.sampler_input_iterable import SamplerInputIterable
+from ..sources.shards import Shard, detect_shard
+
+_logger = logging.getLogger(__name__)
+
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
+
+
+@attrs.frozen
+class LoaderInput:
+    """What a loader delivers.
+
+    Attributes:
+        data_input: The input; with native readers beside it, only what workers load.
+        parts: The whole input.
+        batch_size: Samples per batch on this shard.
+        shard: Which part of each batch it delivers.
+        description: What the order depends on.
+    """
+
+    data_input: Any
+    parts: InputParts
+    batch_size: int
+    shard: Shard
+    description: Description
+
+    @property
+    def is_read_natively(self) -> bool:
+        """Whether there is nothing for workers: operators of DALI read all of it."""
+        return self.parts.main is None
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether workers load any batch that they are asked for."""
+        return callable(self.data_input)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no epochs."""
+        return not getattr(self.data_input, "has_epochs", True)
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether DALI is to tell where native readers stand."""
+        native, is_main_resumable = self.parts.native, self.parts.main is None or self.parts.has_callable
+        return bool(native) and is_main_resumable and all(part.source.is_resumable for part in native)
+
+    @property
+    def kind(self) -> str:
+        """What it is, for messages about what it cannot do."""
+        kind = "reads with DALI's native operators" if self.is_read_natively else "is an iterable"
+        return f"{type(self.data_input).__name__} {kind}"
+
+    def require_resumable(self) -> None:
+        """Raise a `NotSupportedError` where a loader over it cannot be continued."""
+        if not self.is_callable and not self.is_read_natively:
+            raise NotSupportedError(
+                f"{self.kind}: it has no random access, so a loader over it cannot be continued. Use a callable, "
+                f"e.g. SamplerInputCallable, which delivers the same."
+            )
+        for part in self.parts.native:
+            if not part.source.is_resumable:
+                raise NotSupportedError(
+                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
+                )
+
+
+def _shard_of(shard: ShardArgument) -> Shard | None:
+    if shard is None or isinstance(shard, Shard):
+        return shard
+    if isinstance(shard, str):
+        return detect_shard(shard)  # type: ignore[arg-type]
+    if isinstance(shard, tuple | list) and len(shard) == 2:
+        return Shard(*shard)
+    raise SettingError(
+        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
+        f"got {shard!r}."
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AskedSettings:
+    """What a loader is asked for, see `DataLoader`; None leaves a setting as the input has it."""
+
+    batch_size: int | None
+    shard: Shard | None = attrs.field(converter=_shard_of)
+    last_batch: LastBatch | None
+    context_name: str | None
+    steps_per_epoch: int | None
+
+
+def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
+    """Give an input the settings of a loader.
+
+    An iterable over a sampler that has random access, or whose batches are to be completed, becomes the callable
+    that delivers the same.
+
+    Raises:
+        SettingError: A setting is out of its range, or contradicts what the input was created with.
+    """
+    parts = InputParts.of(source)
+    if not parts.native:
+        return _bind_loaded(source, asked)
+    if parts.main is None:
+        return _bind_readers(parts, asked)
+    return _bind_joined(parts, parts.main.source, asked)
+
+
+def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> LoaderInput:
+    bound = _bind_loaded(source, asked)
+    if getattr(bound.data_input, "delivers_partial_batches", False):
+        raise SettingError(
+            "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
+            "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
+        )
+    readers = {part: _beside(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
+    description = {**bound.description, **_described(readers)}
+    return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
+
+
+def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
+    source = parts.native[0].source
+    kind = type(source).__name__
+    if asked.context_name is not None:
+        raise SettingError(
+            f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
+            f"{source.place_advice}"
+        )
+    if asked.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
+        raise SettingError(
+            f"`steps_per_epoch` does not go with a {kind}, which has epochs of its own. Use a data provider with "
+            f"a sampler."
+        )
+    if asked.batch_size is None:
+        raise SettingError("`batch_size` must be given: native readers have none of their own.")
+    size = whole_number(asked.batch_size, "batch_size", at_least=1)
+    settings = {"shard": _pair(asked.shard), "last_batch": asked.last_batch}
+    readers = {part: part.source.with_settings(**settings) for part in parts.native}
+    shards = {reader.shard for reader in readers.values()}
+    if len(shards) > 1:
+        raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
+    whole = parts.with_sources(readers, None)
+    return LoaderInput(whole.whole, whole, size, asked.shard or Shard(*shards.pop()), _described(readers))
+
+
+def _beside(reader: Any) -> Any:
+    """A reader whose epochs begin with a batch, so that it stays in step with an input of equally many batches."""
+    return reader if reader.has_own_padding else reader.with_settings(last_batch="pad")
+
+
+def _pair(shard: Shard | None) -> tuple[int, int] | None:
+    return None if shard is None else (shard.shard_id, shard.num_shards)
+
+
+def _described(readers: Mapping[InputPart, Any]) -> Description:
+    description: Description = {}
+    for part, reader in readers.items():
+        prefix = "".join(f"{name}." for name in part.path)
+        description.update({f"{prefix}{name}": value for name, value in reader.describe().items()})
+    return description
+
+
+def _bind_loaded(source: Any, asked: AskedSettings) -> LoaderInput:
+    if isinstance(source, SamplerInputIterable) and (
+        source.has_random_access or asked.last_batch is not None or asked.context_name is not None
+    ):
+        source = source.as_callable()
+    if asked.shard is None:
+        _warn_if_not_sharded(source)
+    if isinstance(source, PlannedInput):
+        return _bind_planned(source, asked)
+    return _bind_own(source, asked)
+
+
+def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
+    steps_per_epoch = asked.steps_per_epoch
+    bound = source.with_settings(
+        batch_size=asked.batch_size,
+        shard=_pair(asked.shard),
+        last_batch=asked.last_batch,
+        context_name=asked.context_name,
+    )
+    if bound.batch_size is None:
+        raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
+    if steps_per_epoch is not None and bound.num_batches_in_epoch(0) is not None:
+        raise SettingError(
+            f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this input has "
+            f"{bound.num_batches_in_epoch(0)} batches. Leave it out."
+        )
+    if bound.delivers_partial_batches and bound.shard[1] > 1:
+        _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
+    description = bound.describe()
+    if steps_per_epoch is not None:
+        description["steps_per_epoch"] = steps_per_epoch
+    shard = asked.shard or Shard(*bound.shard)
+    return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
+
+
+def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
+    batch_size, last_batch, steps_per_epoch = asked.batch_size, asked.last_batch, asked.steps_per_epoch
+    own = getattr(source, "batch_size", None)
+    if own is not None and batch_size not in (None, own):
+        raise SettingError(
+            f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
+            f"the batch size in one place only."
+        )
+    size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
+    if size is None:
+        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+    shard = _shard_of_own(source, asked.shard)
+    describe = getattr(source, "describe", None)
+    description: Description = {"input": type(source).__name__, **({} if describe is None else describe())}
+    has_epochs = getattr(source, "has_epochs", True)
+    if steps_per_epoch is not None:
+        description["steps_per_epoch"] = steps_per_epoch
+    if last_batch is None and asked.context_name is None and (steps_per_epoch is None or not has_epochs):
+        return LoaderInput(source, InputParts.of(source), size, shard, description)
+    policy = "drop" if last_batch is None else check_last_batch(last_batch)
+    if last_batch is not None:
+        description["last_batch"] = policy
+    settings = EpochSettings(
+        size, policy, steps_per_epoch if has_epochs else None, asked.context_name, shard.shard_id * size
+    )
+    completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
+    return LoaderInput(completed, InputParts.of(completed), size, shard, description)
+
+
+def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
+    """The shard of an input of one's own, which nobody but the input can deal to shards."""
+    known = getattr(source, "shard", None)
+    own = None if known is None else known if isinstance(known, Shard) else Shard(*known)
+    if own is not None:
+        if asked not in (None, own):
+            raise SettingError(
+                f"The input was created for shard {own.shard_id} of {own.num_shards}, the loader for shard "
+                f"{asked.shard_id} of {asked.num_shards}. Create the input for that one, and leave `shard` out "
+                f"here."
+            )
+        return own
+    if asked is not None and asked.num_shards > 1:
+        raise SettingError(
+            f"A loader cannot deal the samples of {type(source).__name__} to shards: an input of one's own "
+            f"does so itself. Give it the property `shard`, with the pair ({asked.shard_id}, {asked.num_shards}) "
+            f"here, or use SamplerInputCallable."
+        )
+    return asked or Shard(0, 1)
+
+
+def _warn_if_not_sharded(source: Any) -> None:
+    known = getattr(source, "shard", None)
+    if known is None or (known.num_shards if isinstance(known, Shard) else known[1]) > 1:
+        return
+    try:
+        found = detect_shard()
+    except SettingError:  # half set variables are of interest only to who asks for them
+        return
+    if found.num_shards > 1:
+        _logger.warning(
+            "This process is rank %d of %d (%s), but its loader delivers all the data: every rank trains on the "
+            "same batches. Pass shard='auto' to DataLoader (to an iterable itself its shard), or shard=(0, 1) if "
+            "that is meant.",
+            found.shard_id,
+            found.num_shards,
+            found.source,
+        )

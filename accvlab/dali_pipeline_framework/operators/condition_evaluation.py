@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluate parsed conditions on nodes of a graph, without losing digits.
+
+DALI would compare an int64 with a float literal as float32. So literals stay exact fractions until it is known
+what they are compared with, and become limits of that type::
+
+    x <  2.5   with integers x   ─>   x <= 2
+    x == 2.5   with integers x   ─>   false
+    x <  0.1   with float32 x    ─>   x < float32(0.1)
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.graph_mode import methods_not_converted
+from .conditions.ast import AST, And, Assignment, Comparison, Literal, Not, Or, UnaryMinus, Variable
+from .field_types import exact_constant
+
+_DT = types.DALIDataType
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+_UNSIGNED = (_DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
+_FLOATS = (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64)
+_EXACT_IN_FLOAT32 = (_DT.INT8, _DT.INT16, _DT.UINT8, _DT.UINT16, _DT.FLOAT16, _DT.FLOAT)
+
+
+@attrs.frozen
+class TypedNode:
+    """Values of one type, ``(N,)``.
+
+    Attributes:
+        node: The values; those of float16 as float32, since DALI does not compute with it.
+        dtype: Their type.
+    """
+
+    node: DataNode
+    dtype: types.DALIDataType
+
+
+# A literal (of any size, exact), a condition of literals only, or values.
+_Value: TypeAlias = Fraction | bool | TypedNode
+
+
+def variables_of(expression: AST) -> list[str]:
+    """Names of all variables, each once, in the order in which they occur."""
+    return list(dict.fromkeys(_variables(expression)))
+
+
+def _variables(expression: AST) -> Iterator[str]:
+    if isinstance(expression, Variable):
+        yield expression.name
+    elif isinstance(expression, Assignment):
+        yield from _variables(expression.expression)
+    elif isinstance(expression, Comparison):
+        yield from _variables(expression.val1)
+        yield from _variables(expression.val2)
+    elif isinstance(expression, And | Or):
+        for condition in expression.conditions:
+            yield from _variables(condition)
+    elif isinstance(expression, Not):
+        yield from _variables(expression.condition)
+    elif isinstance(expression, UnaryMinus):
+        yield from _variables(expression.value)
+
+
+@methods_not_converted
+@attrs.frozen
+class ConditionEvaluation:
+    """Evaluates an expression over variables of equal length.
+
+    Attributes:
+        variables: The values of each variable.
+    """
+
+    variables: Mapping[str, TypedNode]
+
+    def condition(self, expression: AST) -> DataNode:
+        """Evaluate an expression with at least one variable as a condition: ``(N,)`` bool."""
+        result = self._truth(self._value(expression))
+        if isinstance(result, bool):  # e.g. `1 < 2 or a`: of the length of the variables
+            return _constant_condition(next(iter(self.variables.values())), result)
+        return result
+
+    def _value(self, expression: AST) -> _Value:
+        if isinstance(expression, Literal):
+            return Fraction(expression.value)
+        if isinstance(expression, Variable):
+            return self.variables[expression.name]
+        if isinstance(expression, UnaryMinus):
+            return _negated(self._value(expression.value))
+        if isinstance(expression, Comparison):
+            return _as_value(
+                _compared(self._value(expression.val1), expression.comparison_type, self._value(expression.val2))
+            )
+        if isinstance(expression, Not):
+            truth = self._truth(self._value(expression.condition))
+            return not truth if isinstance(truth, bool) else TypedNode(truth != True, _DT.BOOL)  # noqa: E712
+        if isinstance(expression, And | Or):
+            return self._joined(expression)
+        raise TypeError(f"no expression: {expression!r}")
+
+    def _joined(self, expression: And | Or) -> _Value:
+        absorbing = isinstance(expression, Or)
+        nodes: list[DataNode] = []
+        for condition in expression.conditions:
+            truth = self._truth(self._value(condition))
+            if not isinstance(truth, bool):
+                nodes.append(truth)
+            elif truth is absorbing:
+                return absorbing
+        if not nodes:
+            return not absorbing
+        result = nodes[0]
+        for node in nodes[1:]:
+            result = result | node if absorbing else result & node
+        return TypedNode(result, _DT.BOOL)
+
+    def _truth(self, value: _Value) -> DataNode | bool:
+        if isinstance(value, TypedNode):
+            return value.node if value.dtype == _DT.BOOL else value.node != 0
+        return bool(value)
+
+
+def _as_value(truth: DataNode | bool) -> _Value:
+    return truth if isinstance(truth, bool) else TypedNode(truth, _DT.BOOL)
+
+
+def _negated(value: _Value) -> _Value:
+    if not isinstance(value, TypedNode):
+        return -Fraction(value)
+    if value.dtype in _FLOATS:
+        return TypedNode(-value.node, value.dtype)
+    return TypedNode(-fn.cast(value.node, dtype=_DT.INT64), _DT.INT64)
+
+
+def _compared(left: _Value, comparison: str, right: _Value) -> DataNode | bool:
+    if isinstance(left, TypedNode):
+        if isinstance(right, TypedNode):
+            return _compared_nodes(_number(left), comparison, _number(right))
+        return _compared_with_literal(_number(left), comparison, Fraction(right))
+    if isinstance(right, TypedNode):
+        return _compared_with_literal(_number(right), _MIRRORED[comparison], Fraction(left))
+    return bool(_OPERATORS[comparison](Fraction(left), Fraction(right)))
+
+
+def _number(value: TypedNode) -> TypedNode:
+    if value.dtype == _DT.BOOL:
+        return TypedNode(fn.cast(value.node, dtype=_DT.UINT8), _DT.UINT8)
+    return value
+
+
+def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> DataNode:
+    numpy_type = np.dtype(NUMPY_TYPES[value.dtype])
+    if numpy_type.kind == "f":
+        with np.errstate(over="ignore"):  # a literal beyond the type is infinite there
+            rounded = np.array(_as_float(literal), numpy_type)
+        if value.dtype == _DT.FLOAT16:
+            rounded = rounded.astype(np.float32)
+        return _apply(comparison, value.node, exact_constant(rounded, value.node.device))
+    if literal.denominator != 1:
+        if comparison in ("==", "!="):
+            return _constant_condition(value, comparison == "!=")
+        comparison, literal = (
+            ("<=", Fraction(math.floor(literal)))
+            if "<" in comparison
+            else (
+                ">=",
+                Fraction(math.ceil(literal)),
+            )
+        )
+    info = np.iinfo(numpy_type)
+    if not info.min <= literal <= info.max:
+        return _constant_condition(value, bool(_OPERATORS[comparison](0, literal)))
+    limit = np.array(int(literal), numpy_type)
+    return _apply(comparison, value.node, exact_constant(limit, value.node.device))
+
+
+def _as_float(literal: Fraction) -> float:
+    try:
+        return float(literal)
+    except OverflowError:
+        return math.inf if literal > 0 else -math.inf
+
+
+def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> DataNode:
+    if left.dtype == right.dtype:
+        return _apply(comparison, left.node, right.node)
+    both = (left.dtype, right.dtype)
+    if any(dtype in _FLOATS for dtype in both):
+        common = _DT.FLOAT if all(dtype in _EXACT_IN_FLOAT32 for dtype in both) else _DT.FLOAT64
+    elif _DT.UINT64 not in both:
+        common = _DT.INT64
+    elif all(dtype in _UNSIGNED for dtype in both):
+        common = _DT.UINT64
+    elif left.dtype == _DT.UINT64:
+        return _unsigned_with_signed(left.node, comparison, right.node)
+    else:
+        return _unsigned_with_signed(right.node, _MIRRORED[comparison], left.node)
+    return _apply(comparison, *(fn.cast(side.node, dtype=common) for side in (left, right)))
+
+
+def _unsigned_with_signed(unsigned: DataNode, comparison: str, signed: DataNode) -> DataNode:
+    """Compare uint64 with a signed type: a negative number is below all of them."""
+    is_negative = signed < 0
+    # The bits of a negative number, taken for uint64, do not matter.
+    bits = fn.reinterpret(fn.cast(signed, dtype=_DT.INT64), dtype=_DT.UINT64)
+    if_not_negative = _apply(comparison, unsigned, bits)
+    if comparison in (">", ">=", "!="):
+        result: DataNode = is_negative | if_not_negative
+    else:
+        result = if_not_negative & (signed >= 0)
+    return result
+
+
+def _constant_condition(like: TypedNode, truth: bool) -> DataNode:
+    fill = fn.ones_like if truth else fn.zeros_like
+    condition: DataNode = fill(like.node, dtype=_DT.BOOL)
+    return condition
+
+
+def _apply(comparison: str, left: DataNode, right: DataNode) -> DataNode:
+    result: DataNode = _OPERATORS[comparison](left, right)
+    return result

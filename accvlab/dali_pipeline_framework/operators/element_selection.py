@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the elements of a tensor for which a mask is true, by operators of DALI.
+
+DALI has no operator that compacts by a mask. Its augmentation of detection data drops boxes whose center is
+outside of a crop, though, and tells which ones it kept. With the whole image as the crop there is nothing left to
+chance::
+
+    mask      F  T  T  F  T
+    boxes  0  1  0  0  1  0        an additional one is always kept: DALI wants at least one
+    kept   0     2  3     5        positions; ``sequence_rearrange`` copies these slices
+                                   of the data, which get an additional one in front, too
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..sample_data.graph_mode import do_not_convert, methods_not_converted
+from .field_types import exact_constant
+
+_ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next random operator another one
+
+
+@methods_not_converted
+@attrs.frozen
+class ElementSelection:
+    """Which elements along an axis are kept, on the CPU.
+
+    Attributes:
+        positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending.
+        count: ``(1,)`` int32: how many elements there are.
+    """
+
+    positions: DataNode
+    count: DataNode
+
+    @classmethod
+    def by_mask(cls, mask: DataNode) -> ElementSelection:
+        """Make the selection for a mask ``(N,)`` bool; N may be 0, and all or none may be kept."""
+        mask = mask.cpu() if mask.device == "gpu" else mask
+        # A box that is the corner (1, 1) of the image counts as outside, the corner (0, 0) as inside.
+        corner = fn.cast(mask == False, dtype=types.DALIDataType.FLOAT)  # noqa: E712 (a node of the graph)
+        boxes = fn.stack(corner, corner, corner, corner, axis=1)
+        first = exact_constant(np.zeros((1, 4), np.float32))
+        _, _, _, positions = fn.random_bbox_crop(  # type: ignore[misc]
+            fn.cat(first, boxes, axis=0),
+            input_shape=[1, 1],
+            crop_shape=[1, 1],
+            bbox_layout="xyXY",
+            allow_no_crop=False,
+            thresholds=[0.0],
+            num_attempts=1,
+            total_num_attempts=1,
+            output_bbox_indices=True,
+            seed=_ANY_SEED,
+        )
+        return cls(positions, fn.cast(mask.shape(), dtype=types.DALIDataType.INT32))
+
+    def of(self, data: DataNode, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> DataNode:
+        """Return what is kept of ``data``, in order, without a layout.
+
+        Args:
+            data: A tensor with ``count`` elements along the axis, on the CPU or the GPU.
+            dtype: Its type.
+            axis: The axis to select along.
+            num_axes: The number of axes; needed where ``axis`` is not the first one.
+        """
+        is_bool = dtype == types.DALIDataType.BOOL  # `fn.slice` refuses it
+        data = fn.reinterpret(data, dtype=types.DALIDataType.UINT8) if is_bool else data
+        order = [axis, *(other for other in range(num_axes) if other != axis)]
+        data = fn.transpose(data, perm=order) if axis else data
+        longer = fn.slice(data, start=[-1], end=self.count, axes=[0], out_of_bounds_policy="pad")
+        # `sequence_rearrange` refuses elements without axes, and layouts other than those of sequences.
+        elements = fn.expand_dims(fn.reshape(longer, layout=""), axes=[1])
+        kept = fn.sequence_rearrange(elements, new_order=self.positions)[1:, 0]
+        kept = fn.transpose(kept, perm=[int(position) for position in np.argsort(order)]) if axis else kept
+        return fn.reinterpret(kept, dtype=types.DALIDataType.BOOL) if is_bool else kept
+
+
+def with_length_of(mask: DataNode, data: DataNode, axis: int = 0) -> DataNode:
+    """Return the mask as it is; the graph fails if ``data`` has not as many elements along the axis."""
+    return fn.reshape(mask, shape=data.shape()[axis : axis + 1])
+
+
+@do_not_convert
+def with_row_before(rows: DataNode, fill: float = 0.0) -> DataNode:
+    """Return ``(1 + N, ...)`` of ``(N, ...)``: one row of a value, then the rows; not for bool, on the CPU."""
+    num_rows = fn.cast(rows.shape()[0:1], dtype=types.DALIDataType.INT32)
+    longer: DataNode = fn.slice(
+        rows, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
+    )
+    return longer
+
+
+@do_not_convert
+def rows_at(rows: DataNode, positions: DataNode) -> DataNode:
+    """Return the rows ``(M, ...)`` of ``(N, ...)`` at M positions, at least one; without a layout."""
+    found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
+    return found

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of coordinates, one per axis of a point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..errors import SettingError
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.graph_mode import do_not_convert
+from .field_types import computable, exact_constant
+
+
+@attrs.frozen
+class PointLimits:
+    """A box ``[minimum, maximum]`` in D dimensions; infinite limits are none.
+
+    Attributes:
+        minimum: D numbers.
+        maximum: D numbers, each at least that of ``minimum``.
+    """
+
+    minimum: tuple[float, ...]
+    maximum: tuple[float, ...]
+
+    @classmethod
+    def checked(cls, minimum_point: Sequence[float], maximum_point: Sequence[float]) -> PointLimits:
+        """Make limits of what a user gave.
+
+        Raises:
+            SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
+        """
+        minimum = _numbers(minimum_point, "minimum_point")
+        maximum = _numbers(maximum_point, "maximum_point")
+        if len(minimum) != len(maximum):
+            raise SettingError(
+                "`minimum_point` and `maximum_point` must have one number per axis each, got "
+                f"{len(minimum)} and {len(maximum)} numbers."
+            )
+        if any(low > high for low, high in zip(minimum, maximum, strict=True)):
+            raise SettingError(
+                "Each number of `minimum_point` must be at most that of `maximum_point`, got "
+                f"{list(minimum)} and {list(maximum)}."
+            )
+        return cls(minimum, maximum)
+
+    @do_not_convert
+    def nodes(self, points: DataNode, dtype: types.DALIDataType, *, inner: bool) -> tuple[DataNode, DataNode]:
+        """Make constants of the limits, ``(D,)`` each, for points ``(N, D)``, on the points' device.
+
+        If the points of a sample have another number of axes than there are limits, the graph fails.
+
+        Args:
+            points: The points.
+            dtype: Type of the field that they are from.
+            inner: For integers, whether fractions are rounded towards the inside of the box, so that comparisons
+                are exact. Otherwise they are cut off.
+        """
+        numpy_type = np.dtype(get_numpy_type_for_dali_type(dtype))
+        row_shape = points.shape()[1:]
+        converted = self._converted(numpy_type, inner=inner)
+        if dtype == types.DALIDataType.FLOAT16:
+            converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
+        low, high = (exact_constant(limits, points.device) for limits in converted)
+        # DALI shows the next line where points have other axes.
+        low_row = fn.reshape(low, shape=row_shape)  # ERROR: points must have one number for each limit
+        return low_row, fn.reshape(high, shape=row_shape)
+
+    @do_not_convert
+    def contain(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:
+        """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
+        points = computable(points, dtype)
+        low, high = self.nodes(points, dtype, inner=True)
+        is_inside = fn.cast((points >= low) & (points <= high), dtype=types.DALIDataType.UINT8)
+        return fn.reductions.min(is_inside, axes=[1]) == 1
+
+    def _converted(
+        self, dtype: np.dtype[Any], *, inner: bool
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        low, high = np.array(self.minimum), np.array(self.maximum)
+        if dtype.kind == "f":
+            return low.astype(dtype), high.astype(dtype)
+        low, high = (np.ceil(low), np.floor(high)) if inner else (np.trunc(low), np.trunc(high))
+        return _saturated(low, dtype), _saturated(high, dtype)
+
+
+def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    info = np.iinfo(dtype)
+    # Python integers: float64 cannot hold the greatest int64.
+    whole = [info.max if limit == np.inf else info.min if limit == -np.inf else int(limit) for limit in limits]
+    return np.array([min(max(limit, int(info.min)), int(info.max)) for limit in whole], dtype)
+
+
+def _numbers(point: object, argument: str) -> tuple[float, ...]:
+    try:
+        array = np.asarray(point, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty((0, 0))
+    if array.ndim != 1 or array.size == 0 or np.isnan(array).any():
+        raise SettingError(f"`{argument}` must be a list of numbers, one per axis of a point, got {point!r}.")
+    return tuple(array.tolist())

@@ -1,0 +1,44 @@
+from ..draws.draw_scope import DrawRecording as DrawRecording
+from .affine_transformer import AffineTransformer as AffineTransformer
+from .annotation_element_condition_eval import AnnotationElementConditionEval as AnnotationElementConditionEval
+from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
+from .bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
+from .bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
+from .box_area_filter import BoxAreaFilter as BoxAreaFilter
+from .box_format_converter import BoxFormatConverter as BoxFormatConverter
+from .conditional_element_removal import ConditionalElementRemover as ConditionalElementRemover
+from .coordinate_cropper import CoordinateCropper as CoordinateCropper
+from .data_group_array_in_path_elements_applied_step import (
+    DataGroupArrayInPathElementsAppliedStep as DataGroupArrayInPathElementsAppliedStep,
+)
+from .data_group_array_with_name_elements_applied_step import (
+    DataGroupArrayWithNameElementsAppliedStep as DataGroupArrayWithNameElementsAppliedStep,
+)
+from .data_group_in_path_applied_step import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
+from .data_groups_with_name_applied_step import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
+from .frame_sequence_decoder import FrameSequenceDecoder as FrameSequenceDecoder
+from .grid_masker import GridMasker as GridMasker
+from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase as GroupToApplyToSelectedStepBase
+from .horizontal_flipper import HorizontalFlipper as HorizontalFlipper
+from .image_brightness_contrast_jitter import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
+from .image_color_space_converter import ImageColorSpaceConverter as ImageColorSpaceConverter
+from .image_decoder import ImageDecoder as ImageDecoder
+from .image_gaussian_blurrer import ImageGaussianBlurrer as ImageGaussianBlurrer
+from .image_jpeg_distorter import ImageJpegDistorter as ImageJpegDistorter
+from .image_mean_std_dev_normalizer import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
+from .image_range_01_normalizer import ImageRange01Normalizer as ImageRange01Normalizer
+from .image_resize_crop_flipper import ImageResizeCropFlipper as ImageResizeCropFlipper
+from .image_resizer import ImageResizer as ImageResizer
+from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
+from .lambda_step import LambdaStep as LambdaStep
+from .padding_to_uniform import PaddingToUniform as PaddingToUniform
+from .photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter
+from .pipeline_step_base import PipelineStepBase as PipelineStepBase
+from .point_cloud_range_filter import PointCloudRangeFilter as PointCloudRangeFilter
+from .points_in_range_check import PointsInRangeCheck as PointsInRangeCheck
+from .points_padder import PointsPadder as PointsPadder
+from .random_eraser import RandomEraser as RandomEraser
+from .tensor_size_adder import TensorSizeAdder as TensorSizeAdder
+from .time_difference_adder import TimeDifferenceAdder as TimeDifferenceAdder
+from .unneeded_fields_remover import UnneededFieldRemover as UnneededFieldRemover
+from .visible_bbox_selector import VisibleBboxSelector as VisibleBboxSelector

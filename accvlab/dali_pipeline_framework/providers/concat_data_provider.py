@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several data sets as one."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FieldValueError, SettingError, error_that_is_also
+from ..sample_data import FormatProblem, GroupFormat, SampleDataGroup, describe_difference, format_error
+from ..sampling.arithmetic.sequence_lengths import checked_lengths
+from .data_provider import DataProvider
+from .data_set_checks import check_number_of_samples
+
+_MOST_LABELS_PER_FIELD = 3
+
+
+class ConcatDataProvider(DataProvider):
+    """The samples of several providers, one provider after the other.
+
+    Sample ``i`` of provider ``p`` is sample ``offsets[p] + i`` of the whole::
+
+        providers      |    day, 4   | night, 2 |  rain, 3  |
+        sample index   |  0  1  2  3 |  4   5   |  6  7  8  |      offsets = [0, 4, 6]
+
+    All blueprints must be of the same format: names, order and types. The blueprint of the whole is that of
+    the first provider; each sample is filled by its own provider. In detail:
+
+    *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but
+        two of them must not give the same label, or all unlisted labels, different numbers. Whether different
+        labels with the same number mean the same is for you to know. A provider without a mapping delivers
+        numbers, which pass as they are.
+    *   Numbers of dimensions must agree where two providers declare one; that of the first is enforced.
+
+    An exception of a provider passes unchanged. `locate` tells which provider a sample index belongs to.
+    A provider may occur several times, and may be a `ConcatDataProvider` itself.
+
+    Example:
+        >>> from nvidia.dali.types import DALIDataType
+        >>> class Frames(DataProvider):
+        ...     def __init__(self, name, number):
+        ...         self.name, self.number = name, number
+        ...     def get_number_of_samples(self):
+        ...         return self.number
+        ...     @property
+        ...     def sample_data_structure(self):
+        ...         blueprint = SampleDataGroup()
+        ...         blueprint.add_data_field("frame", DALIDataType.STRING)
+        ...         return blueprint
+        ...     def get_data(self, sample_index):
+        ...         sample = self.sample_data_structure
+        ...         sample["frame"] = f"{self.name} {sample_index}"
+        ...         return sample
+        >>> provider = ConcatDataProvider([Frames("day", 4), Frames("night", 2), Frames("rain", 3)])
+        >>> provider.get_number_of_samples(), provider.locate(5), provider.get_data(5)["frame"]
+        (9, (1, 1), 'night 1')
+    """
+
+    def __init__(self, providers: Sequence[DataProvider]) -> None:
+        """Join the providers. Their numbers of samples and their blueprints are read once, here.
+
+        Args:
+            providers: At least one provider, each with at least one sample.
+
+        Raises:
+            SettingError: There is no provider, one of them is none (a class, say), or has no samples.
+            FieldValueError: A blueprint is not a `SampleDataGroup`.
+            FormatError: The blueprints do not go together; the message lists all that differs.
+        """
+        self._providers = _checked_providers(providers)
+        counts = [_number_of_samples(provider, position) for position, provider in enumerate(self._providers)]
+        # Plain ints: an array would lose its write protection on the way to a worker process.
+        self._starts = (0, *itertools.accumulate(counts[:-1]))
+        self._num_samples = sum(counts)
+        _check_formats(self._providers)
+
+    @property
+    def providers(self) -> tuple[DataProvider, ...]:
+        """The providers, in order."""
+        return self._providers
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Index of the first sample of each provider: ``(num_providers,)`` int64, read-only."""
+        return _read_only(np.array(self._starts, np.int64))
+
+    @property
+    def sequence_lengths(self) -> npt.NDArray[np.int64]:
+        """Number of samples of each sequence: ``(num_sequences,)`` int64, read-only, those of all providers.
+
+        Raises:
+            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or what it
+                has are not the lengths of sequences that cover its samples one after the other.
+        """
+        ends = (*self._starts[1:], self._num_samples)
+        lengths = [
+            _sequence_lengths(provider, position, end - start)
+            for position, (provider, start, end) in enumerate(
+                zip(self._providers, self._starts, ends, strict=True)
+            )
+        ]
+        return _read_only(np.concatenate(lengths))
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the first provider."""
+        return self._providers[0].sample_data_structure
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of samples of all providers together."""
+        return self._num_samples
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load one sample from the provider it belongs to.
+
+        Raises:
+            SettingError: Also an IndexError; there is no sample of this index (negative ones do not count
+                from the end).
+        """
+        position, index = self.locate(sample_index)
+        return self._providers[position].get_data(index)
+
+    def locate(self, sample_index: SupportsIndex) -> tuple[int, int]:
+        """Find the position of the provider that a sample belongs to, and the index of the sample in it.
+
+        Raises:
+            SettingError: Also an IndexError; there is no sample of this index.
+        """
+        index = _whole(sample_index)
+        if not 0 <= index < self._num_samples:
+            raise error_that_is_also(
+                SettingError,
+                (IndexError,),
+                f"`sample_index` must be in [0, {self._num_samples - 1}], got {index}: the "
+                f"{len(self._providers)} provider(s) have {self._num_samples} samples together.",
+            )
+        position = bisect.bisect_right(self._starts, index) - 1
+        return position, index - self._starts[position]
+
+
+def _whole(sample_index: SupportsIndex) -> int:
+    try:
+        return operator.index(sample_index)
+    except TypeError:
+        raise SettingError(f"`sample_index` must be a whole number, got {sample_index!r}.") from None
+
+
+def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    array.flags.writeable = False
+    return array
+
+
+# --- checks at construction ------------------------------------------------------------------------------
+
+
+def _checked_providers(providers: Sequence[DataProvider]) -> tuple[DataProvider, ...]:
+    if isinstance(providers, DataProvider) or not isinstance(providers, Sequence):
+        raise SettingError(
+            f"`providers` must be a list of data providers, got {type(providers).__name__}. "
+            f"For a single provider write `[provider]`."
+        )
+    if not providers:
+        raise SettingError("`providers` must hold at least one data provider, got none.")
+    for position, provider in enumerate(providers):
+        if isinstance(provider, DataProvider):
+            continue
+        got = f"the class {provider.__name__}" if isinstance(provider, type) else type(provider).__name__
+        raise SettingError(
+            f"`providers[{position}]` must be an object of a class derived from DataProvider, got {got}."
+        )
+    return tuple(providers)
+
+
+def _number_of_samples(provider: DataProvider, position: int) -> int:
+    try:
+        return check_number_of_samples(provider)
+    except SettingError as error:
+        raise SettingError(f"`providers[{position}]`: {error}") from error
+
+
+@attrs.frozen
+class _Part:
+    """A provider that is no concatenation, under its name in messages."""
+
+    name: str
+    format: GroupFormat
+
+
+def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[_Part]:
+    # A concatenation shows the blueprint of its first provider only, which hides the mappings of the others.
+    for position, provider in enumerate(providers):
+        name = f"{prefix}providers[{position}]"
+        if isinstance(provider, ConcatDataProvider):
+            yield from _parts(provider.providers, f"{name}.")
+            continue
+        blueprint = provider.sample_data_structure
+        if not isinstance(blueprint, SampleDataGroup):
+            raise FieldValueError(
+                f"`{name}`: {type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
+                f"got {type(blueprint).__name__}."
+            )
+        yield _Part(f"{name} ({type(provider).__name__})", blueprint.format)
+
+
+def _check_formats(providers: Sequence[DataProvider]) -> None:
+    parts = [*_parts(providers)]
+    first, others = parts[0], parts[1:]
+    problems = [
+        FormatProblem(
+            f"{part.name}, compared with the blueprint of {first.name}:\n"
+            f"{describe_difference(first.format, part.format)}"
+        )
+        for part in others
+        if not part.format.matches(first.format)
+    ]
+    alike = [part for part in parts if part.format.matches(first.format)]
+    if len({part.format for part in alike}) > 1:  # they differ in mappings or numbers of dimensions
+        problems += _clashes(alike)
+    if problems:
+        raise format_error(problems, "The blueprints of the providers do not go together:")
+
+
+def _clashes(parts: Sequence[_Part]) -> Iterator[FormatProblem]:
+    """Declarations of the same field that contradict each other; the formats match."""
+    for field, path in enumerate(parts[0].format.flat_paths):
+        ranks: dict[int, str] = {}  # number of dimensions -> who declares it
+        numbers: dict[Any, tuple[Any, str]] = {}  # label -> its number, and who says so
+        labels: dict[Any, str] = {}  # label -> how others contradict
+        for part in parts:
+            leaf = part.format.flat_leaves[field]
+            if leaf.ndim is not None:
+                ranks.setdefault(leaf.ndim, part.name)
+            for label, number in (leaf.mapping or {}).items():
+                known, owner = numbers.setdefault(label, (number, part.name))
+                if not _same(known, number):
+                    what = "unlisted labels (the key None)" if label is None else f"label {label!r}"
+                    labels.setdefault(label, f"{what}: {known!r} in {owner}, {number!r} in {part.name}")
+        if len(ranks) > 1:
+            declared = ", ".join(f"{ndim} in {name}" for ndim, name in ranks.items())
+            yield FormatProblem(f"the numbers of dimensions must be the same, got {declared}", path)
+        if labels:
+            lines = [*labels.values()][:_MOST_LABELS_PER_FIELD]
+            if len(labels) > len(lines):
+                lines.append(f"and {len(labels) - len(lines)} more")
+            listed = "".join(f"\n  - {line}" for line in lines)
+            yield FormatProblem(f"the mappings must give a label the same number, got:{listed}", path)
+
+
+def _same(number: object, other: object) -> bool:
+    # A NaN is not equal to itself, but written alike.
+    return bool(np.array_equal(number, other)) or repr(number) == repr(other)  # type: ignore[arg-type]
+
+
+def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -> npt.NDArray[np.int64]:
+    name = f"`providers[{position}]` ({type(provider).__name__})"
+    try:
+        given = provider.sequence_lengths  # type: ignore[attr-defined]
+    except AttributeError as error:
+        # `hasattr` asks with AttributeError.
+        raise error_that_is_also(
+            SettingError,
+            (AttributeError,),
+            f"All providers must have the attribute `sequence_lengths` (the number of samples of each sequence), "
+            f"but {name} has none: {error}",
+        ) from error
+    lengths = checked_lengths(given, f"providers[{position}].sequence_lengths")
+    if int(lengths.sum()) != num_samples:
+        raise SettingError(
+            f"The sequences of {name} must cover its samples one after the other, but `sequence_lengths` add up "
+            f"to {int(lengths.sum())} and it has {num_samples} samples."
+        )
+    return lengths

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of the user's description of a data set."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from ..sample_data import SampleDataGroup
+
+
+class DataProvider(ABC):
+    """Random access to the samples of a data set, and their format.
+
+    A provider is written for a data set *and* a use: its blueprint says which fields a sample of this
+    training has. It knows nothing of order, batches, shards or workers.
+
+    Each worker process has a copy. With spawned workers the provider is pickled, so keep what it holds
+    small (a path instead of a table), and open files, memory maps and databases on first use.
+    """
+
+    @abstractmethod
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load one sample.
+
+        Args:
+            sample_index: Index of the sample, in ``[0, get_number_of_samples())``.
+
+        Returns:
+            A group of the format of `sample_data_structure`, with all data fields set.
+        """
+
+    @abstractmethod
+    def get_number_of_samples(self) -> int:
+        """Get the number of samples in the data set."""
+
+    @property
+    @abstractmethod
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples: the format, without values."""
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where a sample comes from, e.g. its files, for messages about it; may be empty."""
+        return ""
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether samples of a batch are to be loaded by `load_batch`, since that saves work."""
+        return False
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the samples of a batch, one after the other, each when it is asked for.
+
+        The inputs of this package call it in place of `get_data` where `loads_batches` says so. Override both
+        where samples of a batch can share work, as overlapping sequences of frames do. Samples of `get_data` must
+        be good in any batch too: providers that wrap others call it, and samples of a batch that failed are
+        loaded again, each alone.
+
+        Args:
+            sample_indices: All samples of a batch, in its order; one may be there several times.
+            slots: Number of each sample in the batch.
+
+        Returns:
+            As many samples as there are indices. An exception while one is loaded is put down to that one, unless
+            it has the attribute ``sample_index_in_data_set``.
+        """
+        return map(self.get_data, sample_indices)

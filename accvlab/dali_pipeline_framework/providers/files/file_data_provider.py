@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data set of files: one file is one sample."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ...errors import FileError, SettingError
+from ...sample_data import Name, SampleDataGroup
+from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ..data_provider import DataProvider
+from .file_finding import FilePath, find_files
+from .file_scan import DEFAULT_FILE_FILTERS
+from .file_table import FileTable
+from .image_decoding import decoded_rgb, pillow_image_module
+from .storage import StoragePath, as_utf8
+
+
+class FileDataProvider(DataProvider):
+    """Sample ``i`` is file ``i``, in the three ways and in the order of DALI's ``fn.readers.file``.
+
+    **Label folders** (``file_root`` alone): each subfolder is a label, numbered in the order of the bytes of
+    their names; files within follow in that order too. **A list file** (``file_list``): one file name and label
+    per line. **Given files** (``files``, ``labels``).
+
+    Fields of a sample::
+
+        data: UINT8    (num_bytes,) the file as it is; with decode=True (H, W, 3), RGB
+        label: INT32   (1,)
+        path: STRING   full path or URL
+        index: INT64   (), the sample index
+
+    Names are kept as bytes in one buffer. Files are opened when their sample is loaded, in the process that
+    loads it.
+
+    Example::
+
+        provider = FileDataProvider("train", path_name=None)
+        data_input = ShuffledShardedInputCallable(provider, batch_size=32, shuffle=True)
+        definition = PipelineDefinition(data_input, [ImageDecoder("data", use_device_mixed=True)])
+    """
+
+    @explains_unknown_arguments(OF_PROVIDERS)
+    def __init__(
+        self,
+        file_root: StoragePath | None = None,
+        *,
+        file_list: StoragePath | None = None,
+        files: FilePath | Iterable[FilePath] | None = None,
+        labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        file_filters: str | Iterable[str] = DEFAULT_FILE_FILTERS,
+        dir_filters: str | Iterable[str] | None = None,
+        case_sensitive_filter: bool = False,
+        data_name: Name | None = "data",
+        label_name: Name | None = "label",
+        path_name: Name | None = "path",
+        index_name: Name | None = "index",
+        decode: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_file: FilePath | None = None,
+        refresh: bool = False,
+    ) -> None:
+        """Find the files.
+
+        Args:
+            file_root: Folder of the label folders; with ``file_list`` or ``files``, the folder that names are
+                relative to (else the folder of the list, or the current one). A path, or a URL of fsspec such
+                as ``s3://bucket/train``.
+            file_list: A text file, or its URL. See `read_list_file` for its form.
+            files: Paths or URLs, relative to ``file_root`` or absolute.
+            labels: One whole number of 32 bits for each of ``files``; else their positions.
+            file_filters: Patterns of the files in label folders, as in ``fnmatch(3)``; by default those of
+                images and sounds. See `NameFilter`.
+            dir_filters: Patterns of the label folders; None for all.
+            case_sensitive_filter: Whether the case of letters counts in both filters.
+            data_name: Name of the field of the content; None for no such field, then files are not opened.
+            label_name: Name of the field of the label; None for none.
+            path_name: Name of the field of the path; None for none. Bytes that are no UTF-8 appear as ``\\xff``.
+            index_name: Name of the field of the sample index; None for none.
+            decode: Whether to decode images by Pillow, in the process that loads them. The step `ImageDecoder`
+                is faster, and can use a GPU.
+            storage_options: Arguments of a remote file system (credentials, endpoint, ...).
+            cache_file: A local file that keeps what was found. It is used if it is there and was made with the
+                same arguments (but for ``storage_options``), and if no folder and no list was changed since; else
+                it is made anew. Processes share its memory.
+            refresh: Whether to look for files even though ``cache_file`` is there. Remote folders do not tell
+                that they were changed.
+
+        Raises:
+            SettingError: Arguments do not go together, no file is found, a line of the list is wrong, or
+                ``cache_file`` holds something else.
+            FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
+                `FileNotFoundError`. Files themselves are not looked at.
+            DuplicateFieldError: Two fields have the same name.
+            NameTypeError: A name is neither ``str`` nor ``int``.
+        """
+        self._field_names = (data_name, label_name, path_name, index_name)
+        self._decodes = bool(decode)
+        self._blueprint = self._make_blueprint()
+        if self._decodes:
+            if data_name is None:
+                raise SettingError("With `decode=True` there must be a field for the image: give `data_name`.")
+            pillow_image_module()
+        self._storage, self._table = find_files(
+            file_root,
+            file_list,
+            files,
+            labels,
+            file_filters=file_filters,
+            dir_filters=dir_filters,
+            case_sensitive_filter=case_sensitive_filter,
+            storage_options=storage_options,
+            cache_file=cache_file,
+            refresh=refresh,
+        )
+
+    def _make_blueprint(self) -> SampleDataGroup:
+        data_name, label_name, path_name, index_name = self._field_names
+        blueprint = SampleDataGroup()
+        if data_name is not None:
+            blueprint.add_data_field(data_name, types.DALIDataType.UINT8, ndim=3 if self._decodes else 1)
+        if label_name is not None:
+            blueprint.add_data_field(label_name, types.DALIDataType.INT32, ndim=1)
+        if path_name is not None:
+            blueprint.add_data_field(path_name, types.DALIDataType.STRING)
+        if index_name is not None:
+            blueprint.add_data_field(index_name, types.DALIDataType.INT64)
+        if not len(blueprint):
+            raise SettingError("A sample must have at least one field, got None for all names.")
+        return blueprint
+
+    @property
+    def file_table(self) -> FileTable:
+        """Names of the files as they were found, relative to the root, and their labels."""
+        return self._table
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """``(N,)`` int32, the label of each file; read-only."""
+        labels = self._table.labels
+        return np.empty(0, np.int32) if labels is None else labels.astype(np.int32, copy=False)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Name of the folder of each label, also of empty ones; None where labels are not folders."""
+        names = self._table.notes.get("classes")
+        return None if names is None else tuple(names)
+
+    @property
+    def num_classes(self) -> int | None:
+        """Number of label folders, also of empty ones; None where labels are not folders."""
+        names = self._table.notes.get("classes")
+        return None if names is None else len(names)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._blueprint.get_empty_like_self()
+
+    def describe_sample(self, sample_index: int) -> str:
+        """The path of a file."""
+        return self.path(sample_index)
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of files."""
+        return len(self._table)
+
+    def path(self, sample_index: SupportsIndex) -> str:
+        """Get the full path or URL of a file.
+
+        Raises:
+            SettingError: There is no such sample.
+        """
+        return self._storage.path(self._name(sample_index))
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load one sample.
+
+        Raises:
+            SettingError: There is no such sample.
+            FileError: The file cannot be read, is empty, or cannot be decoded. Also the builtin exception of the
+                cause, e.g. `FileNotFoundError`.
+        """
+        name = self._name(sample_index)
+        data_name, label_name, path_name, index_name = self._field_names
+        sample = self.sample_data_structure
+        if data_name is not None:
+            sample[data_name] = self._load(name, sample_index)
+        if label_name is not None:
+            sample[label_name] = np.array([self._table.label(sample_index)], np.int32)
+        if path_name is not None:
+            sample[path_name] = as_utf8(self._storage.path(name))
+        if index_name is not None:
+            sample[index_name] = np.int64(operator.index(sample_index))
+        return sample
+
+    def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:
+        try:
+            content = self._storage.read_bytes(name)
+            return decoded_rgb(content, self._storage.path(name)) if self._decodes else content
+        except FileError as error:
+            error.args = (f"Sample {operator.index(sample_index)}: {error}",)
+            raise
+
+    def _name(self, sample_index: SupportsIndex) -> str:
+        try:
+            return self._table.name(sample_index)
+        except IndexError:
+            raise SettingError(
+                f"`sample_index` must be in [0, {len(self._table) - 1}], got {sample_index!r}."
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"FileDataProvider({self._storage.root!r}, {len(self._table)} files)"

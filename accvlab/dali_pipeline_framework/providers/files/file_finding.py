@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a data set, found in the way that the arguments say, or in a cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, SupportsIndex
+
+from ...errors import SettingError
+from .file_scan import content_hash, is_unchanged, list_given_files, read_list_file, scan_folders
+from .file_table import FileTable
+from .name_filter import NameFilter
+from .scan_cache import cached_table
+from .storage import Storage, StoragePath, checked_path, parent_of
+
+FilePath = str | os.PathLike[str]
+_Cache = Callable[[Mapping[str, Any], Callable[[], FileTable], Callable[[FileTable], bool]], FileTable]
+
+
+def find_files(
+    file_root: StoragePath | None,
+    file_list: StoragePath | None,
+    files: FilePath | Iterable[FilePath] | None,
+    labels: SupportsIndex | Iterable[SupportsIndex] | None,
+    *,
+    file_filters: str | Iterable[str],
+    dir_filters: str | Iterable[str] | None,
+    case_sensitive_filter: bool,
+    storage_options: Mapping[str, Any] | None,
+    cache_file: FilePath | None,
+    refresh: bool,
+) -> tuple[Storage, FileTable]:
+    """Find the files of a data set. For arguments and errors see `FileDataProvider`.
+
+    Returns:
+        Where the files are, and their names there, with int32 labels.
+    """
+    _check_mode(file_root, file_list, files, labels)
+    file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
+    folder_filter = None
+    if dir_filters is not None:
+        folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
+
+    def cached(
+        arguments: Mapping[str, Any], scan: Callable[[], FileTable], is_current: Callable[[FileTable], bool]
+    ) -> FileTable:
+        if cache_file is None:
+            return scan()
+        return cached_table(cache_file, arguments, scan, is_current, refresh=refresh)
+
+    if files is not None:
+        given = list_given_files(files, labels)
+        storage = Storage("" if file_root is None else file_root, storage_options)
+        return storage, cached({"files": given.digest()}, lambda: given, lambda table: True)
+    if file_list is not None:
+        return _files_of_list(checked_path(file_list, "file_list"), file_root, storage_options, cached)
+    storage = Storage("" if file_root is None else file_root, storage_options)
+    arguments = {
+        "root": storage.root if storage.is_remote else os.path.abspath(storage.root),
+        "file_filters": list(file_filter.patterns),
+        "dir_filters": None if folder_filter is None else list(folder_filter.patterns),
+        "case_sensitive_filter": bool(case_sensitive_filter),
+    }
+    table = cached(
+        arguments,
+        lambda: scan_folders(storage, file_filter, folder_filter),
+        lambda table: is_unchanged(storage, table),
+    )
+    return storage, table
+
+
+def _files_of_list(
+    file_list: str, file_root: StoragePath | None, storage_options: Mapping[str, Any] | None, cached: _Cache
+) -> tuple[Storage, FileTable]:
+    folder, list_name = parent_of(file_list)
+    list_storage = Storage(folder, storage_options)
+    storage = list_storage if file_root is None else Storage(file_root, storage_options)
+
+    def is_current(table: FileTable) -> bool:
+        return bool(table.notes.get("content") == content_hash(list_storage, list_name))
+
+    table = cached({"list": "labelled"}, lambda: read_list_file(list_storage, list_name), is_current)
+    return storage, table
+
+
+def _check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+    if files is not None and file_list is not None:
+        raise SettingError("Files are named by `files` or by `file_list`, got both.")
+    if labels is not None and files is None:
+        raise SettingError("`labels` are those of `files`, got labels without files.")
+    if files is None and file_list is None and file_root is None:
+        raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
+    if file_root is not None and not checked_path(file_root, "file_root"):
+        raise SettingError("`file_root` must not be empty; the current folder is '.'.")

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many names in little memory, in a file that several processes share."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+import os
+import struct
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ...draws.keyed_random import hash_bytes
+from ...errors import SettingError
+from .storage import open_regular_file
+
+UInt8Array = npt.NDArray[np.uint8]
+Int64Array = npt.NDArray[np.int64]
+LabelArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+# A file: header, notes (JSON, filled up with blanks to a multiple of 8 bytes), offsets, names (filled up with
+# NULs to a multiple of 8 bytes), labels. Little-endian.
+_MAGIC = b"accvlabF"
+_VERSION = 2
+# magic, version, bytes per label, names, bytes of names, of notes, digest, hash of the notes
+_HEADER = struct.Struct("<8sIIQQQQQ")
+_CHUNK = 1 << 20
+
+
+class FileTable:
+    """An immutable list of names, each with a whole number as label if wanted.
+
+    All names stand in one buffer, one after the other::
+
+        names    | a . j p g b b . j p g          |  (num_bytes,) uint8
+        offsets  | 0         5           11       |  (N + 1,) int64
+        labels   |     0           1              |  (N,) int32 or int64, or None
+
+    So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
+    are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
+
+    A table that was loaded from a file is mapped, not read, and is pickled as the path of that file: all
+    workers of a machine share its memory.
+
+    Example:
+        >>> table = FileTable.from_names(["a.jpg", "bb.jpg"], labels=[0, 1])
+        >>> len(table), table.name(1), table.label(1)
+        (2, 'bb.jpg', 1)
+        >>> table[1:]
+        FileTable(1 name, labels in [1, 1])
+    """
+
+    def __init__(
+        self,
+        names: UInt8Array,
+        offsets: Int64Array,
+        labels: LabelArray | None = None,
+        *,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a table of arrays, which are not copied and must not change. See `from_names` for lists.
+
+        Args:
+            names: ``(num_bytes,)`` uint8, the bytes of all names.
+            offsets: ``(N + 1,)`` int64, where each name starts, and where the last ends; not decreasing.
+            labels: ``(N,)`` int32 or int64, or None.
+            notes: What else is to be kept with the table in its file: anything that JSON can hold.
+
+        Raises:
+            SettingError: The arrays do not fit each other.
+        """
+        _check_arrays(names, offsets, labels)
+        self._names = _read_only(names)
+        self._offsets = _read_only(offsets)
+        self._labels = None if labels is None else _read_only(labels)
+        self._notes = dict(notes or {})
+        self._path: str | None = None
+        self._digest: str | None = None
+
+    @classmethod
+    def from_names(
+        cls,
+        names: Iterable[FileName],
+        labels: Iterable[SupportsIndex] | None = None,
+        *,
+        notes: Mapping[str, Any] | None = None,
+    ) -> FileTable:
+        """Make a table of names. An iterator is read once and never held as a list.
+
+        Args:
+            names: The names.
+            labels: One whole number for each; int32 if all of them fit, else int64.
+            notes: What else is to be kept with the table.
+
+        Raises:
+            SettingError: There are more names than labels or the reverse, a name is no name, or a label no
+                whole number of at most 64 bits.
+        """
+        if isinstance(names, str | bytes | os.PathLike):
+            raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
+        builder = FileTableBuilder()
+        if labels is None:
+            for name in names:
+                builder.add(name)
+        else:
+            rest = iter(labels)
+            for name in names:
+                builder.add(name, next(rest, None))
+            if len(builder) != builder.num_labels or next(rest, None) is not None:
+                raise SettingError(
+                    f"There must be one label for each name, got {len(builder)} name(s) and "
+                    f"{'fewer' if len(builder) != builder.num_labels else 'more'} labels."
+                )
+        return builder.finish(notes)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FileTable:
+        """Map a table that `save` has written.
+
+        Raises:
+            SettingError: The file cannot be read, is no table or one of another version, or is damaged: its
+                content is read once to find that out.
+        """
+        path = os.path.abspath(path)
+        try:
+            with open_regular_file(path) as file:
+                buffer: UInt8Array = np.memmap(file, dtype=np.uint8, mode="r")
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            reason = error.strerror or error if isinstance(error, OSError) else "it is empty"
+            raise SettingError(f"The table of names {path!r} cannot be read: {reason}.") from error
+        table = _table_in(buffer.view(np.ndarray), path)
+        table._path = path
+        return table
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to a file, which appears only once it is complete.
+
+        Raises:
+            SettingError: The file cannot be written, or JSON cannot hold the notes.
+        """
+        path = os.path.abspath(path)
+        try:
+            notes = json.dumps(self._notes).encode()
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"The notes of a table must be values that JSON can hold: {error}.") from error
+        notes += b" " * (-len(notes) % 8)
+        label_size = 0 if self._labels is None else self._labels.itemsize
+        names = self._own_names()
+        sizes = (label_size, len(self), len(names), len(notes))
+        header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
+        try:
+            with tempfile.NamedTemporaryFile(
+                dir=os.path.dirname(path), prefix=f".{os.path.basename(path)[:32]}-", delete=False
+            ) as file:
+                try:
+                    file.write(header + notes)
+                    file.write(self._own_offsets().astype("<i8", copy=False).data)
+                    file.write(names.data)
+                    file.write(bytes(-len(names) % 8))
+                    if self._labels is not None:
+                        file.write(self._labels.astype(f"<i{label_size}", copy=False).data)
+                    file.flush()
+                    os.fchmod(file.fileno(), 0o644)
+                    os.replace(file.name, path)
+                except BaseException:
+                    os.unlink(file.name)
+                    raise
+        except OSError as error:
+            raise SettingError(f"The table of names {path!r} cannot be written: {error.strerror}.") from error
+
+    @property
+    def labels(self) -> LabelArray | None:
+        """``(N,)`` int32 or int64, read-only; None in a table without labels."""
+        return self._labels
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What else is kept with the table in its file."""
+        return MappingProxyType(self._notes)
+
+    def with_notes(self, notes: Mapping[str, Any]) -> FileTable:
+        """Make a table of the same names and labels, which shares the memory of this one, with other notes."""
+        return FileTable(self._names, self._offsets, self._labels, notes=notes)
+
+    @property
+    def path(self) -> str | None:
+        """The file that the table is mapped from, None for one in memory."""
+        return self._path
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the table in bytes."""
+        size = self._own_names().nbytes + self._offsets.nbytes
+        return size + (0 if self._labels is None else self._labels.nbytes)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def name(self, index: SupportsIndex) -> str:
+        """Get a name as text (``os.fsdecode``).
+
+        Raises:
+            IndexError: There is no such name; negative numbers do not count from the end.
+        """
+        return os.fsdecode(self.name_bytes(index))
+
+    def name_bytes(self, index: SupportsIndex) -> bytes:
+        """Get a name as the file system has it. Raises as `name` does."""
+        number = self._checked(index)
+        return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
+
+    def label(self, index: SupportsIndex) -> int:
+        """Get a label.
+
+        Raises:
+            IndexError: There is no such name.
+            SettingError: The table has no labels.
+        """
+        if self._labels is None:
+            raise SettingError("The table has no labels: make it with `labels`.")
+        return int(self._labels[self._checked(index)])
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), _CHUNK >> 4):
+            edges = self._offsets[first : first + (_CHUNK >> 4) + 1].tolist()
+            chunk = self._names[edges[0] : edges[-1]].tobytes()
+            for start, end in itertools.pairwise(edges):
+                yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
+
+    def __getitem__(self, part: slice) -> FileTable:
+        """Get a range of names as a table, which shares the memory of this one. The step must be 1."""
+        if not isinstance(part, slice):
+            raise TypeError("A table is indexed by ranges of names; for one name use `name` or `label`.")
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise SettingError(f"The step of a range of names must be 1, got {step}.")
+        labels = None if self._labels is None else self._labels[start : max(start, stop)]
+        return FileTable(self._names, self._offsets[start : max(start, stop) + 1], labels, notes=self._notes)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same names and labels in the same order; notes do not count."""
+        if not isinstance(other, FileTable):
+            return NotImplemented
+        if len(self) != len(other) or (self._labels is None) != (other._labels is None):
+            return False
+        return self is other or self.digest() == other.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
+        labels = ""
+        if self._labels is not None and len(self):
+            labels = f", labels in [{self._labels.min()}, {self._labels.max()}]"
+        return f"FileTable({count}{labels}{f', mapped from {self._path!r}' if self._path else ''})"
+
+    def digest(self) -> str:
+        """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
+        if self._digest is None:
+            parts = [self._own_names(), self._own_offsets().astype("<i8", copy=False).view(np.uint8)]
+            if self._labels is not None:
+                parts.append(self._labels.astype("<i8").view(np.uint8))
+            hashes = [_hash_in_chunks(part) for part in parts]
+            self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
+        return self._digest
+
+    def _checked(self, index: SupportsIndex) -> int:
+        number = operator.index(index)
+        if not 0 <= number < len(self):
+            raise IndexError(f"The table has {len(self)} name(s), there is no name {number}.")
+        return number
+
+    def _own_names(self) -> UInt8Array:
+        return self._names[self._offsets[0] : self._offsets[-1]]
+
+    def _own_offsets(self) -> Int64Array:
+        """The offsets in the bytes of `_own_names`."""
+        return self._offsets - self._offsets[0] if self._offsets[0] else self._offsets
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._path is not None:
+            return _mapped_again, (self._path, self.digest())
+        return _of_arrays, (self._own_names().tobytes(), self._own_offsets(), self._labels, self._notes)
+
+
+class FileTableBuilder:
+    """Takes names one by one and makes a table of them: the bytes of each name are all that is kept."""
+
+    def __init__(self) -> None:
+        """Start without names."""
+        self._names = bytearray()
+        self._offsets = array("q", [0])
+        self._labels = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def num_labels(self) -> int:
+        """Number of names that were given a label."""
+        return len(self._labels)
+
+    def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
+        """Append a name.
+
+        Raises:
+            SettingError: It is no name, or the label is no whole number of at most 64 bits.
+        """
+        try:
+            encoded = os.fsencode(name)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise SettingError(
+                f"Name {len(self)} must be a str, bytes or a path, got {name!r}: {error}."
+            ) from error
+        if label is not None:
+            try:
+                self._labels.append(operator.index(label))
+            except (TypeError, OverflowError) as error:
+                raise SettingError(
+                    f"Label {self.num_labels} must be a whole number of at most 64 bits, got {label!r}."
+                ) from error
+        self._names += encoded
+        self._offsets.append(len(self._names))
+
+    def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
+        """Make the table, without a copy of the names. The builder is empty afterwards.
+
+        Raises:
+            SettingError: Some names have a label, and others none.
+        """
+        if self._labels and len(self._labels) != len(self):
+            raise SettingError(
+                f"Either all names must have a label or none, got {len(self)} name(s) and {len(self._labels)} "
+                f"label(s)."
+            )
+        names = np.frombuffer(self._names, np.uint8)
+        offsets = np.frombuffer(self._offsets, np.int64)
+        labels: LabelArray | None = None
+        if self._labels:
+            labels = np.frombuffer(self._labels, np.int64)
+            if np.iinfo(np.int32).min <= labels.min() and labels.max() <= np.iinfo(np.int32).max:
+                labels = labels.astype(np.int32)
+        FileTableBuilder.__init__(self)
+        return FileTable(names, offsets, labels, notes=notes)
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_arrays(names: UInt8Array, offsets: Int64Array, labels: LabelArray | None) -> None:
+    if names.dtype != np.uint8 or names.ndim != 1:
+        raise SettingError(f"`names` must be (num_bytes,) uint8, got {names.shape} {names.dtype}.")
+    if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
+        raise SettingError(f"`offsets` must be (N + 1,) int64, got {offsets.shape} {offsets.dtype}.")
+    if not 0 <= offsets[0] <= offsets[-1] <= len(names) or (offsets[1:] < offsets[:-1]).any():
+        raise SettingError(f"`offsets` must not decrease and lie in [0, {len(names)}], the bytes of the names.")
+    if labels is not None and (labels.dtype not in (np.int32, np.int64) or labels.shape != (len(offsets) - 1,)):
+        raise SettingError(
+            f"`labels` must be ({len(offsets) - 1},) int32 or int64, got {labels.shape} {labels.dtype}."
+        )
+
+
+def _hash_in_chunks(content: UInt8Array) -> int:
+    """Hash of the hashes of parts: no copy of the whole is made."""
+    parts = range(0, len(content), _CHUNK)
+    hashes = [hash_bytes(content[first : first + _CHUNK].tobytes()) for first in parts]
+    return hash_bytes(*(value.to_bytes(8, "little") for value in hashes))
+
+
+def _table_in(buffer: UInt8Array, path: str) -> FileTable:
+    """The table in the bytes of a file."""
+    again = "Remove it, or write it anew."
+    if len(buffer) < _HEADER.size or buffer[: len(_MAGIC)].tobytes() != _MAGIC:
+        raise SettingError(f"{path!r} is no table of names: it does not start as one. Name another file.")
+    header = _HEADER.unpack(buffer[: _HEADER.size].tobytes())
+    _, version, label_size, count, num_bytes, notes_size, digest, notes_hash = header
+    if version != _VERSION:
+        raise SettingError(f"The table of names {path!r} has format {version}, must be {_VERSION}. {again}")
+    sizes = [_HEADER.size, notes_size, 8 * (count + 1), num_bytes + -num_bytes % 8, label_size * count]
+    expected = sum(sizes)
+    if label_size not in (0, 4, 8) or len(buffer) != expected:
+        raise SettingError(
+            f"The table of names {path!r} is damaged: it must have {expected} bytes, has {len(buffer)}. {again}"
+        )
+    edges = np.cumsum(sizes).tolist()
+    try:
+        notes_text = buffer[edges[0] : edges[1]].tobytes()
+        notes = json.loads(notes_text)
+        offsets = buffer[edges[1] : edges[2]].view("<i8")
+        names = buffer[edges[2] : edges[2] + num_bytes]
+        labels = buffer[edges[3] : edges[4]].view(f"<i{label_size}") if label_size else None
+        table = FileTable(names, offsets, labels, notes=notes)
+    except (ValueError, TypeError) as error:  # a SettingError too
+        raise SettingError(f"The table of names {path!r} is damaged: {error} {again}") from error
+    if table.digest() != f"{digest:016x}" or hash_bytes(notes_text) != notes_hash:
+        raise SettingError(f"The table of names {path!r} is damaged: its content was changed. {again}")
+    return table
+
+
+def is_table_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a table of names, of any version and possibly damaged, or has nothing in it."""
+    try:
+        with open_regular_file(os.fspath(path)) as file:
+            return file.read(len(_MAGIC)) in (_MAGIC, b"")
+    except OSError:
+        return False
+
+
+def _mapped_again(path: str, digest: str) -> FileTable:
+    table = FileTable.load(path)
+    if table.digest() != digest:
+        raise SettingError(
+            f"The table of names {path!r} was replaced by another one after this process was given it. Keep the "
+            f"file of a table unchanged while it is in use."
+        )
+    return table
+
+
+def _of_arrays(
+    names: bytes, offsets: Int64Array, labels: LabelArray | None, notes: Mapping[str, Any]
+) -> FileTable:
+    return FileTable(np.frombuffer(names, np.uint8), offsets, labels, notes=notes)

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data set of extracted streams: a sequence of frames is one sample."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ...checks import whole_number
+from ...errors import FileError, SettingError, error_that_is_also
+from ...sample_data import Name, SampleDataGroup
+from ...sample_data.strings import encoded
+from ...sampling.clips.clip_settings import ClipTail, checked_tail
+from ...sampling.clips.clips import Clips, PlayedClips
+from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ..files.storage import StoragePath, as_utf8
+from ..media.image_size import image_size
+from ..optional_fields import OptionalField
+from ..rigs.frame_times import Int64Array, TimestampRule
+from ..rigs.rig_times import Alignment
+from ..sample_loading import name_sample
+from .frame_index import FrameIndex, FrameSettings, MissingPolicy
+from .frame_provider_base import FrameProviderBase
+from .shared_frames import (
+    MOST_FRAMES_TO_SHARE,
+    FrameLayout,
+    Int32Array,
+    can_overlap,
+    lay_out_alone,
+    lay_out_frames,
+)
+from .stream_folders import Cameras, RigLayout
+
+UInt8Array = npt.NDArray[np.uint8]
+Sizes: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (frame, camera) -> (height, width)
+
+ENCODED_NAME = "encoded"
+PLACES_NAME = "places"
+
+# An image of one pixel (a PPM file), for fields that carry no frame.
+_NO_FRAME: UInt8Array = np.frombuffer(b"P6\n1 1\n255\n\0\0\0", np.uint8)
+
+
+class _UnreadableFrame(Exception):  # noqa: N818
+    def __init__(self, frame: int, error: FileError) -> None:
+        super().__init__(frame)
+        self.frame = frame
+        self.error = error
+
+
+class FrameSequenceDataProvider(FrameProviderBase):
+    """Sample ``n`` is sequence ``n`` of DALI's ``fn.readers.sequence``, from the same folders.
+
+    A sequence has ``sequence_length`` frames of one stream, ``stride`` frames apart; sequences start every
+    ``step`` frames, and only complete ones count (see `Clips`, whose ``tail`` also keeps others). Folders, and
+    rigs of several cameras, are those of `FrameDataProvider`.
+
+    `FrameSequenceDecoder` makes ``(F, H, W, C)`` images of the group of frames of each camera. Fields of a
+    sample, those in brackets only if they are given a name::
+
+        one camera                             cameras={"front": ..., "rear": ...}
+          frames                                 front
+            encoded: [0], [1], ...: UINT8          frames
+            places: INT32, with sharing              encoded, places
+          [paths: [0], [1], ...: STRING]           [paths]
+          [padding: BOOL, (F,)]                  rear: as front
+          [stream: STRING]                       [padding, stream, stream number, first frame number]
+          [stream number: INT32]
+          [first frame number: INT32]
+
+    **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
+    sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
+    ``places`` tells the decoder where those of each sequence are. The inputs of this package load such samples by
+    `load_batch`. A sample of `get_data` has all of its frames; so behind a provider that wraps this one, nothing
+    is shared.
+
+    Example::
+
+        provider = FrameSequenceDataProvider("train", sequence_length=4, step=2)
+        data_input = ShuffledShardedInputCallable(provider, batch_size=8, shuffle=True)
+        definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", use_device_mixed=True)])
+    """
+
+    @explains_unknown_arguments(OF_PROVIDERS)
+    def __init__(
+        self,
+        file_root: StoragePath,
+        sequence_length: SupportsIndex,
+        *,
+        step: SupportsIndex = 1,
+        stride: SupportsIndex = 1,
+        tail: ClipTail = "drop",
+        share_frames: bool | None = None,
+        cameras: Cameras | None = None,
+        layout: RigLayout = "stream/camera",
+        align: Alignment = "name",
+        timestamp: TimestampRule | None = None,
+        tolerance: float | None = None,
+        reference_camera: str | None = None,
+        missing: MissingPolicy = "drop",
+        frames_name: Name = "frames",
+        paths_name: Name | None = None,
+        padding_name: Name | None = None,
+        stream_name: Name | None = None,
+        stream_number_name: Name | None = None,
+        first_frame_number_name: Name | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Find the frames.
+
+        Args:
+            file_root: Folder of the streams, a local path or a URL.
+            sequence_length: Frames per sequence, ``F``.
+            step: Frames from the start of a sequence to the start of the next one of the stream.
+            stride: Frames from one frame of a sequence to the next.
+            tail: What becomes of sequences that are not complete at the end of a stream, see `Clips`.
+            share_frames: Whether sequences of a batch share frames; they have at most 64 frames then. None: if
+                two sequences of the data set can have a frame in common.
+            cameras: See `FrameDataProvider`, as for the next six.
+            layout: See there.
+            align: See there.
+            timestamp: See there.
+            tolerance: See there.
+            reference_camera: See there.
+            missing: See there. With ``"drop"``, sequences do not reach over points in time that are left out.
+            frames_name: Name of the group of frames.
+            paths_name: Name for the array of the full paths or URLs.
+            padding_name: Name for which frames are padding, ``(F,)``; some are only with ``tail="mark"``.
+            stream_name: Name for the folder name of the stream.
+            stream_number_name: Name for the number of the stream in `stream_names`, ``()``.
+            first_frame_number_name: Name for the number of the first frame in its stream, ``()``.
+            storage_options: See `FileDataProvider`.
+
+        Raises:
+            FileError: The root is missing, or a folder cannot be read.
+            SettingError: As in `FrameDataProvider`; or no stream is long enough for a sequence.
+        """
+        settings = FrameSettings.checked(
+            cameras, layout, align, timestamp, False, tolerance, reference_camera, missing
+        )
+        index = FrameIndex(file_root, settings, storage_options)
+        length = whole_number(sequence_length, "sequence_length", at_least=1)
+        stride = whole_number(stride, "stride", at_least=1)
+        step = whole_number(
+            step,
+            "step",
+            at_least=1,
+            advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
+        )
+        checked_tail(tail)
+        try:
+            self._clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
+        except SettingError as error:
+            raise SettingError(f"{error} {_describe_longest(index)}") from error
+        self._shares = share_frames
+        is_too_long = length > MOST_FRAMES_TO_SHARE
+        if share_frames and is_too_long:
+            raise SettingError(
+                f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them, got "
+                f"`sequence_length={length}` and `share_frames={share_frames!r}`."
+            )
+        if share_frames is None:
+            self._shares = not is_too_long and can_overlap(length, stride, step)
+        self._has = {
+            "paths": paths_name is not None,
+            "padding": padding_name is not None,
+            "stream": stream_name is not None,
+            "stream number": stream_number_name is not None,
+            "first frame number": first_frame_number_name is not None,
+        }
+        frames = SampleDataGroup()
+        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1)
+        if self._shares:
+            frames.add_data_field(PLACES_NAME, types.DALIDataType.INT32, ndim=2)
+        of_camera = SampleDataGroup()
+        of_camera.add_data_group_field(frames_name, frames)
+        if paths_name is not None:
+            of_camera.add_data_field_array(paths_name, types.DALIDataType.STRING, length)
+        of_sample: list[OptionalField] = [
+            (padding_name, types.DALIDataType.BOOL, 1),
+            (stream_name, types.DALIDataType.STRING, None),
+            (stream_number_name, types.DALIDataType.INT32, 0),
+            (first_frame_number_name, types.DALIDataType.INT32, 0),
+        ]
+        super().__init__(index, of_camera, of_sample)
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of sequences."""
+        return self._clips.num_clips
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether sequences of a batch share frames."""
+        return bool(self._shares)
+
+    # --- loading ----------------------------------------------------------------------------------------
+
+    def describe_sample(self, sample_index: int) -> str:
+        """The paths of the frames of a sequence."""
+        return self._index.describe(self._play([sample_index]).frames[0].tolist())
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Read one sequence, which shares frames with no other.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sequence.
+            FileError: A file cannot be read, or two frames of a camera have different sizes.
+        """
+        played = self._play([sample_index])
+        return next(self._load([sample_index], played, lay_out_alone(played.frames)))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Read the sequences of a batch, each frame once if they share frames.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sequence.
+            FileError: A file cannot be read, or two frames of a camera in a sequence have different sizes.
+        """
+        played = self._play(sample_indices)
+        layout = lay_out_alone(played.frames)
+        if self._shares:
+            layout = lay_out_frames(played.frames, played.sequences)
+        return self._load(sample_indices, played, layout)
+
+    def _load(
+        self, sample_indices: Sequence[int], played: PlayedClips, layout: FrameLayout
+    ) -> Iterator[SampleDataGroup]:
+        sizes: Sizes = {}
+        for window in range(len(played.frames)):
+            try:
+                files = self._read_all(layout.carried[window].tolist(), sizes)
+            except _UnreadableFrame as unreadable:
+                # The frame may be for other sequences than this one.
+                users = np.flatnonzero((played.frames == unreadable.frame).any(axis=1))
+                name_sample(unreadable.error, sample_indices[users[0]])
+                raise unreadable.error from unreadable.error.__cause__
+            for complete in np.flatnonzero(layout.complete_with == window).tolist():
+                try:
+                    self._check_sizes(played.frames[complete], sizes)
+                except FileError as error:
+                    name_sample(error, sample_indices[complete])
+                    raise
+            yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])
+
+    def _play(self, sample_indices: Sequence[int]) -> PlayedClips:
+        for sample_index in sample_indices:
+            if not 0 <= operator.index(sample_index) < self._clips.num_clips:
+                raise error_that_is_also(
+                    SettingError,
+                    (IndexError,),
+                    f"`sample_index` must be in [0, {self._clips.num_clips - 1}], got {sample_index}: there are "
+                    f"{self._clips.num_clips} sequences.",
+                )
+        return self._clips.play(np.asarray(sample_indices, np.int64))
+
+    def _read_all(self, frames: list[int], sizes: Sizes) -> list[list[UInt8Array]]:
+        """Read the files of frames for each camera, a repeated one once; -1 is none."""
+        files: list[list[UInt8Array]] = []
+        for camera in range(self._index.num_cameras):
+            read: dict[int, UInt8Array] = {-1: _NO_FRAME}
+            for frame in frames:
+                if frame not in read:
+                    read[frame] = self._read(frame, camera, sizes)
+            files.append([read[frame] for frame in frames])
+        return files
+
+    def _read(self, frame: int, camera: int, sizes: Sizes) -> UInt8Array:
+        index = self._index
+        try:
+            content = index.read(frame, camera)
+        except FileError as error:
+            if hasattr(error, "add_note"):  # Python >= 3.11
+                stream = index.stream_names[index.stream_of(frame)]
+                error.add_note(f"which is frame {index.numbers[frame]} of stream {stream!r}")
+            raise _UnreadableFrame(frame, error) from error
+        size = image_size(content)
+        if size is not None:
+            sizes[frame, camera] = size
+        return content
+
+    def _make_sample(
+        self,
+        files: list[list[UInt8Array]],
+        places: Int32Array,
+        frames: Int64Array,
+        is_padding: npt.NDArray[np.bool_],
+    ) -> SampleDataGroup:
+        index, has = self._index, self._has
+        flat: list[Any] = []
+        for camera, of_camera in enumerate(files):
+            flat += of_camera
+            if self._shares:
+                flat.append(places)
+            if has["paths"]:
+                flat += [encoded(as_utf8(index.path(frame, camera))) for frame in frames.tolist()]
+        stream = index.stream_of(int(frames[0]))
+        if has["padding"]:
+            flat.append(is_padding)
+        if has["stream"]:
+            flat.append(encoded(as_utf8(index.stream_names[stream])))
+        if has["stream number"]:
+            flat.append(np.int32(stream))
+        if has["first frame number"]:
+            flat.append(index.numbers[frames[0]].astype(np.int32))
+        sample = self.sample_data_structure
+        sample.set_data(flat)
+        return sample
+
+    def _check_sizes(self, frames: Int64Array, sizes: Sizes) -> None:
+        """Refuse frames of different sizes, as far as sizes are known here: the graph could not name files."""
+        for camera in range(self._index.num_cameras):
+            known = {frame: sizes[frame, camera] for frame in frames.tolist() if (frame, camera) in sizes}
+            # Sorted, since decoders may turn an image that is marked as lying on its side.
+            if len({(min(size), max(size)) for size in known.values()}) > 1:
+                raise FileError(self._describe_sizes(camera, known))
+
+    def _describe_sizes(self, camera: int, known: dict[int, tuple[int, int]]) -> str:
+        index = self._index
+        first = next(iter(known))
+        other = next(frame for frame in known if sorted(known[frame]) != sorted(known[first]))
+        (height, width), (other_height, other_width) = known[first], known[other]
+        return (
+            f"The frames of a sequence must have the same size, but in stream "
+            f"{index.stream_names[index.stream_of(first)]!r} {index.path(first, camera)!r} has {width} x {height} "
+            f"and {index.path(other, camera)!r} has {other_width} x {other_height} pixels. Put frames of "
+            f"different sizes into different streams."
+        )
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def clips(self) -> Clips:
+        """Which frames the sequences have."""
+        return self._clips
+
+    @property
+    def sequences_per_stream(self) -> Int64Array:
+        """Number of samples of each stream in `stream_names`: ``(num_streams,)`` int64."""
+        return np.bincount(
+            self._index.streams, weights=self._clips.clips_per_sequence, minlength=len(self._index.stream_names)
+        ).astype(np.int64)
+
+    def __repr__(self) -> str:
+        """Return what was found, in short."""
+        clips, index = self._clips, self._index
+        cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
+        return (
+            f"{type(self).__name__}({index.storage.root!r}: {clips.num_clips} sequences of "
+            f"{clips.sequence_length} frames{cameras} in {len(index.stream_names)} stream(s)"
+            f"{', frames are shared' if self._shares else ''})"
+        )
+
+
+def _describe_longest(index: FrameIndex) -> str:
+    longest = int(np.argmax(index.sequence_lengths))
+    stream = index.stream_names[index.streams[longest]]
+    return f"The longest sequence of frames, {index.sequence_lengths[longest]}, is in stream {stream!r}."

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which codec a video file has, found without a decoder."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any, BinaryIO
+
+from .container_elements import MOST_ELEMENTS, ebml_number, mp4_boxes, opened
+
+_NAMES = {
+    **dict.fromkeys(("avc1", "avc3", "h264", "x264", "V_MPEG4/ISO/AVC"), "h264"),
+    **dict.fromkeys(("hvc1", "hev1", "hevc", "h265", "V_MPEGH/ISO/HEVC"), "hevc"),
+    **dict.fromkeys(("vp09", "vp90", "V_VP9"), "vp9"),
+    **dict.fromkeys(("vp08", "vp80", "V_VP8"), "vp8"),
+    **dict.fromkeys(("av01", "V_AV1"), "av1"),
+    **dict.fromkeys(("jpeg", "mjpg", "V_MJPEG"), "mjpeg"),
+    **dict.fromkeys(("xvid", "divx", "dx50", "fmp4", "V_MPEG4/ISO/ASP"), "mpeg4"),
+}
+_EBML_HEADER, _SEGMENT, _TRACKS, _TRACK, _TRACK_TYPE, _CODEC_ID = (
+    0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE, 0x83, 0x86,
+)  # fmt: skip
+
+
+def sniff_codec(source: Any) -> str | None:
+    """Find the codec of the first video stream in an MP4, MOV, Matroska, WebM or AVI file.
+
+    Args:
+        source: A path, bytes, or an open binary file, whose position stays.
+
+    Returns:
+        FFmpeg's name for the codec, else what the container calls it; None where that cannot be found out.
+    """
+    try:
+        with opened(source) as file:
+            found = _sniff(file)
+    except (OSError, ValueError, struct.error, IndexError, AttributeError):
+        return None
+    if found is None:
+        return None
+    return _NAMES.get(found, _NAMES.get(found.lower(), found))
+
+
+def _sniff(file: BinaryIO) -> str | None:
+    file.seek(0)
+    start = file.read(12)
+    size = file.seek(0, os.SEEK_END)
+    if start[:4] == b"RIFF" and start[8:] == b"AVI ":
+        return _in_avi(file)
+    if start[:4] == struct.pack(">I", _EBML_HEADER):
+        return _in_matroska(file, size)
+    if start[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip"):
+        return _in_mp4(file, size)
+    return None
+
+
+def _in_avi(file: BinaryIO) -> str | None:
+    file.seek(0)
+    headers = file.read(65536)
+    stream = headers.find(b"vids", headers.find(b"strh"))
+    format_chunk = headers.find(b"strf", stream)
+    if stream < 0 or format_chunk < 0:
+        return None
+    return _text(headers[format_chunk + 24 : format_chunk + 28])  # biCompression of the BITMAPINFOHEADER
+
+
+def _in_mp4(file: BinaryIO, size: int) -> str | None:
+    is_video = False
+    for name, start, _ in mp4_boxes(file, 0, size):
+        file.seek(start)
+        if name == b"hdlr":
+            kind = file.read(12)
+            if kind[4:8] != b"dhlr":  # that one, in MOV, is about the file and not about the track
+                is_video = kind[8:] == b"vide"
+        elif name == b"stsd" and is_video:
+            return _text(file.read(16)[12:])
+    return None
+
+
+def _in_matroska(file: BinaryIO, size: int) -> str | None:
+    position, is_video, codec = 0, False, None
+    for _ in range(MOST_ELEMENTS):
+        if position >= size:
+            return None
+        file.seek(position)
+        element, length = ebml_number(file, keeps_marker=True), ebml_number(file)
+        position = file.tell()
+        if element in (_SEGMENT, _TRACKS, _TRACK):
+            is_video, codec = False, None
+            continue
+        if element == _TRACK_TYPE:
+            is_video = file.read(length)[-1] == 1
+        elif element == _CODEC_ID:
+            codec = _text(file.read(min(length, 64)))
+        if is_video and codec is not None:
+            return codec
+        position += length
+    return None
+
+
+def _text(raw: bytes) -> str | None:
+    text = raw.rstrip(b"\0 ").decode("latin-1")
+    return text if text.isprintable() and text else None

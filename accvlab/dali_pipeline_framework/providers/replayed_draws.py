@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws that are not drawn, but come with the samples: from records of draws that were made before."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import attrs
+import numpy as np
+
+from ..draws.draw_records import DrawRecord, problem_of_draw
+from ..draws.random_draws import PlannedDraw
+from ..errors import FieldValueError, SettingError, error_that_is_also
+from ..sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    LeafFormat,
+    Name,
+    SampleDataGroup,
+    format_error,
+    format_path,
+    get_dali_type_for_numpy_type,
+)
+from .data_provider import DataProvider
+
+
+class ReplayedDrawsProvider(DataProvider):
+    """Samples of another provider, each with the record of the draws that were made for it.
+
+    For a pipeline with ``replay_draws``, which takes them instead of drawing. The same sample may be there
+    several times, with different records.
+
+    Example::
+
+        records = records_of_batch(batch["draws"])  # of a pipeline with record_draws="draws"
+        again = ReplayedDrawsProvider(provider, records, batch["index"])
+        definition = PipelineDefinition(
+            ShuffledShardedInputCallable(again, batch_size=1), steps, replay_draws="draws"
+        )
+    """
+
+    def __init__(
+        self,
+        provider: DataProvider,
+        records: Sequence[Mapping[str, Any]],
+        sample_indices: Sequence[SupportsIndex] | None = None,
+        *,
+        name: Name = "draws",
+    ) -> None:
+        """Put samples and records together.
+
+        Args:
+            provider: The provider.
+            records: At least one record, all with the same draws, shapes and types.
+            sample_indices: Sample ``i`` is that of ``provider`` with index ``sample_indices[i]``, with
+                ``records[i]``. Not given, there is a record for each sample.
+            name: Name of the group that is added to the samples, for the records.
+
+        Raises:
+            SettingError: There is no record, there are more or fewer of them than indices (or samples), or
+                there is no sample of an index; or the blueprint has a field of this name.
+            FieldValueError: A record differs from the first one in draws, shapes or types, or an entry is no
+                array.
+        """
+        count = provider.get_number_of_samples()
+        indices = range(count) if sample_indices is None else [operator.index(index) for index in sample_indices]
+        if len(records) != len(indices) or not records:
+            wanted = "the samples of the provider" if sample_indices is None else "`sample_indices`"
+            raise SettingError(
+                f"There must be as many records as {wanted}, at least one; got {len(records)} records for "
+                f"{len(indices)}."
+            )
+        outside = [index for index in indices if not 0 <= index < count]
+        if outside:
+            raise SettingError(f"`sample_indices` must lie in [0, {count}), got {outside[0]}.")
+        if provider.sample_data_structure.has_child(name):
+            raise SettingError(f"The samples of the provider have a field {name!r} already. Pass another `name`.")
+        self._provider = provider
+        self._indices = tuple(indices)
+        self._name = name
+        self._records = _checked_records(records, name)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the provider, and the group of draws at its end."""
+        blueprint = self._provider.sample_data_structure.get_empty_like_self()
+        blueprint.add_data_group_field(self._name, self._group())
+        return blueprint
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of records."""
+        return len(self._records)
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load the sample of a record.
+
+        Raises:
+            SettingError: Also an IndexError; there is no record of this index.
+        """
+        loaded = self._provider.get_data(self._index_of(sample_index))
+        sample = loaded.get_copy()
+        group = self._group()
+        group.set_data([value.copy() for value in self._records[sample_index].values()])
+        sample.add_data_group_field(self._name, group)
+        sample[self._name] = group
+        return sample
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where the sample of a record comes from."""
+        index = self._index_of(sample_index)
+        told = self._provider.describe_sample(index)
+        return f"sample {index} of the data set{': ' if told else ''}{told}"
+
+    def _index_of(self, sample_index: int) -> int:
+        if not 0 <= sample_index < len(self._records):
+            message = f"There are records for samples 0 to {len(self._records) - 1}, got {sample_index}."
+            raise error_that_is_also(SettingError, [IndexError], message)
+        return self._indices[sample_index]
+
+    def _group(self) -> SampleDataGroup:
+        group = SampleDataGroup()
+        for name, value in self._records[0].items():
+            group.add_data_field(name, get_dali_type_for_numpy_type(value.dtype), ndim=value.ndim)
+        return group
+
+
+def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[DrawRecord]:
+    first = records[0]
+    checked: list[DrawRecord] = []
+    for number, record in enumerate(records):
+        missing = [name for name in first if name not in record]
+        more = [name for name in record if name not in first]
+        if missing or more:
+            text = f"lacks {missing[0]}" if missing else f"holds {more[0]}, which record 0 lacks"
+            raise FieldValueError(f"All records must hold the same draws, but record {number} {text}.")
+        arrays: DrawRecord = {}
+        for name in first:
+            value = record[name]
+            if not isinstance(value, np.ndarray | np.generic):
+                got = type(value).__name__
+                raise FieldValueError(
+                    f"{format_path((group, name))}: record {number} must hold an array, got {got}."
+                )
+            arrays[name] = np.array(value)
+            like = checked[0][name] if checked else arrays[name]
+            if (like.shape, like.dtype) != (value.shape, value.dtype):
+                raise FieldValueError(
+                    f"{format_path((group, name))}: all records must hold the same shape and dtype, got "
+                    f"{like.shape} {like.dtype} in record 0 and {value.shape} {value.dtype} in record {number}."
+                )
+        checked.append(arrays)
+    return checked
+
+
+def require_fitting_record(group: GroupFormat, draws: Sequence[PlannedDraw], path: FieldPath) -> None:
+    """Refuse a group of recorded draws that are not the draws of a chain.
+
+    Args:
+        group: Format of the group.
+        draws: The draws of the chain.
+        path: Path of the group in the sample.
+
+    Raises:
+        FormatError: Lists every draw that is missing, of another form, or too many.
+    """
+    problems: list[FormatProblem] = []
+    for planned in draws:
+        child = group.get((planned.record_name,))
+        where = (*path, planned.record_name)
+        if child is None:
+            problems.append(FormatProblem(f"the record lacks the {planned}", where))
+        elif not isinstance(child, LeafFormat) or child.dtype != planned.draw.dtype:
+            got = f"type {child.dtype.name}" if isinstance(child, LeafFormat) else "a group"
+            text = f"the {planned} is of type {planned.draw.dtype.name}, the record holds {got}"
+            problems.append(FormatProblem(text, where))
+        elif child.ndim is not None and child.ndim != len(planned.draw.shape):
+            text = f"the {planned} has shape {planned.draw.shape}, the record holds {child.ndim} dimension(s)"
+            problems.append(FormatProblem(text, where))
+    known = {planned.record_name for planned in draws}
+    unknown = "no step of the chain declares such a draw (or its range holds one number only)"
+    problems += [FormatProblem(unknown, (*path, name)) for name in group.names if name not in known]
+    if problems:
+        raise format_error(problems, "The recorded draws are not those of the processing steps:")
+
+
+@attrs.frozen
+class ReplayedDraws:
+    """The fields of a flat sample that are recorded draws.
+
+    Attributes:
+        fields: Per draw its flat position and path, and what it must be.
+    """
+
+    fields: tuple[tuple[int, FieldPath, PlannedDraw], ...]
+
+    @classmethod
+    def of(cls, draws: Sequence[PlannedDraw], group: FieldPath, field_paths: Sequence[FieldPath]) -> ReplayedDraws:
+        """Find the draws of a chain.
+
+        Args:
+            draws: The draws.
+            group: Path of the group of recorded draws in the sample.
+            field_paths: Paths in the sample of the fields that workers load.
+
+        Raises:
+            SettingError: The group is not loaded by workers.
+        """
+        positions = {path: position for position, path in enumerate(field_paths)}
+        paths = [(*group, planned.record_name) for planned in draws]
+        if any(path not in positions for path in paths):
+            raise SettingError(
+                f"Recorded draws must be loaded by a callable or an iterable, but a native reader delivers "
+                f"{format_path(group)}."
+            )
+        return cls(tuple((positions[path], path, planned) for path, planned in zip(paths, draws, strict=True)))
+
+    def problems(self, arrays: Sequence[Any]) -> list[str]:
+        """Say which draws of a sample cannot have been drawn, one line each."""
+        found = [(path, problem_of_draw(planned, arrays[position])) for position, path, planned in self.fields]
+        return [f"  - {format_path(path)}: {problem}" for path, problem in found if problem is not None]

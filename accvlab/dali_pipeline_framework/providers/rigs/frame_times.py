@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time stamps in the names of frames, and which frames of two cameras belong together by them."""
+
+from __future__ import annotations
+
+import numbers
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SettingError
+
+Int64Array = npt.NDArray[np.int64]
+TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+TimestampRule: TypeAlias = str | Callable[[str], float]
+"""How to read a time stamp off a file name: a regular expression with one group, or a function."""
+
+
+class TimestampParser:
+    """Reads time stamps off file names.
+
+    Example:
+        >>> TimestampParser(None)("1533151603.512.jpg"), TimestampParser(r"__(\\d+)\\.")("CAM__42.jpg")
+        (1533151603.512, 42)
+    """
+
+    def __init__(self, rule: TimestampRule | None) -> None:
+        """Set the rule.
+
+        Args:
+            rule: A regular expression that is searched in the file name and whose first group is a number; a
+                function that takes the file name and returns a number; or None: the name without its extension
+                is the number. Whole numbers stay whole.
+
+        Raises:
+            SettingError: It is none of these, or the expression is not valid or has no group.
+        """
+        self._function: Callable[[str], float] | None = None
+        self._pattern: re.Pattern[str] | None = None
+        if isinstance(rule, str):
+            try:
+                self._pattern = re.compile(rule)
+            except re.error as error:
+                raise SettingError(f"`timestamp` is no valid regular expression: {error} in {rule!r}.") from error
+            if self._pattern.groups < 1:
+                raise SettingError(
+                    f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {rule!r}."
+                )
+        elif callable(rule):
+            self._function = rule
+        elif rule is not None:
+            raise SettingError(
+                f"`timestamp` must be a regular expression, a function of the file name, or None, got {rule!r}."
+            )
+
+    def __call__(self, file_name: str) -> int | float:
+        """Read a time stamp.
+
+        Raises:
+            SettingError: There is none, or it is not finite.
+        """
+        if self._function is not None:
+            return self._by_function(self._function, file_name)
+        text = os.path.splitext(file_name)[0]
+        if self._pattern is not None:
+            found = self._pattern.search(file_name)
+            if found is None or found.group(1) is None:
+                raise SettingError(
+                    f"`timestamp` finds no time stamp in the file name {file_name!r}: the regular expression "
+                    f"{self._pattern.pattern!r} does not match."
+                )
+            text = found.group(1)
+        return self._number(text, file_name)
+
+    def _number(self, text: str, file_name: str) -> int | float:
+        try:
+            return _checked(int(text) if text.lstrip("+-").isdecimal() else float(text))
+        except ValueError:
+            how = (
+                "A function or a regular expression as `timestamp` says where in the name the number is."
+                if self._pattern is None
+                else f"The group of the regular expression {self._pattern.pattern!r} must be a number."
+            )
+            raise SettingError(
+                f"No time stamp can be read off the file name {file_name!r}: {text!r} is not a finite number of "
+                f"at most 64 bits. {how}"
+            ) from None
+
+    def _by_function(self, function: Callable[[str], float], file_name: str) -> int | float:
+        try:
+            value = function(file_name)
+        except Exception as error:
+            raise SettingError(
+                f"The function given as `timestamp` failed for the file name {file_name!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        try:
+            if isinstance(value, numbers.Integral):
+                return _checked(int(value))
+            if isinstance(value, numbers.Real):
+                return _checked(float(value))
+        except ValueError:
+            pass
+        raise SettingError(
+            f"The function given as `timestamp` must return a finite number of at most 64 bits, got {value!r} for "
+            f"the file name {file_name!r}."
+        )
+
+
+def _checked(value: int | float) -> int | float:
+    if isinstance(value, int) and -(2**62) < value < 2**62:
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return value
+    raise ValueError
+
+
+def as_times(values: Sequence[int | float]) -> TimeArray:
+    """Make an array of time stamps: int64 if all are whole numbers, else float64."""
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, np.int64)
+    return np.array(values, np.float64)
+
+
+def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int64Array:
+    """Find the frame of another camera for each time of a reference camera.
+
+    Two frames belong together if each is the nearest to the other (of two that are equally near, the earlier)
+    and they are not more than the tolerance apart. So no frame is used twice, and none out of order.
+
+    Args:
+        reference: ``(T,)`` times, strictly increasing.
+        other: ``(U,)`` times, strictly increasing.
+        tolerance: Largest difference, in the unit of the times.
+
+    Returns:
+        ``(T,)`` int64, positions in ``other``, -1 where there is none.
+    """
+    if not len(reference) or not len(other):
+        return np.full(len(reference), -1, np.int64)
+    nearest = _nearest(reference, other)
+    is_mutual = _nearest(other, reference)[nearest] == np.arange(len(reference))
+    is_near = np.abs(other[nearest] - reference) <= tolerance
+    return np.where(is_mutual & is_near, nearest, -1)
+
+
+def _nearest(times: TimeArray, among: TimeArray) -> Int64Array:
+    after = np.minimum(among.searchsorted(times), len(among) - 1)
+    before = np.maximum(after - 1, 0)
+    is_before_nearer = np.abs(times - among[before]) <= np.abs(among[after] - times)
+    return np.where(is_before_nearer, before, after)

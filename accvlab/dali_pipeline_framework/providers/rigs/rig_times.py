@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames of the cameras of a stream belong to the same point in time."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SettingError
+from .frame_times import TimestampParser, as_times, match_times
+
+Alignment: TypeAlias = Literal["name", "time"]
+
+
+class MissingFrame(NamedTuple):
+    """A frame that a camera lacks.
+
+    Attributes:
+        stream: Name of the stream.
+        camera: Name of the camera.
+        time: The point in time: with alignment by name the file name without extension, by time stamp the file
+            name of the reference camera's frame.
+    """
+
+    stream: str
+    camera: str
+    time: str
+
+
+@attrs.frozen
+class RigTimes:
+    """The points in time of a stream.
+
+    Attributes:
+        rows: For each, the file name of each camera's frame, or None where it has none.
+        labels: For each, what it is called, see `MissingFrame`.
+        num_unused: For each camera, the number of frames that belong to no point in time.
+    """
+
+    rows: list[tuple[str | None, ...]]
+    labels: list[str]
+    num_unused: list[int]
+
+
+def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
+    """Put frames with the same file name, without its extension, together.
+
+    Args:
+        files: The sorted file names of each camera.
+        where: The folder of each camera, for messages.
+
+    Raises:
+        SettingError: A camera has two frames of the same name.
+    """
+    if len(files) == 1:
+        return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
+    by_stem: list[dict[str, str]] = []
+    first_names: dict[str, str] = {}
+    for names, folder in zip(files, where, strict=True):
+        of_camera: dict[str, str] = {}
+        for name in names:
+            stem = os.path.splitext(name)[0]
+            if stem in of_camera:
+                raise SettingError(
+                    f"Frames are aligned by their names without extension, so they must differ in them, got "
+                    f"{of_camera[stem]!r} and {name!r} in {folder!r}. Remove one."
+                )
+            of_camera[stem] = name
+            first_names[stem] = min(name, first_names.get(stem, name), key=os.fsencode)
+        by_stem.append(of_camera)
+    stems = sorted(first_names, key=lambda stem: os.fsencode(first_names[stem]))
+    return RigTimes([tuple(each.get(stem) for each in by_stem) for stem in stems], stems, [0] * len(files))
+
+
+def align_by_time(
+    files: Sequence[Sequence[str]],
+    where: Sequence[str],
+    parser: TimestampParser,
+    reference: int,
+    tolerance: float,
+) -> RigTimes:
+    """Put frames together whose time stamps are nearest to each other, see `match_times`; in the order of time.
+
+    Args:
+        files: The file names of each camera.
+        where: The folder of each camera, for messages.
+        parser: Reads time stamps off file names.
+        reference: The camera whose frames are the points in time.
+        tolerance: How far a frame may be from its point in time.
+
+    Raises:
+        SettingError: A time stamp cannot be read, or two frames of a camera have the same.
+    """
+    ordered: list[list[str]] = []
+    times: list[npt.NDArray[Any]] = []
+    for names, folder in zip(files, where, strict=True):
+        stamps = _stamps(names, folder, parser)
+        order = np.argsort(stamps, kind="stable")
+        stamps = stamps[order]
+        same = np.flatnonzero(stamps[1:] == stamps[:-1])
+        ordered.append([names[position] for position in order.tolist()])
+        times.append(stamps)
+        if same.size:
+            raise SettingError(
+                f"The time stamps of a camera must differ, got {stamps[same[0]]} for both "
+                f"{ordered[-1][same[0]]!r} and {ordered[-1][same[0] + 1]!r} in {folder!r}."
+            )
+    columns: list[list[str | None]] = []
+    num_unused: list[int] = []
+    for camera, names in enumerate(ordered):
+        matched = np.arange(len(names))
+        if camera != reference:
+            matched = match_times(times[reference], times[camera], tolerance)
+        columns.append([names[position] if position >= 0 else None for position in matched.tolist()])
+        num_unused.append(len(names) - int(np.count_nonzero(matched >= 0)))
+    return RigTimes([*zip(*columns, strict=True)], ordered[reference], num_unused)
+
+
+def _stamps(names: Sequence[str], folder: str, parser: TimestampParser) -> npt.NDArray[Any]:
+    try:
+        return as_times([parser(name) for name in names])
+    except SettingError as error:
+        raise SettingError(f"{error} The folder is {folder!r}.") from error
+
+
+def describe_missing(
+    missing: Sequence[MissingFrame],
+    absent: Sequence[tuple[str, str]],
+    unused: Mapping[tuple[str, str], int],
+    most_named: int = 10,
+) -> str:
+    """Count missing and unused frames per stream and camera, in lines.
+
+    Args:
+        missing: The missing frames.
+        absent: Stream and camera where there is no folder.
+        unused: Number of unused frames by stream and camera.
+        most_named: Number of streams that are named.
+    """
+    counts: dict[str, collections.Counter[str]] = {}
+    for stream, camera, _ in missing:
+        counts.setdefault(stream, collections.Counter())[camera] += 1
+    extra: dict[str, list[str]] = {}
+    for stream, camera in absent:
+        extra.setdefault(stream, []).append(f"no folder of {camera}")
+    for (stream, camera), count in unused.items():
+        extra.setdefault(stream, []).append(f"{count} frame(s) of {camera} near no point in time")
+    streams = [*dict.fromkeys([*counts, *extra])]
+    lines = []
+    for stream in streams[:most_named]:
+        parts = [f"{count} frame(s) of {camera} missing" for camera, count in counts.get(stream, {}).items()]
+        lines.append(f"  - {stream}: {', '.join([*parts, *extra.get(stream, ())])}")
+    if len(streams) > most_named:
+        lines.append(f"  - and {len(streams) - most_named} more streams")
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sample of a data provider, checked against its blueprint, as a flat tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..errors import FieldValueError
+from ..sample_data import GroupFormat, SampleDataGroup, describe_difference
+from .data_provider import DataProvider
+
+
+def input_blueprint(provider: DataProvider) -> SampleDataGroup:
+    """Blueprint of a provider, as a copy with mappings switched off.
+
+    In the graph the values of mapped fields are numbers already. The copy keeps a provider that hands out
+    the same blueprint object each time from losing its mappings.
+    """
+    blueprint = provider.sample_data_structure
+    if not isinstance(blueprint, SampleDataGroup):
+        raise FieldValueError(
+            f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
+            f"got {type(blueprint).__name__}."
+        )
+    blueprint = blueprint.get_empty_like_self()
+    blueprint.set_apply_mapping(False)
+    return blueprint
+
+
+class SampleLoader:
+    """Loads samples of a provider as flat tuples. The expected format is read once per process."""
+
+    def __init__(self, provider: DataProvider) -> None:
+        """Hold on to the provider; nothing is read yet."""
+        self.provider = provider
+        self._format: GroupFormat | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"provider": self.provider, "_format": None}
+
+    def load(self, sample_index: int) -> tuple[Any, ...]:
+        """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
+        return self._loaded(
+            lambda: self.provider.get_data(sample_index), sample_index, f"get_data({sample_index})"
+        )
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether samples are to be loaded by `load_batch`, see `DataProvider.loads_batches`."""
+        return bool(getattr(self.provider, "loads_batches", False))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Load all samples of a batch, with their numbers in it, one after the other; see `load`."""
+        if not self.loads_batches:
+            yield from map(self.load, sample_indices)
+            return
+        samples: Iterator[SampleDataGroup] | None = None
+
+        def load_next() -> SampleDataGroup:
+            nonlocal samples
+            if samples is None:
+                samples = iter(self.provider.load_batch(sample_indices, slots))
+            return next(samples)
+
+        for number, sample_index in enumerate(sample_indices):
+            call = f"load_batch of {len(sample_indices)} samples, for sample {number},"
+            yield self._loaded(load_next, sample_index, call)
+
+    def _loaded(self, load: Callable[[], SampleDataGroup], sample_index: int, call: str) -> tuple[Any, ...]:
+        try:
+            sample = load()
+            if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
+                self._check(sample, call)
+            return tuple(sample.get_data())
+        except StopIteration as error:
+            # Passed on, it would end the epoch without a word.
+            stopped = RuntimeError(f"{type(self.provider).__name__}.{call} raised StopIteration")
+            name_sample(stopped, sample_index)
+            raise stopped from error
+        except Exception as error:
+            name_sample(error, sample_index)
+            raise
+
+    def _check(self, sample: object, call: str) -> None:
+        provider = type(self.provider).__name__
+        if not isinstance(sample, SampleDataGroup):
+            raise FieldValueError(
+                f"{provider}.{call} must return a filled SampleDataGroup, "
+                f"got {sample if sample is None else type(sample).__name__}."
+            )
+        if self._format is None:
+            self._format = self.provider.sample_data_structure.format
+        if not sample.format.matches(self._format):
+            raise FieldValueError(
+                f"{provider}.{call} returned a sample of another format than "
+                f"{provider}.sample_data_structure:\n{describe_difference(self._format, sample.format)}"
+            )
+
+
+def name_sample(error: BaseException, sample_index: int) -> None:
+    """Attach the index of the sample that was being loaded to an exception."""
+    if getattr(error, "sample_index_in_data_set", None) is not None:
+        return
+    try:
+        error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
+    except AttributeError:  # an exception class with __slots__
+        return
+    if hasattr(error, "add_note"):  # Python >= 3.11
+        error.add_note(f"raised while sample {sample_index} of the data set was loaded")

@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding of a video stream on the CPU, with PyAV."""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ...checks import whole_number
+from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ..media.container_elements import is_empty, is_file_or_missing, path_advice
+from ..media.video_codec import sniff_codec
+from ..media.video_file_end import missing_bytes
+
+if TYPE_CHECKING:
+    import av
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO"
+
+_PIXEL_FORMATS = {
+    types.DALIImageType.RGB: ("rgb24", 3),
+    types.DALIImageType.BGR: ("bgr24", 3),
+    types.DALIImageType.GRAY: ("gray", 1),
+}
+# What DALI 2.4 passes to libswscale: SWS_BILINEAR | SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND, and BT.601
+# (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
+_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
+_BT601 = 5
+_OLDEST_PYAV = 17
+
+
+def import_av(source: VideoSource | None = None) -> ModuleType:
+    """Import PyAV.
+
+    Args:
+        source: The video to decode, so that the message can name its codec.
+
+    Raises:
+        SettingError: PyAV is not installed, or too old.
+    """
+    try:
+        import av
+    except ImportError as error:
+        codec = None if source is None else sniff_codec(source)
+        what = "Videos" if source is None else f"{source_name(source)}{f' (codec: {codec})' if codec else ''}"
+        raise SettingError(
+            f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
+            f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
+            f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
+        ) from error
+    if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
+        raise SettingError(
+            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
+            f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
+        )
+    return av
+
+
+def source_name(source: VideoSource) -> str:
+    """What messages call a video: its path, or what stands in its place."""
+    if isinstance(source, (str, os.PathLike)):
+        return repr(os.fspath(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return f"the video of {len(source)} bytes"
+    return f"the video in {source!r}"
+
+
+class VideoDecoder:
+    """One video stream of a container, decoded frame after frame in the order of presentation.
+
+    ::
+
+        with VideoDecoder("drive.mp4") as decoder:
+            converter = FrameConverter()
+            for frame in decoder:
+                pixels = converter.convert(frame)     # (height, width, 3) uint8
+
+    PyAV releases the GIL while it reads and decodes, so decoders in several threads run at the same time. One
+    decoder must not be used by two threads at once, nor after a fork.
+
+    Attributes:
+        num_decoded: Number of frames that were decoded, over all seeks.
+        num_seeks: Number of seeks.
+    """
+
+    def __init__(
+        self, source: VideoSource, *, stream: int = 0, num_threads: int = 1, name: str | None = None
+    ) -> None:
+        """Open a video.
+
+        Args:
+            source: Path of a file, its bytes, or an open binary file that can seek. The encoded bytes must not
+                change while the decoder is open.
+            stream: Number of the video stream, counted from 0 among the video streams of the container.
+            num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
+                works on several frames at once: more throughput, and as many frames more in memory.
+            name: What messages call the video; None for its path.
+
+        Raises:
+            SettingError: PyAV is missing, or there is no such video stream.
+            FileError: The file cannot be opened. Also the builtin exception, e.g. `FileNotFoundError`.
+            VideoError: It is not a video, is incomplete, or is of an unknown codec.
+        """
+        self.name = source_name(source) if name is None else name
+        self._stream_number = whole_number(stream, "stream", at_least=0)
+        num_threads = whole_number(num_threads, "num_threads", at_least=1)
+        self._av = import_av(source)
+        self._container = self._open(source)
+        try:
+            self._stream = self._choose_stream(source)
+            self._stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
+            self._stream.thread_count = num_threads
+            if self.codec_name == "hevc":
+                # It would go on with what was there before, without a word. (H.264 does not, and would fail on
+                # frames that are shown before a key frame, after a seek to that.)
+                self._stream.codec_context.options = {"err_detect": "explode"}
+        except BaseException:
+            self._container.close()
+            raise
+        self._size = (self._stream.codec_context.width, self._stream.codec_context.height)
+        self._packets: Iterator[Packet[VideoStream]] | None = None
+        self._ready: collections.deque[av.VideoFrame] = collections.deque()
+        self.num_decoded = 0
+        self.num_seeks = 0
+
+    def _open(self, source: VideoSource) -> InputContainer:
+        file: Any = source
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            file = io.BytesIO(source)
+        elif isinstance(source, (str, os.PathLike)):
+            if not is_file_or_missing(source):
+                raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
+            # Without the protocol, FFmpeg takes what stands before a colon in the name for one.
+            file = f"file:{os.fspath(source)}"
+        try:
+            # Titles and the like need not be UTF-8.
+            return cast("InputContainer", self._av.open(file, mode="r", metadata_errors="replace"))
+        except self._av.error.FFmpegError as error:
+            raise self._opening_failure(error, source) from error
+
+    def _opening_failure(self, error: Any, source: VideoSource) -> FrameworkError:
+        of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
+        if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
+            message = f"Cannot open the video {self.name}: {error.strerror}.{path_advice(source)}"
+            return error_that_is_also(FileError, of_system[:1], message)
+        if is_empty(source):
+            return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
+        num_missing = missing_bytes(source)
+        why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
+        return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
+
+    def _choose_stream(self, source: VideoSource) -> VideoStream:
+        streams = self._container.streams
+        videos = [stream for stream in streams if stream.type == "video"]
+        if not videos:
+            kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
+            raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}.")
+        if self._stream_number >= len(videos):
+            raise SettingError(
+                f"`stream` must be the number of a video stream, 0 to {len(videos) - 1} in {self.name}, got "
+                f"{self._stream_number}."
+            )
+        chosen = videos[self._stream_number]
+        if chosen.codec_context is None:
+            raise VideoError(
+                f"PyAV {self._av.__version__} cannot decode the codec of {self.name}: "
+                f"{sniff_codec(source) or 'one that it does not know'}."
+            )
+        return cast("VideoStream", chosen)
+
+    # --- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def codec_name(self) -> str:
+        """Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ..."""
+        return self._stream.codec_context.codec.canonical_name
+
+    @property
+    def container_name(self) -> str:
+        """Names of the format of the container, as FFmpeg has them: ``"matroska,webm"``, ``"avi"``, ..."""
+        return self._container.format.name
+
+    @property
+    def extradata(self) -> bytes | None:
+        """Settings of the codec as the container has them, or None."""
+        return self._stream.codec_context.extradata
+
+    @property
+    def width(self) -> int:
+        """Width of the frames in pixels, as coded: rotations for display are not applied."""
+        return self._size[0]
+
+    @property
+    def height(self) -> int:
+        """Height of the frames in pixels."""
+        return self._size[1]
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds per unit of a frame's ``pts``."""
+        return self._stream.time_base or Fraction(1, 1_000_000)
+
+    @property
+    def average_rate(self) -> Fraction | None:
+        """Frames per second as the container states it, or None."""
+        return self._stream.average_rate
+
+    @property
+    def start_pts(self) -> int | None:
+        """``pts`` of the first frame, as the container states it, or None."""
+        return self._stream.start_time
+
+    @property
+    def stated_num_frames(self) -> int:
+        """Number of frames as the container states it; 0 where it does not."""
+        return self._stream.frames
+
+    @property
+    def stated_duration_s(self) -> float | None:
+        """Duration of the stream in seconds as the container states it, or None."""
+        if self._stream.duration is not None:
+            return float(self._stream.duration * self.time_base)
+        text = self._stream.metadata.get("DURATION", "")  # Matroska: "00:00:08.840000000"
+        try:
+            hours, minutes, seconds = text.split(":")
+            return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+        except ValueError:
+            return None
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def packets(self) -> Iterator[Packet[VideoStream]]:
+        """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
+
+        The last one is empty: to decode it brings out the frames that the codec still holds.
+
+        Raises:
+            VideoError: The file cannot be read.
+        """
+        demuxed = self._container.demux(self._stream)
+        has_ended = False
+        while True:
+            try:
+                packet = next(demuxed, None)
+            except self._av.error.FFmpegError as error:
+                raise self._failure("Cannot read", error) from error
+            except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
+                if has_ended:
+                    return
+                raise self._failure("Cannot read", error) from error
+            if packet is None:
+                return
+            has_ended = not packet.size and packet.dts is None
+            yield packet
+
+    def next_frame(self) -> av.VideoFrame | None:
+        """Decode the next frame in the order of presentation; None after the last one.
+
+        Raises:
+            VideoError: The stream is damaged here, or the frame has another size than those before.
+        """
+        if self._packets is None:
+            self._packets = self.packets()
+        while not self._ready:
+            packet = next(self._packets, None)
+            if packet is None:
+                return None
+            try:
+                self._ready.extend(packet.decode())
+            except self._av.error.FFmpegError as error:
+                raise self._failure("Cannot decode", error) from error
+        frame = self._ready.popleft()
+        if (frame.width, frame.height) != self._size:
+            if all(self._size):
+                raise VideoError(
+                    f"All frames of a video must have one size, but {self.name} changes from {self._size[0]} x "
+                    f"{self._size[1]} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
+                    f"frames{self._time_of(frame)}."
+                )
+            self._size = (frame.width, frame.height)
+        self.num_decoded += 1
+        return frame
+
+    def __iter__(self) -> Iterator[av.VideoFrame]:
+        """Decode all frames from where it stands."""
+        while (frame := self.next_frame()) is not None:
+            yield frame
+
+    def seek(self, pts: int) -> None:
+        """Go to a key frame at or before a time; the next frame can be any one at or before that time.
+
+        In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
+        frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
+
+        Args:
+            pts: The time, in units of `time_base`.
+
+        Raises:
+            VideoError: The container cannot seek.
+        """
+        self._packets = None
+        self._ready.clear()
+        self.num_seeks += 1
+        try:
+            self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
+        except self._av.error.FFmpegError as error:
+            raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
+
+    def _failure(self, what: str, error: Any) -> VideoError:
+        reason = getattr(error, "strerror", None) or str(error)
+        return VideoError(
+            f"{what} {self.name} after {self.num_decoded} decoded frames: {reason}. The file is damaged "
+            f"or incomplete."
+        )
+
+    def _time_of(self, frame: av.VideoFrame) -> str:
+        return "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._packets = None
+        self._ready.clear()
+        self._container.close()
+
+    def __enter__(self) -> VideoDecoder:
+        """Return the decoder."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+
+class FrameConverter:
+    """Makes arrays of decoded frames, with the pixels that DALI's decoding on the CPU has.
+
+    DALI converts with BT.601 coefficients, the value range of the stream, and chroma samples in the middle of
+    their pixels, whatever else the stream says. RGB frames are bit-equal to those of
+    ``fn.experimental.readers.video``, which can make no other type on the CPU.
+    """
+
+    def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
+        """Choose the channels.
+
+        Args:
+            image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
+
+        Raises:
+            SettingError: The image type is another one.
+        """
+        if image_type not in _PIXEL_FORMATS:
+            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {image_type!r}.")
+        self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
+        self._reformatter: Any = None
+        self._copy: av.VideoFrame | None = None
+
+    def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
+        """Convert a frame.
+
+        Args:
+            frame: The frame.
+            out: Where to write, ``(height, width, C)`` uint8 with contiguous pixels; None for a new array.
+
+        Returns:
+            ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+        """
+        if self._reformatter is None:
+            self._reformatter = import_av().video.reformatter.VideoReformatter()
+        width, height = frame.width, frame.height
+        if any(component.width < width or component.height < height for component in frame.format.components):
+            frame = self._without_chroma_location(frame)
+        converted = self._reformatter.reformat(
+            frame,
+            format=self._pixel_format,
+            interpolation=_SCALER_FLAGS,
+            src_colorspace=_BT601,
+            dst_colorspace=_BT601,
+        )
+        rows = _rows(converted.planes[0])[:height, : width * self.num_channels]
+        if out is None:
+            out = np.empty((height, width, self.num_channels), np.uint8)
+        np.copyto(out.reshape(height, -1), rows)
+        return out
+
+    def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
+        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
+        # setting for it: a frame of our own has none.
+        copy = self._copy
+        name = frame.format.name
+        if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
+            copy = self._copy = type(frame)(frame.width, frame.height, name)
+        copy.color_range = frame.color_range
+        for source, target in zip(frame.planes, copy.planes, strict=True):
+            from_rows, to_rows = _rows(source), _rows(target)
+            num_rows = min(len(from_rows), len(to_rows))
+            num_bytes = min(from_rows.shape[1], to_rows.shape[1])
+            np.copyto(to_rows[:num_rows, :num_bytes], from_rows[:num_rows, :num_bytes])
+        return copy
+
+
+def _rows(plane: Any) -> UInt8Array:
+    """View a plane as ``(rows, bytes per row)``; rows end with padding."""
+    return np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)

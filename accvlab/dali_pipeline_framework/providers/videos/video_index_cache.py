@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indices of videos in files, so that later runs and worker processes need not make them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+import struct
+import zlib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import FileError, SettingError, VideoError, error_that_is_also
+from ..media.container_elements import is_file_or_missing
+from ..media.file_state import FileState
+from .video_index import VideoIndex, index_video
+
+_MAGIC = b"video index 1\n\0\0"
+_PREFIX = struct.Struct("<16sII")  # magic, length of the header, checksum of all that follows
+
+_logger = logging.getLogger(__name__)
+
+
+class VideoIndexCache:
+    """A folder with one small file per video stream.
+
+    A file counts if the video still has the path, size and time of change that it was made for. Otherwise, and
+    if it is damaged, it is made anew. Several processes may use a folder at the same time: files are replaced
+    as a whole.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Name the folder; it is made if it is not there.
+
+        Raises:
+            SettingError: It is no folder and cannot be made.
+        """
+        self._folder = Path(folder).expanduser().absolute()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(f"`index_cache` must be a folder, {str(folder)!r} is not: {error}.") from error
+
+    def index(self, path: str | os.PathLike[str], stream: int = 0) -> VideoIndex:
+        """Get the index of a video, from its file if that is up to date.
+
+        Returns:
+            The index; its arrays are read-only.
+
+        Raises:
+            SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
+            FileError: The video cannot be opened.
+            VideoError: It is not a video, or incomplete.
+        """
+        key = _key(path, stream)
+        file = self._folder / f"{hashlib.blake2b(json.dumps(key[:2]).encode(), digest_size=16).hexdigest()}.index"
+        try:
+            index, known = _load(file)
+            if known == key:
+                return index
+        except FileNotFoundError:
+            pass  # not made yet
+        except (VideoError, OSError) as error:
+            _logger.warning("The index of %s is made anew: %s", path, error)
+        _write(file, index_video(path, stream), key)
+        return _load_in_use(file)[0]
+
+
+def load_index(file: str, checksum: int) -> VideoIndex:
+    """Read an index again from the file that it was read from, in another process.
+
+    Raises:
+        VideoError: The file is damaged, or holds another index now.
+        FileError: It is not there any more, or cannot be read. Also the builtin exception of the cause.
+    """
+    index, key = _load_in_use(Path(file))
+    if index.cache_checksum != checksum:
+        raise VideoError(
+            f"The index of the video {_path_of(key)!r} in {file!r} was made anew after this process was given it, "
+            f"since the video was changed. Make the provider that uses it anew; and keep videos unchanged while "
+            f"they are in use."
+        )
+    return index
+
+
+def _load_in_use(file: Path) -> tuple[VideoIndex, list[Any]]:
+    try:
+        return _load(file)
+    except OSError as error:
+        message = (
+            f"The index of a video in {str(file)!r} cannot be read: {error.strerror or error}. Keep the folder "
+            f"`index_cache` while it is in use."
+        )
+        raise error_that_is_also(FileError, [type(error)], message) from error
+
+
+def _key(path: str | os.PathLike[str], stream: int) -> list[Any]:
+    state = FileState.of_video(path)
+    # As bytes: JSON holds no names that are not UTF-8.
+    absolute = os.fsencode(os.path.abspath(path)).decode("latin-1")
+    return [absolute, stream, *state]
+
+
+def _path_of(key: list[Any]) -> str:
+    return os.fsdecode(str(key[0]).encode("latin-1"))
+
+
+def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
+    header = json.dumps(
+        {
+            "key": key,
+            "num_frames": index.num_frames,
+            "num_keys": len(index.key_pts),
+            "time_base": str(index.time_base),
+            "width": index.width,
+            "height": index.height,
+            "codec_name": index.codec_name,
+            "average_rate": None if index.average_rate is None else str(index.average_rate),
+            "num_reordered": index.num_reordered,
+            "is_seekable": index.is_seekable,
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    content = header + b"".join(
+        array.astype("<i8").tobytes() for array in (index.pts, index.key_pts, index.seek_points)
+    )
+    temporary = file.with_name(f"{file.stem}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
+        os.replace(temporary, file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
+
+
+def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
+    if not is_file_or_missing(file):
+        raise OSError("no regular file")
+    # Not mapped: Python keeps a file open for each mapping, and there may be thousands.
+    content = file.read_bytes()
+    try:
+        magic, header_length, checksum = _PREFIX.unpack_from(content)
+        if magic != _MAGIC or zlib.crc32(memoryview(content)[_PREFIX.size :]) != checksum:
+            raise ValueError("wrong checksum")
+        start = _PREFIX.size + header_length
+        header = json.loads(content[_PREFIX.size : start])
+        times = np.frombuffer(content, "<i8", offset=start)
+        num_frames, num_keys = header["num_frames"], header["num_keys"]
+        pts, key_pts, seek_points = np.split(times, [num_frames, num_frames + num_keys])
+        rate = header["average_rate"]
+        index = VideoIndex(
+            pts,
+            key_pts,
+            seek_points,
+            Fraction(header["time_base"]),
+            header["width"],
+            header["height"],
+            header["codec_name"],
+            None if rate is None else Fraction(rate),
+            header["num_reordered"],
+            header["is_seekable"],
+            str(file),
+            checksum,
+            FileState(*header["key"][2:]),
+        )
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise VideoError(f"The index of a video in {str(file)!r} is damaged ({error}). Delete it.") from error
+    return index, header["key"]

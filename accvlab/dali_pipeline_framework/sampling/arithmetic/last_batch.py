@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the last batch of an epoch where the samples do not fill it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, get_args
+
+import attrs
+
+from ...errors import SettingError
+
+LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
+
+
+def check_last_batch(policy: Any) -> LastBatch:
+    """Return a policy, or raise a `SettingError` where there is none of that name."""
+    for known in get_args(LastBatch):
+        if isinstance(policy, str) and policy == known:  # an array would be compared item by item
+            return known  # type: ignore[no-any-return]
+    raise SettingError(
+        f"`last_batch` must be 'drop', 'pad' (repeat the last sample, marked), 'partial' (a smaller batch) or "
+        f"'wrap' (go on with the first samples), got {policy!r}."
+    )
+
+
+@attrs.frozen
+class EpochAccount:
+    """What became of the samples of an epoch, over all shards.
+
+    Each sample of the epoch is delivered or dropped: ``num_samples == num_delivered + num_dropped``. The slots
+    of all batches hold ``num_delivered + num_repeated + num_padded`` samples (``"partial"`` leaves the padded
+    ones out).
+
+    Attributes:
+        num_batches: Batches of the epoch.
+        num_samples: Samples that the epoch has: for sequences their frames, for weighted orders the draws.
+        num_delivered: Samples delivered (once each).
+        num_dropped: Samples that are not delivered, since they do not fill a batch.
+        num_repeated: Slots that deliver a sample once more, not marked (``"wrap"``).
+        num_padded: Slots that only fill a batch: they repeat a sample and are marked.
+        num_cuts: Cuts through sequences, each of which adds one segment that starts with an empty history.
+    """
+
+    num_batches: int
+    num_samples: int
+    num_delivered: int
+    num_dropped: int
+    num_repeated: int
+    num_padded: int
+    num_cuts: int = 0
+
+    def describe(self, total_batch_size: int, is_partial: bool) -> str:
+        """Say it in a sentence.
+
+        Args:
+            total_batch_size: Samples per batch, all shards together.
+            is_partial: Whether the policy is ``"partial"``, which leaves padded slots out.
+        """
+        parts = [
+            f"{self.num_batches} batches of {total_batch_size} (all shards together) deliver "
+            f"{self.num_delivered} of {self.num_samples} samples"
+        ]
+        for number, what in (
+            (self.num_dropped, "dropped"),
+            (self.num_repeated, "delivered once more"),
+            (self.num_padded, "slots left out" if is_partial else "slots padded"),
+            (self.num_cuts, "cuts through sequences"),
+        ):
+            if number:
+                parts.append(f"{number} {what}")
+        return ", ".join(parts)

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clips: windows of frames in the sequences of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import whole_number
+from ...draws.keyed_random import UInt64Array, random_bits
+from ...errors import SettingError
+from ..arithmetic.sequence_lengths import checked_lengths
+from .clip_settings import ClipTail, checked_interval, checked_tail, checked_timestamps, checked_tolerance
+from .clip_starts import ClipStarts, ListedStarts, RegularStarts, starts_every, starts_in_time
+from .clip_windows import ClipWindows, Int64Array, StrideWindows, TimedWindows, times_in_sequence
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class PlayedClips(NamedTuple):
+    """Frames of clips.
+
+    Attributes:
+        sequences: ``(n,)`` int64, the sequence of each clip.
+        sequence_starts: ``(n,)`` int64, sample index of the first frame of that sequence.
+        frames: ``(n, sequence_length)`` int64, sample indices in the order of play.
+        is_padding: ``(n, sequence_length)`` bool, whether a frame is padding.
+    """
+
+    sequences: Int64Array
+    sequence_starts: Int64Array
+    frames: Int64Array
+    is_padding: BoolArray
+
+
+class Clips:
+    """Which frames the clips of a data set have, as arithmetic: nothing is loaded.
+
+    The frames of all sequences lie one after the other: sequence ``s`` has the sample indices
+    ``[sum(lengths[:s]), sum(lengths[:s + 1]))``. A clip has ``sequence_length`` frames of one sequence, with
+    ``stride`` frames from one to the next; clips start every ``step`` frames, in each sequence from its first
+    frame on (the terms of DALI's ``fn.readers.sequence``, whose clips these are by default). With
+    ``sequence_length=3, stride=1, step=2``, a sequence of eight frames and one of two::
+
+        sample index |  0  1  2  3  4  5  6  7 |  8  9 |
+        clip 0       |  0  1  2                |       |
+        clip 1       |        2  3  4          |       |
+        clip 2       |              4  5  6    |       |
+        clip 3       |                    6  7 | 7     |     only with tail="repeat" or "mark"
+        clip 4       |                         |  8  9 | 9   only with tail="repeat" or "mark"
+
+    **The ends of the sequences.** A clip is *complete* if all its frames exist. With ``tail="drop"`` there are
+    no others. With ``"repeat"`` and ``"mark"`` there is also each incomplete clip that has *a frame of its
+    own*: one that no earlier clip has. So each frame is in a clip that could be (none is lost at the end of a
+    sequence), and no clip shows only what others have shown; with ``stride=1`` that is at most one clip per
+    sequence. The missing frames repeat the last one that is played; ``"mark"`` also marks them as padding.
+
+    **By time.** With ``timestamps`` and ``stride_interval``, frame ``k`` of a clip is the frame nearest to
+    ``first + k * stride_interval`` (of two the earlier). It is missing if it is further away than
+    ``tolerance``, or not later than frame ``k - 1``; the clip ends before the first missing frame, so clips do
+    not bridge gaps. With ``step_interval``, clips start at the first frame at or after each
+    ``start of the sequence + k * step_interval``, each frame at most once. Rounding errors of floating-point
+    timestamps (4 units in the last place of the largest one) do not count.
+
+    Clips are numbered in the order of their first frames (before they are moved by ``jitter``). Objects are
+    immutable and can be pickled. Without timestamps memory goes with the number of sequences, with timestamps
+    with the number of frames.
+
+    Example:
+        >>> clips = Clips([8, 2], 3, step=2, tail="mark")
+        >>> clips
+        Clips(5 clips of 3 frames, step=2, tail='mark'; 10 frames in 2 sequences)
+        >>> frames, is_padding = clips.frames(clips.first_frames(np.array([2, 3])))
+        >>> frames
+        array([[4, 5, 6],
+               [6, 7, 7]])
+        >>> is_padding
+        array([[False, False, False],
+               [False, False,  True]])
+    """
+
+    def __init__(
+        self,
+        sequence_lengths: npt.ArrayLike,
+        sequence_length: SupportsIndex,
+        *,
+        stride: SupportsIndex = 1,
+        step: SupportsIndex = 1,
+        jitter: SupportsIndex = 0,
+        backward: bool = False,
+        tail: ClipTail = "drop",
+        timestamps: npt.ArrayLike | None = None,
+        stride_interval: float | None = None,
+        step_interval: float | None = None,
+        tolerance: float | None = None,
+    ) -> None:
+        """Count the clips.
+
+        Args:
+            sequence_lengths: Number of frames of each sequence, shape ``(S,)``, each at least 1.
+            sequence_length: Frames per clip, at least 1.
+            stride: Frames from one frame of a clip to the next, at least 1.
+            step: Frames from the start of a clip to the start of the next one of the sequence, at least 1.
+            jitter: Each complete clip starts up to that many frames later, by chance, see `first_frames`.
+            backward: Whether clips play against time: the existing frames from the last to the first, then
+                the repeated ones (of the first).
+            tail: What becomes of clips that are not complete, see above.
+            timestamps: Time of each frame, shape ``(N,)``, integers or floats of any unit, strictly increasing
+                within each sequence. Only together with an interval.
+            stride_interval: Time from one frame of a clip to the next in the unit of the timestamps, above 0;
+                in place of ``stride``.
+            step_interval: Time from the start of a clip to the start of the next, above 0; in place of ``step``.
+            tolerance: How far a frame may be from its point in time, at least 0; None for half the
+                ``stride_interval``.
+
+        Raises:
+            SettingError: An argument is out of its range or does not go with another one, the timestamps do
+                not fit the sequences, or there is no clip at all.
+        """
+        lengths = checked_lengths(sequence_lengths)
+        self._edges = np.concatenate(([0], np.cumsum(lengths)))  # (S + 1,)
+        self._sequence_length = whole_number(sequence_length, "sequence_length", at_least=1)
+        self._stride = whole_number(stride, "stride", at_least=1)
+        self._step = whole_number(step, "step", at_least=1)
+        self._jitter = whole_number(jitter, "jitter", at_least=0)
+        self._is_backward = bool(backward)
+        self._tail = checked_tail(tail)
+        self._stride_interval = checked_interval(stride_interval, "stride_interval", self._stride, "stride")
+        self._step_interval = checked_interval(step_interval, "step_interval", self._step, "step")
+        self._tolerance = checked_tolerance(tolerance, self._stride_interval)
+        self._timestamps_digest: str | None = None
+        self._positions = np.arange(self._sequence_length)
+        self._windows, self._starts = self._make_windows_and_starts(timestamps)
+        if not self.num_clips:
+            raise SettingError(self._why_there_is_no_clip(lengths))
+
+    def _make_windows_and_starts(self, timestamps: npt.ArrayLike | None) -> tuple[ClipWindows, ClipStarts]:
+        is_timed = self._stride_interval is not None or self._step_interval is not None
+        if is_timed != (timestamps is not None):
+            raise SettingError(
+                "`timestamps` are needed with `stride_interval` or `step_interval`, and only then. Got "
+                + ("an interval, but no timestamps." if is_timed else "timestamps, but no interval.")
+            )
+        edges, length = self._edges, self._sequence_length
+        # Larger ones give the same clips, and sample indices beyond int64.
+        stride, step = min(self._stride, self.num_frames), min(self._step, self.num_frames)
+        keeps_incomplete = self._tail != "drop"
+        windows: ClipWindows = StrideWindows(edges, length, stride)
+        if timestamps is None:
+            return windows, RegularStarts(edges, length, stride, step, keeps_incomplete)
+        checked = checked_timestamps(timestamps, edges)
+        self._timestamps_digest = _digest(checked.astype("<f8" if checked.dtype.kind == "f" else "<i8"))
+        times, rounding = times_in_sequence(checked, edges)
+        if self._stride_interval is not None and self._tolerance is not None:
+            windows = TimedWindows(edges, times, rounding, length, self._stride_interval, self._tolerance)
+        if self._step_interval is None:
+            candidates = starts_every(step, edges)
+        else:
+            candidates = starts_in_time(self._step_interval, times, rounding, edges)
+        return windows, ListedStarts(edges, candidates, windows, length, keeps_incomplete, self._jitter > 0)
+
+    def _why_there_is_no_clip(self, lengths: Int64Array) -> str:
+        longest = f"The longest of {len(lengths)} sequence(s) has {lengths.max()} frame(s)"
+        if self._stride_interval is None:
+            num_needed = (self._sequence_length - 1) * self._stride + 1
+            why = f"a clip needs {num_needed} frames of one sequence"
+            if self._step_interval is not None:
+                why += " from a frame at which clips start"
+        else:
+            why = (
+                f"no clip has a frame every {self._stride_interval} (`stride_interval`, give or take "
+                f"{self._tolerance}, in the unit of the timestamps)"
+            )
+        return (
+            f"There must be at least one complete clip of `sequence_length={self._sequence_length}` frames, but "
+            f"{why}. {longest}. Use shorter clips, or keep incomplete ones with tail='repeat' or tail='mark'."
+        )
+
+    # --- numbers ----------------------------------------------------------------------------------------
+
+    @property
+    def sequence_length(self) -> int:
+        """Number of frames of each clip."""
+        return self._sequence_length
+
+    @property
+    def jitter(self) -> int:
+        """By how many frames at most a clip starts later."""
+        return self._jitter
+
+    @property
+    def backward(self) -> bool:
+        """Whether clips play against time."""
+        return self._is_backward
+
+    @property
+    def tail(self) -> ClipTail:
+        """What becomes of incomplete clips."""
+        return self._tail
+
+    @property
+    def num_clips(self) -> int:
+        """Number of clips of all sequences."""
+        return int(self._starts.first_clips[-1])
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames of the data set."""
+        return int(self._edges[-1])
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences, with those that have no clip."""
+        return len(self._edges) - 1
+
+    @property
+    def num_sequences_without_clip(self) -> int:
+        """Number of sequences that have no clip, since none is complete; 0 with ``"repeat"`` and ``"mark"``."""
+        return int(np.count_nonzero(self.clips_per_sequence == 0))
+
+    @property
+    def clips_per_sequence(self) -> Int64Array:
+        """Number of clips of each sequence, ``(S,)`` int64."""
+        return np.diff(self._starts.first_clips)
+
+    @property
+    def first_clip_of_sequence(self) -> Int64Array:
+        """First clip of each sequence, ``(S,)`` int64; where it has none, that of the next one which has."""
+        return self._starts.first_clips[:-1].copy()
+
+    # --- arithmetic -------------------------------------------------------------------------------------
+
+    def sequence_of(self, clips: npt.ArrayLike) -> Int64Array:
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` clips.
+
+        Raises:
+            SettingError: There is no such clip.
+        """
+        clips = _checked_numbers(clips, self.num_clips, "clip")
+        return self._starts.sequence_of(clips)
+
+    def sequence_of_frames(self, sample_indices: npt.ArrayLike) -> Int64Array:
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set.
+
+        Raises:
+            SettingError: There is no such frame.
+        """
+        return self.locate_frames(sample_indices)[0]
+
+    def locate_frames(self, sample_indices: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
+        """Get the sequences of frames of the data set, and their numbers in these sequences.
+
+        Args:
+            sample_indices: The frames, shape ``(n,)``.
+
+        Returns:
+            ``(n,)`` int64 sequences, and ``(n,)`` int64 numbers of the frames in them, from 0.
+
+        Raises:
+            SettingError: There is no such frame.
+        """
+        sample_indices = _checked_numbers(sample_indices, self.num_frames, "frame")
+        sequences = self._edges.searchsorted(sample_indices, side="right") - 1
+        return sequences, sample_indices - self._edges[sequences]
+
+    def first_frames(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> Int64Array:
+        """Get where clips start.
+
+        With a key and ``jitter > 0``, each clip starts 0 to ``jitter`` frames later, all equally likely; the
+        range ends before the first start at which the clip would not be complete. Incomplete clips stay.
+
+        Args:
+            clips: Numbers of the clips, shape ``(n,)`` int64.
+            jitter_key: Key of 64 bits that chooses by how much, e.g. one for each epoch, or an array of them,
+                shape ``(n,)`` uint64, one for each clip; None for not at all.
+
+        Returns:
+            ``(n,)`` int64 sample indices.
+
+        Raises:
+            SettingError: There is no such clip.
+        """
+        clips = _checked_numbers(clips, self.num_clips, "clip")
+        return self._first_frames(clips, self._starts.sequence_of(clips), jitter_key)
+
+    def _first_frames(
+        self, clips: Int64Array, sequences: Int64Array, jitter_key: int | UInt64Array | None
+    ) -> Int64Array:
+        first_frames = self._starts.first_frames(clips, sequences)
+        if jitter_key is None or not self._jitter:
+            return first_frames
+        largest = min(self._jitter, self.num_frames)  # no clip has more room; larger ones may not fit int64
+        num_choices = np.minimum(self._starts.room(clips, sequences, first_frames), largest) + 1
+        # Choices differ in probability by less than num_choices / 2**64.
+        moves = random_bits(jitter_key, clips) % num_choices.astype(np.uint64)
+        return first_frames + moves.astype(np.int64)
+
+    def frames(self, first_frames: npt.ArrayLike) -> tuple[Int64Array, BoolArray]:
+        """Get the frames of the clip that starts at each of the given frames, which may be any of the data set.
+
+        Args:
+            first_frames: Sample indices, shape ``(n,)`` int64.
+
+        Returns:
+            ``(n, sequence_length)`` int64 sample indices in the order of play, and
+            ``(n, sequence_length)`` bool: whether a frame is padding. Missing frames repeat the last one that
+            is played, also with ``tail="drop"``; only with ``"mark"`` they are padding.
+
+        Raises:
+            SettingError: There is no such frame.
+        """
+        return self._frames(_checked_numbers(first_frames, self.num_frames, "frame"), None)
+
+    def _frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, BoolArray]:
+        frames, num_existing = self._windows.frames(first_frames, sequences)
+        if num_existing.min(initial=self._sequence_length) == self._sequence_length:  # the usual case
+            return frames[:, ::-1] if self._is_backward else frames, np.zeros(frames.shape, np.bool_)
+        last = num_existing[:, None] - 1  # (n, 1)
+        is_missing = self._positions > last  # (n, L)
+        played = np.where(is_missing, last, self._positions)
+        if self._is_backward:
+            played = last - played
+        frames = frames[np.arange(len(frames))[:, None], played]
+        return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
+
+    def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
+        """Get all of clips at once: where they are, and their frames.
+
+        Args:
+            clips: Numbers of the clips, shape ``(n,)`` int64.
+            jitter_key: See `first_frames`.
+
+        Raises:
+            SettingError: There is no such clip.
+        """
+        clips = _checked_numbers(clips, self.num_clips, "clip")
+        sequences = self._starts.sequence_of(clips)
+        frames, is_padding = self._frames(self._first_frames(clips, sequences, jitter_key), sequences)
+        return PlayedClips(sequences, self._edges[sequences], frames, is_padding)
+
+    # --- the rest ---------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, int | str | bool | float | None]:
+        """Describe the clips by what can be compared and stored as JSON: settings, hashes of the data, counts."""
+        return {
+            "sequence_length": self._sequence_length,
+            "stride": self._stride if self._stride_interval is None else None,
+            "step": self._step if self._step_interval is None else None,
+            "jitter": self._jitter,
+            "backward": self._is_backward,
+            "tail": self._tail,
+            "stride_interval": self._stride_interval,
+            "step_interval": self._step_interval,
+            "tolerance": self._tolerance,
+            "sequence_lengths": _digest(np.diff(self._edges).astype("<i8")),
+            "timestamps": self._timestamps_digest,
+            "num_sequences": self.num_sequences,
+            "num_frames": self.num_frames,
+            "num_clips": self.num_clips,
+        }
+
+    def __repr__(self) -> str:
+        """Return the counts, and the settings that are not the usual ones."""
+        usual = {"stride": 1, "step": 1, "jitter": 0, "backward": False}
+        not_settings = ("sequence_length", "sequence_lengths", "timestamps")
+        settings = "".join(
+            f", {name}={value!r}"
+            for name, value in self.describe().items()
+            if value is not None and value != usual.get(name) and name not in not_settings and name[:4] != "num_"
+        )
+        without = self.num_sequences_without_clip
+        return (
+            f"Clips({self.num_clips} clips of {self._sequence_length} frames{settings}; {self.num_frames} frames "
+            f"in {self.num_sequences} sequences{f', {without} of them without a clip' if without else ''})"
+        )
+
+
+def _checked_numbers(given: npt.ArrayLike, stop: int, what: str) -> Int64Array:
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise SettingError(
+            f"The numbers of {what}s must be a flat array of integers, got {array.dtype} of shape {array.shape}."
+        )
+    array = array.astype(np.int64, copy=False)
+    # As uint64, negative numbers are larger than any valid one: one comparison for both ends.
+    if array.size and int(array.view(np.uint64).max()) >= stop:
+        bad = array[(array < 0) | (array >= stop)]
+        raise SettingError(f"There is no {what} {bad[0]}: {what}s are numbered 0 to {stop - 1}.")
+    return array
+
+
+def _digest(array: npt.NDArray[Any]) -> str:
+    return hashlib.blake2b(array.tobytes(), digest_size=4).hexdigest()

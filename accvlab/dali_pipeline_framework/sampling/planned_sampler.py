@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the samplers of this package that have epochs share: an order of units, what they play, and the slots."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+
+from ..checks import whole_number
+from ..draws.keyed_random import derive_key
+from ..errors import SettingError
+from .arithmetic.last_batch import EpochAccount, LastBatch
+from .plans.epoch_plan import EpochPlan
+from .plans.flat_plan import FlatPlan
+from .plans.orders import Order, ShuffledOrder
+from .plans.planned_batch import PlannedBatch
+from .plans.stream_plan import Runs, StreamPlan
+from .plans.tracks import Tracks
+from .random_access_sampler import Description, RandomAccessSampler
+
+_Self = TypeVar("_Self", bound="EpochPlanSampler")
+_logger = logging.getLogger(__name__)
+
+
+class EpochPlanSampler(RandomAccessSampler):
+    """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can be planned anew."""
+
+    def __init__(self, total_batch_size: int | None, last_batch: LastBatch) -> None:
+        """See `RandomAccessSampler`."""
+        super().__init__(total_batch_size, last_batch=last_batch)
+        self._plans: dict[int, EpochPlan] = {}
+        self._has_reported_cuts = False
+
+    supports_last_batch = True
+
+    @property
+    @abstractmethod
+    def num_samples(self) -> int:
+        """Number of samples that the data set must have."""
+
+    def describe(self) -> Description:
+        """What the order depends on, as short values by name."""
+        return {"sampler": type(self).__name__}
+
+    @property
+    def is_epoch_based(self) -> bool:
+        """True."""
+        return True
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch."""
+        return self.num_batches_before(epoch) + self._plan(epoch).num_batches
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch of an epoch.
+
+        Raises:
+            SettingError: There is no such batch.
+        """
+        plan = self._plan(epoch)
+        before = self.num_batches_before(epoch)
+        if not before <= batch < before + plan.num_batches:
+            raise SettingError(
+                f"Epoch {epoch} has the batches {before} .. {before + plan.num_batches - 1}, "
+                f"asked for was batch {batch}."
+            )
+        return plan.batch(batch - before)
+
+    def account(self, epoch: int) -> EpochAccount:
+        """What becomes of the samples of an epoch, also of those that were delivered with other settings."""
+        own = self._plan(epoch).account
+        legs = self._legs(epoch)
+        if not legs:
+            return own
+        num_samples = self._begin_plan(epoch, legs[0].total_batch_size, legs[0].num_shards).account.num_samples
+        num_delivered = num_samples - own.num_samples  # before the last leg
+        num_padded = sum(leg.num_batches * leg.total_batch_size for leg in legs) - num_delivered
+        is_wrapped = self.last_batch == "wrap"
+        return attrs.evolve(
+            own,
+            num_batches=own.num_batches + self.num_batches_before(epoch),
+            num_samples=num_samples,
+            num_delivered=own.num_delivered + num_delivered,
+            num_repeated=own.num_repeated + (num_padded if is_wrapped else 0),
+            num_padded=own.num_padded + (0 if is_wrapped else num_padded),
+        )
+
+    def with_settings(
+        self: _Self,
+        *,
+        total_batch_size: int | None = None,
+        num_shards: int = 1,
+        last_batch: LastBatch | None = None,
+    ) -> _Self:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        changed = super().with_settings(
+            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
+        )
+        is_same = (changed._total_batch_size, changed._last_batch) == (self._total_batch_size, self._last_batch)
+        if is_same and (not self.depends_on_shards or num_shards == self._num_shards):
+            changed._plans = dict(self._plans)  # plans can take a while to make
+        return changed
+
+    def num_batches_of_first(self, num_epochs: int) -> int:
+        """Number of batches of the first epochs together."""
+        if self.has_equal_epochs and self._history[0] >= num_epochs:
+            return num_epochs * self.num_batches(0) if num_epochs else 0
+        return super().num_batches_of_first(num_epochs)
+
+    @property
+    def has_equal_epochs(self) -> bool:
+        """Whether all epochs have the same number of batches."""
+        return True
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        plan = self._plans.get(epoch)
+        if plan is None:
+            plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
+            if plan.num_batches == 0 and epoch == 0 and not self._legs(epoch):
+                account = plan.account
+                raise SettingError(
+                    f"An epoch must have at least one batch: {type(self).__name__} has {account.num_samples} "
+                    f"sample(s) for {self.total_batch_size} slots with last_batch='drop'. Use a smaller batch, "
+                    f"more data, or last_batch='pad'."
+                )
+            self._report(plan)
+            while len(self._plans) >= 2:  # the running epoch, and the next one that is prefetched
+                del self._plans[next(iter(self._plans))]
+            self._plans[epoch] = plan
+        return plan
+
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        settings = [
+            *((leg.total_batch_size, leg.num_shards, leg.num_batches) for leg in self._legs(epoch)),
+            (self.total_batch_size, self._num_shards, 0),
+        ]
+        plan = self._begin_plan(epoch, settings[0][0], settings[0][1])
+        for (_, _, num_delivered), (total_batch_size, num_shards, _) in itertools.pairwise(settings):
+            plan = plan.rest(num_delivered, total_batch_size, num_shards, self.last_batch)
+        return plan
+
+    @abstractmethod
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        """Plan an epoch from its beginning."""
+
+    def _report(self, plan: EpochPlan) -> None:
+        """Log what the user should know about a plan."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans can be large and are made anew; what is to be reported is reported by the main process.
+        return {**self.__dict__, "_plans": {}, "_has_reported_cuts": True}
+
+    def _copy(self: Any) -> Any:
+        changed = super()._copy()
+        changed._plans = {}
+        changed._has_reported_cuts = self._has_reported_cuts
+        return changed
+
+    @property
+    def _can_change_batch_size(self) -> bool:
+        return True
+
+
+class PlannedSampler(EpochPlanSampler):
+    """A sampler with true epochs, made of an order of units, what they play, and how they meet the slots.
+
+    Attributes:
+        order: Which unit stands at which position of an epoch.
+        tracks: What the units play.
+        is_streamed: Whether each slot plays units of any length one after the other; otherwise units of equal
+            length stand side by side.
+        cuts: Whether streamed units may be cut to make the slots equally long.
+        shuffles: Whether the order differs between epochs.
+    """
+
+    order: Order
+    tracks: Tracks
+    is_streamed: bool = False
+    cuts: bool = False
+    shuffles: bool = True
+    seed: int = 0
+
+    @property
+    def has_slots(self) -> bool:  # type: ignore[override]
+        """Whether a slot plays one thing over several batches."""
+        return self.is_streamed or self.tracks.uniform_length != 1
+
+    @property
+    def has_equal_epochs(self) -> bool:
+        """Whether all epochs have the same number of batches: the loads of streams that are drawn differ."""
+        return not self.is_streamed or isinstance(self.order, ShuffledOrder)
+
+    def _report(self, plan: EpochPlan) -> None:
+        if not self.is_streamed or self.cuts or self._has_reported_cuts:
+            return
+        num_cuts = plan.account.num_cuts
+        if num_cuts:
+            self._has_reported_cuts = True
+            _logger.warning(
+                "%s: there are fewer sequences than the %d slots, so they are cut into segments (%d cuts per "
+                "epoch): a sequence is in several slots at once. Use a smaller batch to avoid that.",
+                type(self).__name__,
+                self.total_batch_size,
+                num_cuts,
+            )
+
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        order = self.order.of_epoch(epoch)
+        epoch_key = derive_key("within the epoch", self.seed, epoch)
+        if not self.is_streamed:
+            return FlatPlan(order, self.tracks, epoch_key, total_batch_size, self.last_batch)
+        units, visits = order.units(np.arange(order.num_positions))
+        runs = Runs(units, np.zeros(len(units), np.int64), self.tracks.lengths(units), visits)
+        return StreamPlan(
+            runs,
+            self.tracks,
+            epoch_key,
+            total_batch_size,
+            self.last_batch,
+            cut=self.cuts,
+            shuffle_slots=self.shuffles,
+        )

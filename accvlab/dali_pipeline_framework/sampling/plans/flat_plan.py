@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of equal length, dealt to the slots side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arithmetic.last_batch import EpochAccount, LastBatch
+from .epoch_plan import EpochPlan
+from .orders import EpochOrder
+from .planned_batch import PlannedBatch
+from .stream_plan import Runs, StreamPlan
+from .tracks import Tracks
+
+
+class FlatPlan(EpochPlan):
+    """Each group of ``B`` units fills the ``B`` slots for as many batches as a unit is long.
+
+    Units of two samples in three slots (``A0`` is the first sample of the first unit of the order)::
+
+        slot 0 | A0 A1 | D0 D1 | G0 G1
+        slot 1 | B0 B1 | E0 E1 |  -  -    the last group is dropped, padded, smaller, or wrapped
+        slot 2 | C0 C1 | F0 F1 |  -  -
+    """
+
+    def __init__(
+        self,
+        order: EpochOrder,
+        tracks: Tracks,
+        epoch_key: int,
+        total_batch_size: int,
+        last_batch: LastBatch,
+        first_position: int = 0,
+    ) -> None:
+        """Plan the epoch from position ``first_position`` of the order on."""
+        self._order = order
+        self._tracks = tracks
+        self._epoch_key = epoch_key
+        self._num_slots = total_batch_size
+        self._last_batch = last_batch
+        self._first_position = first_position
+        self._length = tracks.uniform_length or 1
+        self._num_units = order.num_positions - first_position
+        num_groups = self._num_units // total_batch_size
+        if last_batch != "drop" and self._num_units % total_batch_size:
+            num_groups += 1
+        self._num_groups = num_groups
+        self.num_batches = num_groups * self._length
+
+    def batch(self, number: int) -> PlannedBatch:
+        """Get a batch."""
+        group, offset = divmod(number, self._length)
+        first = self._first_position + group * self._num_slots
+        positions = np.arange(first, first + self._num_slots)
+        is_full = first + self._num_slots <= self._order.num_positions
+        if not is_full:
+            beyond = positions >= self._order.num_positions
+            if self._last_batch == "wrap":
+                positions %= self._order.num_positions
+            else:
+                positions[beyond] = self._order.num_positions - 1
+        units, visits = self._order.units(positions)
+        played = self._tracks.play(units, np.full(self._num_slots, offset), visits, self._epoch_key)
+        is_padding = played.is_padding
+        is_over = np.zeros(self._num_slots, np.bool_)
+        if not is_full:
+            if self._last_batch == "wrap":
+                visits = np.where(beyond, -1 - visits, visits)
+            else:
+                is_padding, is_over = is_padding | beyond, beyond
+        return PlannedBatch(
+            played.indices,
+            is_padding,
+            played.sequence,
+            played.frame,
+            played.clip,
+            np.full(self._num_slots, offset == 0),
+            np.full(self._num_slots, offset == self._length - 1),
+            visits,
+            is_over,
+        )
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        """Plan anew what is left.
+
+        In the middle of a group, the units that are being played are finished in the new slots, as segments
+        of their own. For that the units that are left are listed: memory grows with their number.
+        """
+        group, offset = divmod(num_delivered, self._length)
+        # The last group may be padded: behind it the order has no positions.
+        position = min(self._first_position + group * self._num_slots, self._order.num_positions)
+        if offset == 0:
+            return FlatPlan(self._order, self._tracks, self._epoch_key, total_batch_size, last_batch, position)
+        positions = np.arange(position, self._order.num_positions)
+        units, visits = self._order.units(positions)
+        first_offsets = np.where(np.arange(len(positions)) < self._num_slots, offset, 0)
+        runs = Runs(units, first_offsets, self._length - first_offsets, visits)
+        return StreamPlan(runs, self._tracks, self._epoch_key, total_batch_size, last_batch, cut=False)
+
+    @property
+    def account(self) -> EpochAccount:
+        """What becomes of the samples."""
+        num_slots = self._num_groups * self._num_slots
+        num_delivered = min(num_slots, self._num_units)
+        surplus = (num_slots - num_delivered) * self._length
+        is_wrapped = self._last_batch == "wrap"
+        return EpochAccount(
+            num_batches=self.num_batches,
+            num_samples=self._num_units * self._length,
+            num_delivered=num_delivered * self._length,
+            num_dropped=(self._num_units - num_delivered) * self._length,
+            num_repeated=surplus if is_wrapped else 0,
+            num_padded=0 if is_wrapped else surplus,
+        )

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published order of shards: each shard delivers a range of the order of the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..arithmetic.last_batch import EpochAccount, LastBatch
+from .epoch_plan import EpochPlan
+from .planned_batch import Int64Array, PlannedBatch
+
+
+class RangePlan(EpochPlan):
+    """The positions of an order, cut into one range per shard.
+
+    The positions that are to be delivered are given as intervals, which an epoch that was continued with
+    another number of shards has several of.
+    """
+
+    def __init__(
+        self,
+        make_order: Callable[[], Int64Array] | None,
+        intervals: Sequence[tuple[int, int]],
+        total_batch_size: int,
+        num_shards: int,
+        last_batch: LastBatch,
+    ) -> None:
+        """Plan.
+
+        Args:
+            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None where
+                they are the same.
+            intervals: Positions to deliver, as ``[start, stop)``.
+            total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
+            num_shards: Number of shards.
+            last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
+                of the order is dropped; otherwise the lengths differ by at most 1.
+        """
+        self._make_order = make_order
+        self._order: Int64Array | None = None
+        self._starts = np.array([start for start, _ in intervals], np.int64)
+        lengths = np.array([stop - start for start, stop in intervals], np.int64)
+        self._ends = np.cumsum(lengths)  # of the intervals, counted in the positions that are left
+        self._num_positions = int(self._ends[-1]) if len(lengths) else 0
+        self._batch_size = total_batch_size // num_shards
+        self._num_shards = num_shards
+        self._last_batch = last_batch
+        shards = np.arange(num_shards + 1)
+        if last_batch == "drop":
+            bounds = shards * (self._num_positions // num_shards)
+        else:
+            bounds = shards * self._num_positions // num_shards
+        self._first, self._stop = bounds[:-1], bounds[1:]
+        self._sizes = self._stop - self._first
+        self.num_begun_batches = -(-int(self._sizes.max()) // self._batch_size)
+        self.num_batches = self.num_begun_batches
+        if last_batch == "drop":
+            self.num_batches = int(self._sizes[0]) // self._batch_size
+
+    def batch(self, number: int) -> PlannedBatch:
+        """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
+        slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
+        left = self._first[:, None] + slots  # (num_shards, batch size)
+        beyond = left >= self._stop[:, None]
+        visits = np.zeros(left.shape, np.int64)
+        if self._last_batch == "wrap":
+            left = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
+            visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
+        else:
+            left = np.where(beyond, self._stop[:, None] - 1, left)
+        positions = self._positions(np.clip(left.ravel(), 0, self._num_positions - 1))
+        if self._order is None and self._make_order is not None:
+            self._order = self._make_order()
+        indices = positions if self._order is None else self._order[positions]
+        return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
+
+    def _positions(self, left: Int64Array) -> Int64Array:
+        interval = np.searchsorted(self._ends, left, side="right")
+        before = np.where(interval > 0, self._ends[interval - 1], 0)
+        return self._starts[interval] + left - before
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        """Plan anew what the shards have left, and what was to be dropped, in that order."""
+        done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
+        pieces = [
+            *zip(done.tolist(), self._stop.tolist(), strict=True),
+            (int(self._stop[-1]), self._num_positions),
+        ]
+        intervals = [part for start, stop in pieces for part in self._parts(start, stop)]
+        return RangePlan(self._make_order, intervals, total_batch_size, num_shards, last_batch)
+
+    def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """The intervals of positions behind the range ``[first, stop)`` of what is left."""
+        parts = []
+        ends = self._ends.tolist()
+        for start, begin, end in zip(self._starts.tolist(), [0, *ends][: len(ends)], ends, strict=True):
+            low, high = max(first, begin), min(stop, end)
+            if low < high:
+                parts.append((start + low - begin, start + high - begin))
+        return parts
+
+    @property
+    def account(self) -> EpochAccount:
+        """What becomes of the samples."""
+        num_slots = self.num_batches * self._batch_size
+        num_delivered = int(np.minimum(self._sizes, num_slots).sum())
+        surplus = num_slots * self._num_shards - num_delivered
+        is_wrapped = self._last_batch == "wrap"
+        return EpochAccount(
+            num_batches=self.num_batches,
+            num_samples=self._num_positions,
+            num_delivered=num_delivered,
+            num_dropped=self._num_positions - num_delivered,
+            num_repeated=surplus if is_wrapped else 0,
+            num_padded=0 if is_wrapped else surplus,
+        )

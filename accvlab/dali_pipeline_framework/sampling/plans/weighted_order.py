@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units drawn by weight."""
+
+from __future__ import annotations
+
+from ...draws.keyed_random import derive_key
+from ..arithmetic.weighted_choice import WeightedChoice
+from .orders import EpochOrder, Order
+from .planned_batch import Int64Array
+
+
+class WeightedOrder(Order):
+    """Each position draws a unit by weight, with replacement."""
+
+    def __init__(self, choice: WeightedChoice, num_positions: int, seed: int) -> None:
+        """Set up for ``num_positions`` draws per epoch."""
+        self._choice = choice
+        self._num_positions = num_positions
+        self._seed = seed
+
+    @property
+    def num_positions(self) -> int:
+        """Draws per epoch."""
+        return self._num_positions
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The draws of an epoch."""
+        return _Drawn(self._choice, self._num_positions, derive_key("weighted order", self._seed, epoch))
+
+
+class _Drawn(EpochOrder):
+    def __init__(self, choice: WeightedChoice, num_positions: int, key: int) -> None:
+        self.num_positions = num_positions
+        self._choice = choice
+        self._key = key
+
+    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        return self._choice.draw(self._key, positions), positions + 1

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samplers that answer for any position which samples stand there."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+import attrs
+import numpy as np
+
+from ..checks import whole_number
+from ..draws.keyed_random import digest
+from ..errors import NotSupportedError, SettingError
+from ..providers.data_provider import DataProvider
+from .arithmetic.last_batch import EpochAccount, LastBatch, check_last_batch
+from .plans.planned_batch import BoolArray, Int64Array, PlannedBatch
+from .sampler_base import SamplerBase
+
+Description: TypeAlias = dict[str, int | float | str | bool | None]
+_Self = TypeVar("_Self", bound="RandomAccessSampler")
+
+
+@attrs.frozen
+class Leg:
+    """A number of batches of an epoch that were delivered with the same total batch size.
+
+    Attributes:
+        num_shards: Number of shards that they were delivered to.
+        total_batch_size: Samples per batch, all shards together.
+        num_batches: How many batches.
+    """
+
+    num_shards: int
+    total_batch_size: int
+    num_batches: int
+
+
+class RandomAccessSampler(SamplerBase):
+    """A pure function from a position, the batch of an epoch, to the samples that stand there.
+
+    A subclass defines `num_batches` and `plan_batch`, which may not change anything, and calls ``__init__``.
+    Whoever has a copy gets the same answers, for any position in any order: so loading can be shared by any
+    number of workers, and continued anywhere.
+
+    The published interface (`get_next_batch_indices`, `reset`, `length`) steps through the batches. It is for
+    loops that do so themselves; inputs do not use it.
+
+    Example::
+
+        >>> class Backward(RandomAccessSampler):
+        ...     def num_batches(self, epoch):
+        ...         return 10 // self.total_batch_size
+        ...     def plan_batch(self, epoch, batch):
+        ...         first = 9 - batch * self.total_batch_size
+        ...         return PlannedBatch(range(first, first - self.total_batch_size, -1))
+        >>> Backward(4).get_batch_indices(epoch=0, batch=1).tolist()
+        [5, 4, 3, 2]
+    """
+
+    depends_on_shards = False
+    """Whether the global batches depend on the number of shards."""
+
+    supports_last_batch = False
+    """Whether `with_settings` may change the policy for the last batch: all methods look at ``last_batch``."""
+
+    must_be_played = False
+    """Whether batches can be told only by playing the sampler up to them, so that epochs are long to look at."""
+
+    has_slots = False
+    """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
+
+    def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
+        """Set the batch size.
+
+        Args:
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: The batch size is not a whole number of at least 1, or there is no such policy.
+        """
+        self._total_batch_size: int | None = None
+        if total_batch_size is not None:
+            self._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
+        self._last_batch = check_last_batch(last_batch)
+        self._num_shards = 1
+        self._history: tuple[int, tuple[Leg, ...]] = (0, ())
+        self._next_position = (0, 0)
+
+    # --- random access ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int | None:
+        """Number of batches of an epoch, or None where the sampler is endless."""
+
+    @abstractmethod
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch of an epoch, ``0 <= batch < num_batches(epoch)``."""
+
+    def get_batch_indices(self, epoch: int, batch: int) -> Int64Array:
+        """Sample indices of a batch, ``(total_batch_size,)`` int64."""
+        return self.plan_batch(epoch, batch).indices
+
+    def get_padding(self, epoch: int, batch: int) -> BoolArray:
+        """Which slots of a batch are padding, ``(total_batch_size,)`` bool."""
+        return self.plan_batch(epoch, batch).is_padding
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    @property
+    def total_batch_size(self) -> int:
+        """Samples per batch, all shards together.
+
+        Raises:
+            SettingError: It was not set yet.
+        """
+        if self._total_batch_size is None:
+            raise SettingError(
+                f"The batch size of the {type(self).__name__} is not set. Give `total_batch_size`, or let a "
+                f"DataLoader set it (DataLoader(definition, batch_size=...))."
+            )
+        return self._total_batch_size
+
+    @property
+    def has_batch_size(self) -> bool:
+        """Whether the total batch size is set."""
+        return self._total_batch_size is not None
+
+    @property
+    def last_batch(self) -> LastBatch:
+        """What becomes of a last batch that is not full."""
+        return self._last_batch
+
+    @property
+    def num_samples(self) -> int | None:
+        """Number of samples that the data set must have, or None where the sampler does not tell."""
+        return None
+
+    @property
+    def knows_sequences(self) -> bool:
+        """Whether the sampler tells which sequence or clip a sample belongs to."""
+        return False
+
+    def account(self, epoch: int) -> EpochAccount | None:
+        """What becomes of the samples of an epoch, or None where that is not known."""
+        return None
+
+    def describe(self) -> Description:
+        """What the order depends on, as short values by name; what differs in them is a different order.
+
+        Unless a subclass tells more: its name, and the first samples of two epochs.
+        """
+        first = [self.get_batch_indices(0, 0)]
+        first.append(self.get_batch_indices(1, 0) if self.is_epoch_based else self.get_batch_indices(0, 1))
+        return {"sampler": type(self).__name__, "first_batches": digest(np.concatenate(first))}
+
+    def check_provider(self, provider: DataProvider) -> None:
+        """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
+
+    # --- variants ---------------------------------------------------------------------------------
+
+    def with_settings(
+        self: _Self,
+        *,
+        total_batch_size: int | None = None,
+        num_shards: int = 1,
+        last_batch: LastBatch | None = None,
+    ) -> _Self:
+        """Get a copy with other settings; None leaves one as it is.
+
+        Raises:
+            SettingError: A value is out of its range, or the sampler cannot have it.
+        """
+        changed = self._copy()
+        if total_batch_size is not None:
+            changed._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
+        if last_batch is not None:
+            changed._last_batch = check_last_batch(last_batch)
+            if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:
+                raise SettingError(
+                    f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not tell "
+                    f"that it can have another policy; asked for was {last_batch!r}. Create it with that policy, "
+                    f"or set `supports_last_batch = True` in the class if its methods look at `self.last_batch`."
+                )
+        changed._num_shards = num_shards
+        return changed
+
+    def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
+        """Get a copy for which an epoch has begun with these legs already.
+
+        Its batches count on: the next one of this epoch is number ``sum(leg.num_batches for leg in legs)``, and
+        the published interface starts there. Other epochs are not affected, and nothing changes where all legs
+        have the settings of this sampler.
+
+        Raises:
+            SettingError: The sampler cannot go on with another batch size than that of the legs.
+        """
+        changed = copy.copy(self)
+        changed._history = (epoch, tuple(legs))
+        changed = changed._copy()
+        different = changed._legs(epoch)
+        if different and not self._can_change_batch_size:
+            raise SettingError(
+                f"The order of the {type(self).__name__} depends on the batch size, so an epoch that was begun "
+                f"with batches of {different[-1].total_batch_size} cannot be continued with batches of "
+                f"{self.total_batch_size} (all shards together). Continue with the same total batch size."
+            )
+        return changed
+
+    @property
+    def _can_change_batch_size(self) -> bool:
+        return False
+
+    def _copy(self: _Self) -> _Self:
+        changed = copy.copy(self)
+        epoch, legs = self._history
+        changed._next_position = (epoch, sum(leg.num_batches for leg in legs))
+        return changed
+
+    def _legs(self, epoch: int) -> list[Leg]:
+        """The legs of an epoch up to the last change of the settings, which are then those of this sampler."""
+        legs: list[Leg] = []
+        if self._history[0] != epoch:
+            return legs
+        for leg in self._history[1]:
+            if legs and self._are_alike(legs[-1], leg):
+                legs[-1] = attrs.evolve(leg, num_batches=legs[-1].num_batches + leg.num_batches)
+            elif leg.num_batches:
+                legs.append(leg)
+        if self._total_batch_size is not None and legs:
+            own = Leg(self._num_shards, self._total_batch_size, 0)
+            return legs[:-1] if self._are_alike(legs[-1], own) else legs
+        return legs
+
+    def _are_alike(self, one: Leg, other: Leg) -> bool:
+        if self.depends_on_shards and one.num_shards != other.num_shards:
+            return False
+        return one.total_batch_size == other.total_batch_size
+
+    def num_batches_of_first(self, num_epochs: int) -> int:
+        """Number of batches of the first epochs together, from their beginnings. 0 for endless samplers."""
+        return sum(self.num_batches(epoch) or 0 for epoch in range(num_epochs))
+
+    def num_batches_before(self, epoch: int) -> int:
+        """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
+        return sum(leg.num_batches for leg in self._legs(epoch))
+
+    # --- the published interface ------------------------------------------------------------------
+
+    def plan_next_batch(self) -> PlannedBatch:
+        """Get the samples of the next batch.
+
+        Raises:
+            StopIteration: The epoch has ended; `reset` starts the next one.
+        """
+        epoch, batch = self._next_position
+        num_batches = self.num_batches(epoch)
+        if num_batches is not None and batch >= num_batches:
+            raise StopIteration
+        planned = self.plan_batch(epoch, batch)
+        self._next_position = (epoch, batch + 1)
+        return planned
+
+    def get_next_batch_indices(self) -> list[int]:
+        """Get the sample indices of the next batch, one per slot.
+
+        Raises:
+            StopIteration: The epoch has ended; `reset` starts the next one.
+        """
+        indices: list[int] = self.plan_next_batch().indices.tolist()
+        return indices
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no batch was asked for by `get_next_batch_indices` yet."""
+        epoch, legs = self._history
+        return self._next_position == (epoch, sum(leg.num_batches for leg in legs))
+
+    @property
+    def is_epoch_based(self) -> bool:
+        """Whether the batches come in epochs; otherwise the sampler is endless."""
+        return self.num_batches(0) is not None
+
+    def reset(self) -> None:
+        """Start the next epoch.
+
+        Raises:
+            NotSupportedError: The sampler is endless.
+        """
+        if not self.is_epoch_based:
+            raise NotSupportedError(f"{type(self).__name__} is not epoch-based, so there is no epoch to start.")
+        self._next_position = (self._next_position[0] + 1, 0)
+
+    @property
+    def length(self) -> int | None:
+        """Number of batches of the first epoch, or None where the sampler is endless."""
+        return self.num_batches(0)
+
+    def __repr__(self) -> str:
+        settings = {**self.describe(), "total_batch_size": self._total_batch_size, "last_batch": self.last_batch}
+        del settings["sampler"]
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random access to the batches of a stateful sampler, by replaying a copy of it."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from ..draws.keyed_random import digest
+from ..errors import SettingError
+from .arithmetic.last_batch import EpochAccount, LastBatch
+from .plans.planned_batch import PlannedBatch
+from .random_access_sampler import Description, RandomAccessSampler
+from .sampler_base import SamplerBase
+
+
+@attrs.frozen
+class CompleteBatch:
+    """A batch of a sampler, filled up to the size of all its batches.
+
+    Attributes:
+        indices: Sample indices, one per slot.
+        num_given: How many of them the sampler gave; the rest fills the last batch of an epoch.
+    """
+
+    indices: list[int]
+    num_given: int
+
+
+class BatchChecker:
+    """Checks the batches of a sampler: always the same size, a whole number per shard, valid indices.
+
+    With a policy for the last batch, the last one of an epoch may be smaller and is completed.
+    """
+
+    def __init__(
+        self, sampler_name: str, num_shards: int, num_samples: int, last_batch: LastBatch | None = None
+    ) -> None:
+        """Set up for a sampler that deals ``num_samples`` samples to ``num_shards`` shards."""
+        self._sampler_name = sampler_name
+        self._num_shards = num_shards
+        self._num_samples = num_samples
+        self._last_batch = last_batch
+        self._size: int | None = None
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Note that the next batch is the first of an epoch."""
+        self._first: list[int] | None = None
+        self._has_ended = False
+
+    def complete(self, batch: Sequence[int]) -> CompleteBatch | None:
+        """Check a batch and fill it up; None where it is dropped. Raises a `SettingError`."""
+        indices = self.checked(batch)
+        size = self._size or len(indices)
+        if self._first is None:
+            self._first = indices
+        num_given = len(indices)
+        if num_given < size:
+            self._has_ended = True
+            if self._last_batch == "drop":
+                return None
+            if self._last_batch == "wrap":
+                indices = (indices + self._first * size)[:size]
+            else:
+                indices = indices + indices[-1:] * (size - num_given)
+        return CompleteBatch(indices, num_given)
+
+    def checked(self, batch: Sequence[int]) -> list[int]:
+        """Return a batch as a list of ints, or raise a `SettingError`."""
+        try:
+            indices = [operator.index(index) for index in batch]
+        except TypeError as error:
+            raise SettingError(
+                f"{self._sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
+                f"got {batch!r}."
+            ) from error
+        if self._size is None:
+            if not indices or len(indices) % self._num_shards:
+                raise SettingError(
+                    f"The total batch size must be a positive multiple of the number of shards: "
+                    f"{self._sampler_name} delivers batches of {len(indices)} for {self._num_shards} shard(s)."
+                )
+            self._size = len(indices)
+        may_be_smaller = self._last_batch is not None and not self._has_ended and indices
+        if self._has_ended or len(indices) > self._size or (len(indices) < self._size and not may_be_smaller):
+            raise SettingError(
+                f"All batches of a sampler must have the same size (all but the last of an epoch, where there is "
+                f"a `last_batch` policy): {self._sampler_name} delivered {self._size} indices first and "
+                f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}."
+            )
+        if min(indices) < 0 or max(indices) >= self._num_samples:
+            bad = next(index for index in indices if not 0 <= index < self._num_samples)
+            raise SettingError(
+                f"{self._sampler_name} chose sample {bad}, but the data set has the samples "
+                f"0 .. {self._num_samples - 1}."
+            )
+        return indices
+
+
+_Table: TypeAlias = list[list[CompleteBatch]]
+
+
+class SamplerReplay:
+    """Answers which samples form batch ``b`` of epoch ``e`` of a sampler that only knows "next".
+
+    Every process plays a copy of the untouched sampler forward as far as it is asked, and starts over with
+    a new copy when it is asked for something that it has passed and forgotten. Only the untouched sampler
+    is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
+    can be neither copied nor pickled is played once, up to ``max_batches``, into a table.
+    """
+
+    _WINDOW = 64
+
+    def __init__(self, sampler: SamplerBase, checker: BatchChecker, max_batches: int | None) -> None:
+        """Set up.
+
+        Args:
+            sampler: The sampler, not used before. It is left untouched unless it cannot be copied.
+            checker: Checks each batch.
+            max_batches: Number of batches, over all epochs, after which the sampler counts as used up.
+        """
+        self._checker = checker
+        self._max_batches = max_batches
+        self._is_epoch_based = bool(sampler.is_epoch_based)
+        self._untouched: SamplerBase | None = None
+        self._table: _Table | None = None
+        try:
+            self._untouched = copy.deepcopy(sampler)
+        except Exception as error:
+            if max_batches is None:
+                raise SettingError(
+                    f"{type(sampler).__name__} can neither be copied nor played into a table, since the "
+                    f"number of iterations is not limited. Make what cannot be copied on first use, "
+                    f"or give `max_num_iterations`."
+                ) from error
+            self._table = self._play_into_table(sampler, max_batches)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._player: SamplerBase | None = None
+        self._checker.start_epoch()
+        self._epoch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
+        self._batch = 0
+        self._num_played = 0
+        self._recent: dict[tuple[int, int], CompleteBatch] = {}
+        self._epoch_lengths: dict[int, int] = {}
+        self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
+        self._used_up = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {
+            "_checker": self._checker,
+            "_max_batches": self._max_batches,
+            "_is_epoch_based": self._is_epoch_based,
+            "_untouched": self._untouched,
+            "_table": self._table,
+        }
+        if self._untouched is not None and self._max_batches is not None:
+            try:
+                pickle.dumps(self._untouched)
+            except Exception:  # whatever a member raises: it cannot be pickled, so send what it chooses
+                sampler = copy.deepcopy(self._untouched)
+                state["_table"] = self._play_into_table(sampler, self._max_batches)
+                state["_untouched"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    @property
+    def untouched(self) -> SamplerBase | None:
+        """A copy of the sampler that was not used yet, or None where it cannot be copied."""
+        return self._untouched
+
+    def get(self, epoch: int, batch: int) -> CompleteBatch:
+        """Get a batch.
+
+        Raises:
+            StopIteration: The epoch has fewer batches.
+            RuntimeError: The sampler is used up before this epoch begins.
+        """
+        if self._table is not None:
+            return self._get_from_table(epoch, batch)
+        known = self._recent.get((epoch, batch))
+        if known is not None:
+            return known
+        if (epoch, batch) < (self._epoch, self._batch) and batch < self._epoch_lengths.get(epoch, batch + 1):
+            self._forget()
+        while (epoch, batch) not in self._recent:
+            if epoch in self._epoch_lengths:
+                raise StopIteration
+            if self._used_up:
+                raise RuntimeError(used_up_message(epoch, self._max_batches))
+            self._advance()
+        return self._recent[epoch, batch]
+
+    def num_dropped(self, epoch: int) -> int:
+        """Samples of an epoch that were dropped, where the epoch was played to its end."""
+        return self._num_dropped.get(epoch, 0)
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch; plays the sampler to its end."""
+        if self._table is not None:
+            return len(self._table[epoch]) if epoch < len(self._table) else 0
+        while epoch not in self._epoch_lengths and not self._used_up:
+            self._advance()
+        return self._epoch_lengths.get(epoch, 0)
+
+    def _advance(self) -> None:
+        if self._player is None:
+            self._player = copy.deepcopy(self._untouched)
+        if self._num_played == self._max_batches:
+            self._epoch_lengths[self._epoch] = self._batch
+            self._used_up = True
+            return
+        try:
+            given = self._player.get_next_batch_indices()  # type: ignore[union-attr]
+            batch = self._checker.complete(given)
+        except StopIteration:
+            _require_progress(self._player, self._epoch, self._batch)
+            self._epoch_lengths[self._epoch] = self._batch
+            self._player.reset()  # type: ignore[union-attr]
+            self._checker.start_epoch()
+            self._epoch += 1
+            self._batch = 0
+            return
+        if batch is None:
+            self._num_dropped[self._epoch] = len(given)
+            return
+        self._recent[self._epoch, self._batch] = batch
+        if len(self._recent) > self._WINDOW:
+            del self._recent[next(iter(self._recent))]
+        self._batch += 1
+        self._num_played += 1
+
+    def _play_into_table(self, sampler: SamplerBase, max_batches: int) -> _Table:
+        epochs: _Table = [[]]
+        num_played = 0
+        self._checker.start_epoch()
+        while num_played < max_batches:
+            try:
+                batch = self._checker.complete(sampler.get_next_batch_indices())
+            except StopIteration:
+                _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
+                sampler.reset()
+                self._checker.start_epoch()
+                epochs.append([])
+                continue
+            if batch is not None:
+                epochs[-1].append(batch)
+                num_played += 1
+        return epochs
+
+    def _get_from_table(self, epoch: int, batch: int) -> CompleteBatch:
+        table = self._table or []
+        if epoch >= len(table):
+            raise RuntimeError(used_up_message(epoch, self._max_batches))
+        if batch >= len(table[epoch]):
+            raise StopIteration
+        return table[epoch][batch]
+
+
+def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int) -> None:
+    if num_batches == 0:
+        raise SettingError(
+            f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler must "
+            f"deliver batches again after reset()."
+        )
+
+
+def used_up_message(epoch: int, max_batches: int | None) -> str:
+    """What to say when a sampler has delivered its maximum number of batches."""
+    return (
+        f"Epoch {epoch} was asked for, but the maximum number of iterations is used up: the sampler was "
+        f"limited to {max_batches} batches in all (`max_num_iterations` + `pre_fetch_queue_length`). "
+        f"Raise `max_num_iterations`, or pass None for no limit."
+    )
+
+
+class ReplayedSampler(RandomAccessSampler):
+    """A sampler with the published stateful interface, by random access; far ahead it costs a replay."""
+
+    must_be_played = True
+
+    def __init__(
+        self,
+        sampler: SamplerBase,
+        num_samples: int,
+        num_shards: int,
+        max_batches: int | None,
+        last_batch: LastBatch | None = None,
+    ) -> None:
+        """Wrap a sampler that was not used before. See `SamplerReplay`."""
+        self._settings = (num_samples, max_batches)
+        self._name = type(sampler).__name__
+        self._policy = last_batch
+        self._is_endless = not sampler.is_epoch_based
+        self._replay = SamplerReplay(
+            sampler, BatchChecker(self._name, num_shards, num_samples, last_batch), max_batches
+        )
+        total_batch_size = len(self._replay.get(0, 0).indices)
+        super().__init__(total_batch_size, last_batch=last_batch or "drop")
+        self._num_shards = num_shards
+
+    def num_batches(self, epoch: int) -> int | None:
+        """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
+        return None if self._is_endless else self._replay.num_batches(epoch)
+
+    @property
+    def is_epoch_based(self) -> bool:
+        """Whether the sampler is; it is not played to find out."""
+        return not self._is_endless
+
+    def has_batch(self, epoch: int, batch: int) -> bool:
+        """Whether there is such a batch; plays the sampler no further than to it.
+
+        Raises:
+            RuntimeError: The sampler is used up before this epoch begins.
+        """
+        try:
+            self._replay.get(epoch, batch)
+        except StopIteration:
+            return False
+        return True
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch.
+
+        Raises:
+            SettingError: There is no such batch.
+        """
+        if batch < 0 or not self.has_batch(epoch, batch):
+            raise SettingError(f"Epoch {epoch} of {self._name} has no such batch: asked for was batch {batch}.")
+        complete = self._replay.get(epoch, batch)
+        fills = np.arange(len(complete.indices)) >= complete.num_given
+        if self._policy == "wrap":
+            return PlannedBatch(complete.indices, visit=-1 * fills.astype(np.int64))
+        return PlannedBatch(complete.indices, fills)
+
+    def with_settings(
+        self,
+        *,
+        total_batch_size: int | None = None,
+        num_shards: int = 1,
+        last_batch: LastBatch | None = None,
+    ) -> ReplayedSampler:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        if total_batch_size not in (None, self.total_batch_size):
+            raise SettingError(
+                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), asked for was "
+                f"{total_batch_size}."
+            )
+        if last_batch in (None, self._policy):
+            return super().with_settings(num_shards=num_shards)
+        sampler = self._replay.untouched
+        if sampler is None:
+            raise SettingError(
+                f"{self._name} can neither be copied nor pickled, so it was played already, and a policy for its "
+                f"last batch ({last_batch!r}) comes too late. Make what cannot be copied on first use."
+            )
+        num_samples, max_batches = self._settings
+        return ReplayedSampler(sampler, num_samples, num_shards, max_batches, last_batch)
+
+    def account(self, epoch: int) -> EpochAccount | None:
+        """What becomes of the samples of an epoch; plays the sampler to its end. None for an endless sampler.
+
+        None also where the sampler had to be played into a table.
+        """
+        if self._is_endless or self._replay.untouched is None:
+            return None
+        num_batches = self._replay.num_batches(epoch)
+        num_surplus = 0
+        if num_batches:
+            last = self._replay.get(epoch, num_batches - 1)
+            num_surplus = len(last.indices) - last.num_given
+        num_delivered = num_batches * self.total_batch_size - num_surplus
+        num_dropped = self._replay.num_dropped(epoch)
+        is_wrapped = self._policy == "wrap"
+        return EpochAccount(
+            num_batches=num_batches,
+            num_samples=num_delivered + num_dropped,
+            num_delivered=num_delivered,
+            num_dropped=num_dropped,
+            num_repeated=num_surplus if is_wrapped else 0,
+            num_padded=0 if is_wrapped else num_surplus,
+        )
+
+    def describe(self) -> Description:
+        """What is known of the order: the class of the sampler and its first batch."""
+        first = np.array(self._replay.get(0, 0).indices, np.int64)
+        return {"sampler": self._name, "first_batch": digest(first)}

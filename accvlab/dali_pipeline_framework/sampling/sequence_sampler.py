@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endless sampler that plays sequences in batch slots, in the published order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from ..checks import whole_number
+from ..draws.keyed_random import digest
+from ..errors import NotSupportedError, SettingError
+from .arithmetic.sequence_lengths import checked_lengths
+from .plans.planned_batch import Int64Array, PlannedBatch
+from .random_access_sampler import Description, RandomAccessSampler
+
+
+class SequenceSampler(RandomAccessSampler):
+    """Each slot of the batch plays sequences from their first to their last sample, one after the other.
+
+    In cycle ``c`` all slots use the same order of the sequences, draw ``c`` of
+    ``numpy.random.default_rng(seed).permutation(num_sequences)`` (``0, 1, 2, ...`` with
+    ``randomize=False``), and slot ``i`` of ``B`` plays ``order[i::B]``. Lengths 3, 4, 2, 3 in two slots,
+    not randomised (A0 is the first sample of the first sequence)::
+
+        slot 0 |  A0 A1 A2 C0 C1 | A0 A1 A2 C0 C1 | ...
+        slot 1 |  B0 B1 B2 B3 D0 D1 D2 | B0 B1 ...
+
+    A slot starts its next cycle when its own sequences are played, so slots drift apart: there are no
+    epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
+    delivered more often than others. `StreamingSequenceSampler` has true epochs.
+
+    Any batch can be asked for. Far ahead that costs one permutation of the sequences per cycle passed, and
+    going back may start from the beginning; with ``randomize=False`` all batches are equally near.
+
+    Example::
+
+        >>> sampler = SequenceSampler(2, [3, 4, 2, 3], seed=0, randomize=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(5)]
+        [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
+    """
+
+    has_slots = True
+
+    def __init__(
+        self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            total_batch_size: Number of slots: the batch size of all shards together.
+            sequence_lenghts: Number of samples of each sequence, each at least 1. Sequence ``s`` has the
+                sample indices ``[sum(lengths[:s]), sum(lengths[:s + 1]))``. (The spelling is the published one.)
+            seed: Seed of the orders, at least 0.
+            randomize: Whether the order of the sequences is random in each cycle.
+
+        Raises:
+            SettingError: There are fewer sequences than slots, or an argument is out of its range.
+        """
+        super().__init__(whole_number(total_batch_size, "total_batch_size", at_least=1))
+        self._lengths = checked_lengths(sequence_lenghts, "sequence_lenghts")
+        if len(self._lengths) < self.total_batch_size:
+            raise SettingError(
+                f"The number of sequences must be at least the total batch size. Got {len(self._lengths)} "
+                f"sequence(s) for {self.total_batch_size} slots: use a smaller batch, or cut the sequences."
+            )
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        self._seed = whole_number(seed, "seed", at_least=0)
+        self._randomize = bool(randomize)
+        self._slots: _Slots | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_slots": None}
+
+    def num_batches(self, epoch: int) -> None:
+        """None: the sampler is endless."""
+        return None
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch.
+
+        Raises:
+            SettingError: Another epoch than 0, or a batch below 0 is asked for.
+        """
+        if epoch != 0:
+            raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
+        if batch < 0:
+            raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., asked for was batch {batch}.")
+        if self._slots is None:
+            self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
+        sequences, frames, cycles = self._slots.find(batch)
+        return PlannedBatch(
+            self._starts[sequences] + frames,
+            sequence=sequences,
+            frame=frames,
+            is_first=frames == 0,
+            is_last=frames == self._lengths[sequences] - 1,
+            visit=cycles,
+        )
+
+    def reset(self) -> None:
+        """Refuse: an endless sampler has no next epoch.
+
+        Raises:
+            NotSupportedError: Always.
+        """
+        raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of all sequences together."""
+        return int(self._lengths.sum())
+
+    @property
+    def knows_sequences(self) -> bool:
+        """True."""
+        return True
+
+    def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        if total_batch_size not in (None, self.total_batch_size):
+            raise SettingError(
+                f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
+                f"which its order depends on; asked for was {total_batch_size}. Create it with that size."
+            )
+        return super().with_settings(**settings)
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {
+            "sampler": type(self).__name__,
+            "num_sequences": len(self._lengths),
+            "num_samples": self.num_samples,
+            "sequence_lengths": digest(self._lengths),
+            "seed": self._seed,
+            "randomize": self._randomize,
+        }
+
+
+@attrs.frozen(eq=False)
+class _Order:
+    """The order of the sequences in a cycle.
+
+    Attributes:
+        sequences: ``(num_sequences,)``.
+        loads: ``(B,)`` number of samples of the share of each slot.
+        behind: State of the generator from which the next order is drawn.
+    """
+
+    sequences: Int64Array
+    loads: Int64Array
+    behind: Mapping[str, Any]
+
+
+@attrs.frozen(eq=False)
+class _Share:
+    """What a slot plays in a cycle.
+
+    Attributes:
+        cycle: Number of the cycle.
+        sequences: ``(n,)`` its sequences.
+        ends: ``(n,)`` the batch behind each of them, counted from the slot's start of the cycle.
+    """
+
+    cycle: int
+    sequences: Int64Array
+    ends: Int64Array
+
+
+class _Slots:
+    """Finds what each slot plays in a batch, going on from the batch that was asked for before.
+
+    Kept are per slot its cycle, when it began that, and its share of it; and the orders of the cycles in which
+    some slot is now. Each order has the state of the generator behind it, from which the next one is drawn, anew
+    where another slot was there long before::
+
+        slot 0 |   0   |  1  |   2   |  3 ...     kept: orders 1 and 3
+        slot 1 |       0        |       1 ...     will draw order 2 again, from what stands behind order 1
+    """
+
+    def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
+        self._lengths = lengths
+        self._num_slots = num_slots
+        self._rng: np.random.Generator | None = None
+        if seed is not None:
+            self._rng = np.random.default_rng(seed=seed)
+        self._num_drawn = 0  # orders up to where the generator stands
+        self._first_order = self._draw(0, {})
+        self._begin()
+
+    def _begin(self) -> None:
+        """Put all slots before their first sample."""
+        self._orders = {0: self._first_order}
+        self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
+        self._stops = self._first_order.loads
+        self._shares: list[_Share | None] = [None] * self._num_slots
+        # What the slots play now: from the batch `first` to the one before `behind`.
+        self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
+        self._all_first = self._any_behind = 0
+
+    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
+        if not self._all_first <= batch < self._any_behind:
+            if self._rng is None:
+                self._cycles = batch // self._first_order.loads
+                self._starts = self._cycles * self._first_order.loads
+            else:
+                self._pass_cycles(batch)
+            self._look_up(batch)
+        return self._sequences.copy(), batch - self._first, self._cycles.copy()
+
+    def _pass_cycles(self, batch: int) -> None:
+        if (batch < self._starts).any():
+            self._begin()
+        # The slots that are behind go first, and together: so each order is drawn once on the way.
+        while (is_late := self._stops <= batch).any():
+            cycle = int(self._cycles[is_late].min())
+            goes_on = is_late & (self._cycles == cycle)
+            if cycle + 1 not in self._orders:
+                self._orders[cycle + 1] = self._draw(cycle + 1, self._orders[cycle].behind)
+            self._starts = np.where(goes_on, self._stops, self._starts)
+            self._stops = np.where(goes_on, self._stops + self._orders[cycle + 1].loads, self._stops)
+            self._cycles = self._cycles + goes_on
+            if not (self._cycles == cycle).any():
+                del self._orders[cycle]
+
+    def _draw(self, cycle: int, state: Mapping[str, Any]) -> _Order:
+        sequences, behind = np.arange(len(self._lengths)), state
+        if self._rng is not None:
+            if self._num_drawn != cycle:
+                self._rng.bit_generator.state = state
+            sequences = self._rng.permutation(len(self._lengths))
+            self._num_drawn = cycle + 1
+            behind = self._rng.bit_generator.state
+        rounds = np.zeros((-(-len(self._lengths) // self._num_slots), self._num_slots), np.int64)
+        rounds.ravel()[: len(self._lengths)] = self._lengths[sequences]
+        return _Order(sequences, rounds.sum(axis=0), behind)
+
+    def _look_up(self, batch: int) -> None:
+        """Find the sequences of the slots that do not play in this batch what they played before."""
+        for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
+            share, start = self._share(slot), int(self._starts[slot])
+            position = int(share.ends.searchsorted(batch - start, side="right"))
+            self._sequences[slot] = share.sequences[position]
+            self._behind[slot] = start + share.ends[position]
+            self._first[slot] = self._behind[slot] - self._lengths[share.sequences[position]]
+        self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
+
+    def _share(self, slot: int) -> _Share:
+        cycle = 0 if self._rng is None else int(self._cycles[slot])
+        share = self._shares[slot]
+        if share is None or share.cycle != cycle:
+            sequences = self._orders[cycle].sequences[slot :: self._num_slots]
+            share = self._shares[slot] = _Share(cycle, sequences, np.cumsum(self._lengths[sequences]))
+        return share

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of an input: what workers load, and what operators of DALI read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ..sample_data import FieldPath
+from .joined_input import JoinedInput
+from .native_input import NativeInput
+
+
+@attrs.frozen(eq=False)
+class InputPart:
+    """A part of an input.
+
+    Attributes:
+        path: Path of its group in the sample; empty where it is the whole sample.
+        source: The callable, iterable or native input.
+    """
+
+    path: FieldPath
+    source: Any
+
+    @property
+    def is_native(self) -> bool:
+        """Whether operators of DALI read it."""
+        return isinstance(self.source, NativeInput)
+
+    @property
+    def operator_name(self) -> str:
+        """Name for the operator of a native input; checkpoints know it by this name."""
+        return "_".join(["reader", *map(str, self.path)])
+
+
+@attrs.frozen
+class InputParts:
+    """The parts of an input.
+
+    Attributes:
+        whole: The input.
+        parts: Its parts, in the order of the fields of a sample.
+    """
+
+    whole: Any
+    parts: Sequence[InputPart]
+
+    @staticmethod
+    def of(data_input: Any) -> InputParts:
+        """Take an input apart."""
+        if isinstance(data_input, JoinedInput):
+            return InputParts(data_input, [InputPart((name,), each) for name, each in data_input.inputs.items()])
+        return InputParts(data_input, [InputPart((), data_input)])
+
+    @property
+    def main(self) -> InputPart | None:
+        """The part that workers load, or None."""
+        return next((part for part in self.parts if not part.is_native), None)
+
+    @property
+    def native(self) -> list[InputPart]:
+        """The parts that operators of DALI read."""
+        return [part for part in self.parts if part.is_native]
+
+    @property
+    def has_callable(self) -> bool:
+        """Whether there is a part that workers load at any position."""
+        return self.main is not None and callable(self.main.source)
+
+    def with_main(self, source: Any) -> Any:
+        """Get the input with another callable or iterable in the place of its own."""
+        if isinstance(self.whole, JoinedInput) and self.main is not None:
+            return self.whole.with_inputs({self.main.path[0]: source})
+        return source
+
+    def with_sources(self, native: Mapping[InputPart, Any], main: Any) -> InputParts:
+        """Get the same parts with other sources.
+
+        Args:
+            native: The native inputs for the parts that are read natively.
+            main: The callable or iterable; None where there is none.
+        """
+        sources = [native[part] if part.is_native else main for part in self.parts]
+        if isinstance(self.whole, JoinedInput):
+            names = [part.path[0] for part in self.parts]
+            return InputParts.of(self.whole.with_inputs(dict(zip(names, sources, strict=True))))
+        return InputParts.of(sources[0])
+
+    def main_field_paths(self) -> list[FieldPath]:
+        """Paths, in the sample, of the fields of the part that workers load."""
+        if self.main is None:
+            return []
+        paths = self.main.source.used_sample_data_structure.format.flat_paths
+        return [(*self.main.path, *path) for path in paths]

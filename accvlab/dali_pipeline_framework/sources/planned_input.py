@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What inputs share whose order is that of a random-access sampler."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ..checks import check_shard, whole_number
+from ..draws.sample_place import SamplePlace
+from ..errors import SettingError
+from ..providers.data_provider import DataProvider
+from ..providers.data_set_checks import check_number_of_samples, check_sampler_fits
+from ..providers.sample_loading import SampleLoader, input_blueprint
+from ..providers.summary import summary
+from ..sample_data import SampleDataGroup
+from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
+from ..sampling.random_access_sampler import Description, Leg, RandomAccessSampler
+from .callable_base import CallableBase
+from .context import add_context, context_values
+
+_logger = logging.getLogger(__name__)
+
+_Self = TypeVar("_Self", bound="PlannedInput")
+
+
+class PlannedInput(CallableBase):
+    """Delivers one shard of the batches of a `RandomAccessSampler`.
+
+    Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
+    With the policy ``"partial"`` padding is left out: slots that play sequences stay on their shard, otherwise
+    what is left of the batch is dealt evenly; a shard that has nothing left ends its epoch earlier than others.
+    """
+
+    def __init__(
+        self,
+        data_provider: DataProvider,
+        sampler: RandomAccessSampler,
+        shard_id: int,
+        num_shards: int,
+        context_name: str | None,
+    ) -> None:
+        """Set up.
+
+        Raises:
+            SettingError: An argument is out of its range, or sampler and data set do not fit.
+        """
+        self._loader = SampleLoader(data_provider)
+        self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
+        self._num_samples = check_number_of_samples(data_provider)
+        self._sampler = sampler
+        check_sampler_fits(sampler, self._num_samples)
+        sampler.check_provider(data_provider)
+        if sampler.num_samples is not None and sampler.num_samples < self._num_samples:
+            _logger.warning(
+                "%s is set up for %d samples: the other %d of the data set are never delivered.",
+                type(sampler).__name__,
+                sampler.num_samples,
+                self._num_samples - sampler.num_samples,
+            )
+        self._context_name = context_name
+        self._forget()
+        if context_name is not None:
+            add_context(input_blueprint(data_provider), context_name)
+        if sampler.has_batch_size:
+            self._check_batch_size()
+
+    def _check_batch_size(self) -> None:
+        total = self._sampler.total_batch_size
+        if total % self._num_shards:
+            raise SettingError(
+                f"The total batch size must be a positive multiple of the number of shards: "
+                f"{type(self._sampler).__name__} delivers batches of {total} for {self._num_shards} shard(s)."
+            )
+        if not self._sampler.must_be_played:
+            self._sampler.num_batches(0)  # complains where an epoch would be empty
+
+    def _forget(self) -> None:
+        """Forget what was computed, in a new object or one with other settings."""
+        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_current": None}
+
+    def __repr__(self) -> str:
+        """Return what it reads, and in which order."""
+        return f"{type(self).__name__}({summary(self.provider)}, {summary(self._sampler)})"
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    @property
+    def sampler(self) -> RandomAccessSampler:
+        """The sampler, with the settings that this input uses."""
+        return self._sampler
+
+    @property
+    def provider(self) -> DataProvider:
+        """The data set."""
+        return self._loader.provider
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Shard id and number of shards."""
+        return self._shard_id, self._num_shards
+
+    @property
+    def context_name(self) -> str | None:
+        """Name of the group that tells where a sample stands, or None."""
+        return self._context_name
+
+    def with_settings(
+        self: _Self,
+        *,
+        batch_size: int | None = None,
+        shard: tuple[int, int] | None = None,
+        last_batch: LastBatch | None = None,
+        context_name: str | None = None,
+    ) -> _Self:
+        """Get a copy with other settings; None leaves one as it is.
+
+        Args:
+            batch_size: Samples per batch on this shard.
+            shard: Shard id and number of shards.
+            last_batch: What becomes of a last batch that is not full.
+            context_name: Name for a group that tells where each sample stands.
+
+        Raises:
+            SettingError: A value is out of its range, or contradicts what the input was created with.
+        """
+        changed = copy.copy(self)
+        changed._forget()
+        if shard is not None:
+            if self._num_shards != 1 and shard != self.shard:
+                raise SettingError(
+                    f"The input was created for shard {self._shard_id} of {self._num_shards}, the loader for "
+                    f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
+                )
+            changed._shard_id, changed._num_shards = check_shard(*shard)
+        own = self.batch_size
+        if batch_size is not None:
+            batch_size = whole_number(batch_size, "batch_size", at_least=1)
+        elif own is not None and changed._keeps_batch_size_per_shard:
+            batch_size = own
+        if own is not None and changed._keeps_batch_size_per_shard and batch_size != own:
+            raise SettingError(
+                f"The input was created with batch_size={own}, the loader with batch_size={batch_size}. "
+                f"Give the batch size in one place only."
+            )
+        total = None if batch_size is None else batch_size * changed._num_shards
+        known = self._sampler.total_batch_size if self._sampler.has_batch_size else None
+        if known is not None and total is not None and total != known and not changed._keeps_batch_size_per_shard:
+            raise SettingError(
+                f"The sampler was created with total_batch_size={known}, but batch_size={batch_size} on each of "
+                f"{changed._num_shards} shard(s) makes {total}. Give the batch size in one place only."
+            )
+        changed._sampler = self._sampler.with_settings(
+            total_batch_size=total, num_shards=changed._num_shards, last_batch=last_batch
+        )
+        if context_name is not None:
+            if self._context_name not in (None, context_name):
+                raise SettingError(
+                    f"The input was created with context_name={self._context_name!r}, the loader with "
+                    f"{context_name!r}. Give the name in one place only."
+                )
+            add_context(input_blueprint(self._loader.provider), context_name)
+            changed._context_name = context_name
+        if changed._sampler.has_batch_size:
+            changed._check_batch_size()
+        return changed
+
+    @property
+    def _keeps_batch_size_per_shard(self) -> bool:
+        """Whether the batch size that the input was created with is that of one shard."""
+        return False
+
+    def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
+        """Get a copy for which an epoch has begun with these legs. See `RandomAccessSampler.continued`."""
+        changed = copy.copy(self)
+        changed._forget()
+        changed._sampler = self._sampler.continued(epoch, legs)
+        return changed
+
+    def describe(self) -> Description:
+        """What the order depends on, by name."""
+        description = self._sampler.describe()
+        description["data_set_size"] = self._num_samples
+        if self._sampler.is_epoch_based:
+            description["last_batch"] = self._sampler.last_batch
+        return description
+
+    # --- samples ----------------------------------------------------------------------------------
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples, with mappings switched off."""
+        blueprint = input_blueprint(self._loader.provider)
+        if self._context_name is not None:
+            add_context(blueprint, self._context_name)
+        return blueprint
+
+    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+        """Load the sample at a position of the epoch, as a flat tuple.
+
+        Raises:
+            StopIteration: The epoch has no such position.
+        """
+        place = self._place(sample_info)
+        sample = self._loader.load(place.sample_index)
+        return sample if self._context_name is None else (*sample, *context_values(place))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether `load_batch` is to be called in place of the input itself, see `DataProvider.loads_batches`."""
+        return self._loader.loads_batches
+
+    def load_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
+        """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
+
+        It ends before the first position that the epoch does not have.
+        """
+        places: list[SamplePlace] = []
+        slots: list[int] = []
+        for sample_info in sample_infos:
+            try:
+                places.append(self._place(sample_info))
+            except StopIteration:
+                break
+            slots.append(sample_info.idx_in_batch)
+        samples = self._loader.load_batch([place.sample_index for place in places], slots)
+        for place, sample in zip(places, samples, strict=True):
+            yield sample if self._context_name is None else (*sample, *context_values(place))
+
+    def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
+        """Where the sample at a position stands, or None behind the end of the epoch."""
+        try:
+            return self._place(sample_info)
+        except (StopIteration, RuntimeError):
+            return None
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Where a sample comes from, as far as the data provider tells."""
+        describe = getattr(self._loader.provider, "describe_sample", None)
+        return "" if describe is None else str(describe(sample_index))
+
+    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
+        """Index of the sample at a position, or None behind the end of the epoch."""
+        place = self.get_place(sample_info)
+        return None if place is None else place.sample_index
+
+    def _place(self, sample_info: types.SampleInfo) -> SamplePlace:
+        batch_size = self._sampler.total_batch_size // self._num_shards
+        epoch, batch = sample_info.epoch_idx, sample_info.idx_in_epoch // batch_size
+        if self._current is None or self._current[:2] != (epoch, batch):
+            if not self._has_batch(epoch, batch):
+                raise StopIteration
+            self._current = (epoch, batch, self._places(epoch, batch))
+        places = self._current[2]
+        number = self._number_in_batch(sample_info)
+        if number >= len(places):
+            raise StopIteration
+        return places[number]
+
+    def _places(self, epoch: int, batch: int) -> list[SamplePlace]:
+        """Places of the samples of a batch that this shard delivers."""
+        try:
+            planned = self._sampler.plan_batch(epoch, batch)
+        except StopIteration as error:  # passed on, it would end the epoch without a word
+            raise SettingError(
+                f"{type(self._sampler).__name__}.plan_batch raised StopIteration for batch {batch} of epoch "
+                f"{epoch}, which num_batches({epoch}) says is there. How many batches an epoch has is "
+                f"told by num_batches."
+            ) from error
+        slots = self._own_slots(planned)
+        columns = (
+            slots,
+            planned.indices[slots],
+            planned.sequence[slots],
+            planned.frame[slots],
+            planned.clip[slots],
+            planned.is_first[slots],
+            planned.is_last[slots],
+            planned.is_padding[slots],
+            planned.visit[slots],
+        )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [SamplePlace(epoch, batch, *row) for row in rows]
+
+    def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
+        number: int = sample_info.idx_in_batch
+        return number
+
+    def _has_batch(self, epoch: int, batch: int) -> bool:
+        num_batches = self._sampler.num_batches(epoch)
+        return num_batches is None or batch < num_batches
+
+    def _own_slots(self, planned: PlannedBatch) -> Int64Array:
+        total = self._sampler.total_batch_size
+        if len(planned.indices) != total:
+            raise SettingError(
+                f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, "
+                f"got {len(planned.indices)}."
+            )
+        if planned.indices.min() < 0 or planned.indices.max() >= self._num_samples:
+            bad = next(index for index in planned.indices.tolist() if not 0 <= index < self._num_samples)
+            raise SettingError(
+                f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
+                f"0 .. {self._num_samples - 1}."
+            )
+        if not self._leaves_out_empty_slots:
+            planned = attrs.evolve(planned, is_over=np.zeros(total, np.bool_))
+        return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
+
+    @property
+    def _leaves_out_empty_slots(self) -> bool:
+        return self.delivers_partial_batches
+
+    # --- sizes ------------------------------------------------------------------------------------
+
+    @property
+    def delivers_partial_batches(self) -> bool:  # type: ignore[override]
+        """Whether batches at the end of an epoch may be smaller."""
+        return self._sampler.last_batch == "partial"
+
+    def num_batches_in_epoch(self, epoch: int) -> int | None:
+        """Number of batches of an epoch, or None where there is no end.
+
+        With the policy ``"partial"`` it is that of this shard; others may have more or fewer.
+        """
+        num_batches = self._sampler.num_batches(epoch)
+        if num_batches is None or not self.delivers_partial_batches:
+            return num_batches
+        # The batches that this shard has a part in are the first ones.
+        low, high = self._sampler.num_batches_before(epoch), num_batches
+        while low < high:
+            middle = (low + high) // 2
+            if len(self._own_slots(self._sampler.plan_batch(epoch, middle))):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def num_batches_of_all_shards(self, epoch: int) -> int | None:
+        """Number of batches of an epoch of the shard that has most, or None where there is no end."""
+        return self._sampler.num_batches(epoch)
+
+    def account(self, epoch: int) -> EpochAccount | None:
+        """What becomes of the samples of an epoch, over all shards, or None where that is not known."""
+        return self._sampler.account(epoch)
+
+    @property
+    def length(self) -> int | None:
+        """Number of batches of the first epoch, or None for an endless sampler."""
+        return self.num_batches_in_epoch(0) if self._sampler.has_batch_size else None
+
+    @property
+    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
+        """Same as `length`."""
+        return self.length
+
+    @property
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        """Samples per batch on this shard, or None where it is not set yet."""
+        return self._sampler.total_batch_size // self._num_shards if self._sampler.has_batch_size else None
+
+    @property
+    def has_epochs(self) -> bool:  # type: ignore[override]
+        """Whether the sampler is epoch-based."""
+        return not self._sampler.has_batch_size or self._sampler.is_epoch_based
+
+
+def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
+    """Slots of a global batch that a shard delivers, without those that have nothing more to deliver.
+
+    Where slots stay on their shard (``has_slots``), a shard has what is left of its own; otherwise what is left of
+    the batch is dealt evenly.
+    """
+    size = len(planned.indices) // num_shards
+    own = np.arange(shard_id * size, (shard_id + 1) * size)
+    if has_slots or not planned.is_over.any():
+        return own[~planned.is_over[own]]
+    left = np.flatnonzero(~planned.is_over)
+    return left[len(left) * shard_id // num_shards : len(left) * (shard_id + 1) // num_shards]

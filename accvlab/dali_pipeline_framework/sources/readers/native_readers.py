@@ -1,0 +1,546 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The readers of DALI that this package offers as inputs, each with its blueprint."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
+
+from ...errors import DeviceError, SettingError
+from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
+from ...providers.files.name_filter import NameFilter
+from ...providers.frames.stream_folders import has_image_extension
+from ...providers.media.video_codec import sniff_codec
+from ...sample_data import Name
+from ...sampling.random_access_sampler import Description
+from .array_files import type_of_argument, type_of_array_file
+from .openable_files import (
+    files_in_folders,
+    images_of_annotations,
+    is_on_s3,
+    name_before_label,
+    named_files,
+    require_openable,
+)
+from .reader_input import ReaderField, ReaderInput, ReaderRun
+from .video_files import require_complete, video_files
+
+_CPU_CODECS = ("vp8", "vp9", "mjpeg")
+_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
+_logger = logging.getLogger(__name__)
+
+
+class FileReader(ReaderInput):
+    """``fn.readers.file``: the bytes of files, and a label for each.
+
+    Fields: ``data``, ``(num_bytes,)`` uint8, and ``label``, ``(1,)`` int32.
+    """
+
+    operator_name = "readers.file"
+
+    def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
+        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+
+        Args:
+            data_name: Name of the field with the bytes.
+            label_name: Name of the field with the label; None to leave it out.
+            **arguments: Arguments of ``fn.readers.file``.
+
+        Raises:
+            SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
+                ``files`` says where the files are; a folder or list is missing; or a file is a pipe or the like.
+            FileError: A folder or list cannot be read.
+        """
+        self._fields = (
+            ReaderField(data_name, types.DALIDataType.UINT8),
+            ReaderField(label_name, types.DALIDataType.INT32),
+        )
+        super().__init__(fn.readers.file, arguments)
+        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        require_openable(self.operator_name, self._files_to_look_at())
+
+    def _files_to_look_at(self) -> Iterator[str]:
+        given = self._arguments
+        if given.get("files") is not None or given.get("file_list") is not None:
+            return named_files(given, name_before_label)
+        filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
+        is_case_sensitive = given.get("case_sensitive_filter", False)
+        wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
+        return files_in_folders(given["file_root"], wanted.matches)
+
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "No files found" not in reason:
+            return super().advice(reason)
+        return (
+            "The sub-folders of `file_root` are the labels, and the files in them are read that match one of "
+            "`file_filters` (by default the usual extensions of images)."
+        )
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+class SequenceReader(ReaderInput):
+    """``fn.readers.sequence``: sequences of frames that lie in folders as images, decoded by the reader.
+
+    Field: ``frames``, ``(sequence_length, height, width, 3)`` uint8, layout ``FHWC``.
+    """
+
+    operator_name = "readers.sequence"
+
+    def __init__(self, *, frames_name: Name = "frames", **arguments: Any) -> None:
+        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+
+        Args:
+            frames_name: Name of the field.
+            **arguments: Arguments of ``fn.readers.sequence``; ``file_root`` and ``sequence_length`` are required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or the folder does not exist.
+            FileError: A folder or list cannot be read.
+        """
+        self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
+        super().__init__(cast(Any, fn.readers).sequence, arguments)
+        _require_folder(self.operator_name, self._arguments["file_root"])
+        require_openable(self.operator_name, files_in_folders(self._arguments["file_root"], has_image_extension))
+
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "Glob for pattern" not in reason:
+            return super().advice(reason)
+        return "Expected are folders in `file_root`, one per stream, with one image file per frame in each."
+
+    def _why_empty(self) -> str:
+        given = self._arguments
+        num_needed = (given["sequence_length"] - 1) * given.get("stride", 1) + 1
+        folders = [each for each in os.scandir(given["file_root"]) if each.is_dir()]
+        longest = max((len(os.listdir(each.path)) for each in folders), default=0)
+        return (
+            f"A sequence needs {num_needed} frames of one stream, and the longest of {len(folders)} stream(s) has "
+            f"{longest} file(s)."
+        )
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The output."""
+        return self._fields
+
+
+class VideoReader(ReaderInput):
+    """Clips of video files: ``fn.experimental.readers.video``, or ``fn.readers.video`` (GPU only).
+
+    Fields: ``frames``, ``(F, H, W, C)`` uint8, layout ``FHWC``, and those that the arguments ask for: ``label``
+    ``(1,)`` int32 (with ``labels``, ``file_list`` or ``file_root``), ``frame_num`` (``enable_frame_num``) ``(1,)``
+    or ``(F,)`` int32, ``timestamps`` (``enable_timestamps``) ``(F,)`` float64 in seconds.
+
+    On the CPU, DALI decodes VP8, VP9 and MJPEG; a GPU decodes H.264, HEVC and others too. For other videos on
+    the CPU there is `VideoDataProvider`.
+    """
+
+    def __init__(
+        self,
+        *,
+        frames_name: Name = "frames",
+        label_name: Name | None = "label",
+        frame_num_name: Name | None = "frame_num",
+        timestamps_name: Name | None = "timestamps",
+        experimental: bool = True,
+        **arguments: Any,
+    ) -> None:
+        """Set up; the ends of the files are looked at, since DALI delivers truncated videos without a word.
+
+        Args:
+            frames_name: Name of the field with the frames.
+            label_name: Name of the field with the label; None to leave it out.
+            frame_num_name: Name of the field with the frame number(s); None to leave it out.
+            timestamps_name: Name of the field with the times; None to leave it out.
+            experimental: Whether to use the newer ``fn.experimental.readers.video``, which runs on the CPU too.
+            **arguments: Arguments of the operator.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or not exactly one of ``filenames``, ``file_list`` and
+                ``file_root`` says where the videos are; or one does not exist, or is no regular file.
+            VideoError: A video is incomplete.
+            FileError: A video must not be read.
+        """
+        self._experimental = experimental
+        names = types.DALIDataType
+        dtype = arguments.get("dtype", names.UINT8) if not experimental else names.UINT8
+        fields = [ReaderField(frames_name, dtype)]
+        # An empty list counts: `fn.readers.video` then numbers the files.
+        has_labels = arguments.get("labels") is not None
+        if has_labels or _is_given(arguments.get("file_list")) or _is_given(arguments.get("file_root")):
+            fields.append(ReaderField(label_name, names.INT32))
+        if arguments.get("enable_frame_num", "none") not in ("none", False):
+            fields.append(ReaderField(frame_num_name, names.INT32))
+        if arguments.get("enable_timestamps"):
+            fields.append(ReaderField(timestamps_name, names.FLOAT64))
+        self._fields = tuple(fields)
+        super().__init__(fn.experimental.readers.video if experimental else fn.readers.video, arguments)
+        _require_source(self.operator_name, self._arguments, ("filenames", "file_list", "file_root"), None)
+        videos = video_files(self._arguments)
+        require_openable(self.operator_name, videos)
+        require_complete(videos)
+
+    @property
+    def operator_name(self) -> str:
+        """Name of the operator within `nvidia.dali.fn`."""
+        return "experimental.readers.video" if self._experimental else "readers.video"
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+        """Define the reader in the current pipeline. See `NativeInput.define`.
+
+        Raises:
+            DeviceError: It decodes on a GPU only, and the pipeline is one for the CPU.
+        """
+        if not self._experimental and not self._has_gpu():
+            raise DeviceError(
+                "fn.readers.video (experimental=False) decodes on a GPU only, and this pipeline is for the CPU "
+                "(device_id=None). Give it the number of a GPU as `device_id`; or, on the CPU, use "
+                "experimental=True (VP8, VP9 and MJPEG) or VideoDataProvider (all codecs)."
+            )
+        return super().define(name, seed)
+
+    def _device(self) -> str:
+        return "gpu" if self._has_gpu() else "cpu"
+
+    def _why_empty(self) -> str:
+        num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
+        codecs = {path: sniff_codec(path) for path in self._filenames[:3]}
+        told = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
+        advice = " VideoDataProvider decodes all codecs on the CPU." if any(codecs.values()) else ""
+        return (
+            f"A clip needs {num_needed} frames of one video, and DALI must be able to decode it: on the CPU VP8, "
+            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {told}.' if told else ''}{advice}"
+        )
+
+    @property
+    def _filenames(self) -> list[str]:
+        filenames = self._arguments.get("filenames") or []
+        return [filenames] if isinstance(filenames, str) else list(filenames)
+
+    def begin(self, name: str, pipeline: Any) -> ReaderRun:
+        """See `NativeInput.begin`. On the CPU, tell which videos DALI leaves out without a word."""
+        if pipeline.device_id is None:
+            codecs = {path: sniff_codec(path) for path in self._filenames}
+            left_out = {path: codec for path, codec in codecs.items() if codec not in _CPU_CODECS}
+            if left_out:
+                first = ", ".join(f"{path!r} ({codec or 'no video'})" for path, codec in [*left_out.items()][:5])
+                _logger.warning(
+                    "DALI leaves out %d of %d videos, which it cannot decode on the CPU: %s%s. VideoDataProvider "
+                    "decodes other codecs too.",
+                    len(left_out),
+                    len(codecs),
+                    first,
+                    ", ..." if len(left_out) > 5 else "",
+                )
+        return super().begin(name, pipeline)
+
+
+class NumpyReader(ReaderInput):
+    """``fn.readers.numpy``: arrays from ``.npy`` files.
+
+    Field: ``data``, of the shape of the array (or of the region that is read) and its type.
+    """
+
+    operator_name = "readers.numpy"
+
+    def __init__(
+        self,
+        *,
+        data_name: Name = "data",
+        dtype: npt.DTypeLike | types.DALIDataType | None = None,
+        use_gpu: bool = False,
+        **arguments: Any,
+    ) -> None:
+        """Set up; at most the header of the first file is read.
+
+        Args:
+            data_name: Name of the field.
+            dtype: Type of the arrays, the same in all files; None to read it from the first file.
+            use_gpu: Whether to read into GPU memory (GPUDirect Storage), in a pipeline that has a GPU.
+            **arguments: Arguments of ``fn.readers.numpy``.
+
+        Raises:
+            SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
+                ``files`` says where the files are; there is no file, or it is no array.
+        """
+        self._fields: Sequence[ReaderField] = (ReaderField(data_name, types.DALIDataType.FLOAT),)
+        self._use_gpu = use_gpu
+        super().__init__(fn.readers.numpy, arguments)
+        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        require_openable(self.operator_name, named_files(self._arguments))
+        if dtype is None:
+            found = type_of_array_file(_first_array_file(self._arguments))
+        else:
+            found = type_of_argument(dtype)
+        self._fields = (ReaderField(data_name, found),)
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The output."""
+        return self._fields
+
+    def _device(self) -> str:
+        return "gpu" if self._use_gpu and self._has_gpu() else "cpu"
+
+
+class TFRecordReader(ReaderInput):
+    """``fn.readers.tfrecord``: records of TensorFlow's format.
+
+    Fields: one per feature, with its name: ``tfrec.string`` as ``(num_bytes,)`` uint8, ``tfrec.int64`` as int64,
+    ``tfrec.float32`` as float32 (see `nvidia.dali.tfrecord`).
+    """
+
+    operator_name = "readers.tfrecord"
+
+    def __init__(
+        self,
+        *,
+        features: Mapping[str, Any],
+        dtypes: Mapping[str, types.DALIDataType] | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Set up; unless ``dtypes`` are given, one record is read, since DALI's features do not tell their types.
+
+        Args:
+            features: Features by name (``nvidia.dali.tfrecord.FixedLenFeature`` or ``VarLenFeature``).
+            dtypes: Types of the features by name; None to find them out.
+            **arguments: Other arguments of ``fn.readers.tfrecord``; ``path`` and ``index_path`` are required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, a file does not exist, or no record can be read.
+        """
+        if not isinstance(features, Mapping) or not features:
+            raise SettingError(f"`features` must be a dict of at least one feature, got {features!r}.")
+        self._fields = [ReaderField(name, types.DALIDataType.UINT8) for name in features]
+        super().__init__(fn.readers.tfrecord, {**arguments, "features": dict(features)})
+        for name in ("path", "index_path"):
+            _require_files(self.operator_name, name, self._arguments[name])
+        found = self._find_dtypes() if dtypes is None else dtypes
+        if found.keys() != features.keys():
+            raise SettingError(
+                f"`dtypes` must have the names of the features ({', '.join(features)}), got {found!r}."
+            )
+        self._fields = [ReaderField(name, found[name]) for name in features]
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+    def _in_order(self, outputs: Any) -> Sequence[DataNode]:
+        return [outputs[field.name] for field in self._fields]
+
+    def describe(self) -> Description:
+        """See `ReaderInput.describe`. DALI's features tell nothing of themselves: their types stand for them."""
+        features = {str(field.name): field.dtype.name for field in self._fields}
+        return {**super().describe(), "features": repr(features)}
+
+    def _find_dtypes(self) -> dict[str, types.DALIDataType]:
+        arguments = {name: self._arguments[name] for name in ("path", "index_path", "features")}
+        pipeline = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+        try:
+            with pipeline:
+                outputs: Any = fn.readers.tfrecord(**arguments)
+                pipeline.set_outputs(*(outputs[name] for name in arguments["features"]))
+            record = pipeline.run()
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).rpartition("encountered:")[2].strip().splitlines()[0]
+            raise SettingError(f"fn.readers.tfrecord cannot read the first record: {reason}") from error
+        return {name: each.dtype for name, each in zip(arguments["features"], record, strict=True)}
+
+
+class WebDatasetReader(ReaderInput):
+    """``fn.readers.webdataset``: samples in tar archives.
+
+    Fields: one per entry of ``ext``, by default with the (first) extension as its name, as uint8 bytes or what
+    ``dtypes`` says; a component that a sample lacks is empty, unless ``missing_component_behavior`` differs.
+    """
+
+    operator_name = "readers.webdataset"
+
+    def __init__(
+        self, *, ext: str | Sequence[str], names: Sequence[Name | None] | None = None, **arguments: Any
+    ) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            ext: Extensions, as in DALI: ``"jpg"``, or ``"jpg;png"`` for either.
+            names: Names of the fields, one per entry of ``ext``; None for one to leave out. None: the extensions.
+            **arguments: Other arguments of ``fn.readers.webdataset``; ``paths`` is required.
+
+        Raises:
+            SettingError: An argument is unknown or missing, or an archive does not exist.
+        """
+        extensions = [ext] if isinstance(ext, str) else list(ext)
+        names = [each.split(";")[0] for each in extensions] if names is None else list(names)
+        if len(names) != len(extensions):
+            raise SettingError(
+                f"`names` must have one name per entry of `ext`, got {len(names)} for {len(extensions)}."
+            )
+        dtypes = arguments.get("dtypes")
+        if dtypes is None:
+            dtypes = [types.DALIDataType.UINT8] * len(extensions)
+        dtypes = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
+        if len(dtypes) != len(extensions):
+            raise SettingError(
+                f"`dtypes` must have one type per entry of `ext`, got {len(dtypes)} for {len(extensions)}."
+            )
+        self._fields = [ReaderField(name, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        super().__init__(fn.readers.webdataset, {**arguments, "ext": extensions})
+        for name in ("paths", "index_paths"):
+            if self._arguments.get(name) is not None:
+                _require_files(self.operator_name, name, self._arguments[name])
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+class CocoReader(ReaderInput):
+    """``fn.readers.coco``: images with boxes, labels, and masks from annotations in COCO's format.
+
+    Fields: ``image``, the bytes of the file; ``boxes`` ``(n, 4)`` float32, ``xywh`` (``xyxy`` with ``ltrb``), in
+    pixels or with ``ratio`` relative to the image; ``labels`` ``(n,)`` int32; with ``polygon_masks`` also
+    ``polygons`` ``(p, 3)`` int32 and ``vertices`` ``(v, 2)`` float32; with ``pixelwise_masks`` ``masks``
+    ``(h, w, 1)`` int32; with ``image_ids`` ``image_id`` ``(1,)`` int32.
+    """
+
+    operator_name = "readers.coco"
+
+    def __init__(
+        self,
+        *,
+        image_name: Name = "image",
+        boxes_name: Name | None = "boxes",
+        labels_name: Name | None = "labels",
+        polygons_name: Name | None = "polygons",
+        vertices_name: Name | None = "vertices",
+        masks_name: Name | None = "masks",
+        image_id_name: Name | None = "image_id",
+        **arguments: Any,
+    ) -> None:
+        """Set up; it is looked for pipes among the images that the annotations name, and none is read.
+
+        Args:
+            image_name: Name of the field with the image file.
+            boxes_name: Name of the field with the boxes; None to leave it out, also below.
+            labels_name: Name of the field with the labels.
+            polygons_name: Name of the field with the polygons.
+            vertices_name: Name of the field with their vertices.
+            masks_name: Name of the field with the masks.
+            image_id_name: Name of the field with the number of the image.
+            **arguments: Arguments of ``fn.readers.coco``.
+
+        Raises:
+            SettingError: An argument is unknown, or a file or folder does not exist.
+        """
+        int32, float32 = types.DALIDataType.INT32, types.DALIDataType.FLOAT
+        fields = [
+            ReaderField(image_name, types.DALIDataType.UINT8),
+            ReaderField(boxes_name, float32),
+            ReaderField(labels_name, int32),
+        ]
+        if arguments.get("polygon_masks"):
+            fields += [ReaderField(polygons_name, int32), ReaderField(vertices_name, float32)]
+        if arguments.get("pixelwise_masks"):
+            fields.append(ReaderField(masks_name, int32))
+        if arguments.get("image_ids"):
+            fields.append(ReaderField(image_id_name, int32))
+        self._fields = fields
+        super().__init__(fn.readers.coco, arguments)
+        if self._arguments.get("annotations_file"):
+            _require_files(self.operator_name, "annotations_file", self._arguments["annotations_file"])
+        if self._arguments.get("file_root"):
+            _require_folder(self.operator_name, self._arguments["file_root"])
+        if self._arguments.get("annotations_file"):
+            root = self._arguments.get("file_root") or ""
+            images = images_of_annotations(self._arguments["annotations_file"], root)
+            require_openable(self.operator_name, images)
+
+    @property
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs."""
+        return self._fields
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def _require_source(
+    operator: str, arguments: Mapping[str, Any], exclusive: Sequence[str], root: str | None
+) -> None:
+    """Check that exactly one argument says where the files are, and that it is there."""
+    given = [name for name in exclusive if _is_given(arguments.get(name))]
+    has_root = root is not None and arguments.get(root) is not None
+    if len(given) > 1 or not (given or has_root):
+        names = ", ".join(f"`{name}`" for name in exclusive)
+        alone = f", or `{root}` alone" if root is not None else ""
+        got = ", ".join(f"`{name}`" for name in given) or "none"
+        raise SettingError(f"fn.{operator} needs exactly one of {names}{alone}, got {got}.")
+    folder = "file_root"
+    if arguments.get(folder) and not (operator in _READ_S3 and is_on_s3(arguments[folder])):
+        _require_folder(operator, arguments[folder])
+    if arguments.get("file_list"):
+        _require_files(operator, "file_list", arguments["file_list"])
+    if "filenames" in given:
+        _require_files(operator, "filenames", arguments["filenames"])
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and not (hasattr(value, "__len__") and len(value) == 0)
+
+
+def _require_folder(operator: str, path: Any) -> None:
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
+        raise SettingError(f"`file_root` of fn.{operator} must be a folder, but {str(path)!r} {what}.")
+
+
+def _require_files(operator: str, name: str, paths: Any) -> None:
+    for path in [paths] if isinstance(paths, str) else paths:
+        if not os.path.isfile(path):
+            what = "is not a file" if os.path.exists(path) else "does not exist"
+            raise SettingError(f"`{name}` of fn.{operator}: {str(path)!r} {what}.")
+
+
+def _first_array_file(arguments: Mapping[str, Any]) -> str:
+    root = arguments.get("file_root")
+    files = arguments.get("files")
+    first = root
+    if files is not None:
+        first = os.path.join(root or "", files if isinstance(files, str) else files[0])
+    if is_on_s3(first):
+        raise SettingError(f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {first!r}.")
+    if files is not None:
+        return str(first)
+    if arguments.get("file_list") is not None:
+        file_list = Path(arguments["file_list"])
+        lines = os.fsdecode(file_list.read_bytes()).splitlines()
+        if not lines:
+            raise SettingError(f"`file_list` of fn.readers.numpy: {str(file_list)!r} is empty.")
+        return os.path.join(root or file_list.parent, lines[0].strip())
+    pattern = arguments.get("file_filter", "*.npy")
+    found = min((str(each) for each in Path(str(root)).rglob(pattern) if each.is_file()), default=None)
+    if found is None:
+        raise SettingError(f"fn.readers.numpy: there is no file {pattern!r} in {str(root)!r}.")
+    return found

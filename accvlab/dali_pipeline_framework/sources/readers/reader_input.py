@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A native reader as the input of a pipeline."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import inspect
+import reprlib
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
+
+from ...checks import check_shard
+from ...draws.keyed_random import derive_key
+from ...errors import SettingError
+from ...sample_data import Name, SampleDataGroup
+from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
+from ...sampling.random_access_sampler import Description
+from ..native_input import NativeInput, NativeRun
+from ..reader_epochs import ReaderEpochs
+
+_Self = TypeVar("_Self", bound="ReaderInput")
+
+_short = reprlib.Repr()  # lists of files can be long
+_short.maxstring = _short.maxother = 200
+_short_repr = _short.repr
+
+_OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
+
+
+@attrs.frozen
+class ReaderField:
+    """An output of a reader.
+
+    Attributes:
+        name: Name of the data field; None for an output that is left out.
+        dtype: Its type.
+    """
+
+    name: Name | None
+    dtype: types.DALIDataType
+
+
+class ReaderInput(NativeInput):
+    """A reader of DALI as the input of a pipeline: the base class of all of them.
+
+    All arguments of DALI's operator can be given by name, and reach it unchanged. The loader's arguments
+    ``shard`` and ``last_batch`` set ``shard_id``, ``num_shards`` and ``pad_last_batch``; without them the reader
+    keeps its own: ``pad_last_batch=True`` is the policy ``"pad"``, and False is ``"wrap"``.
+
+    Readers shuffle as DALI does (``random_shuffle`` with a buffer of ``initial_fill`` samples, or
+    ``shuffle_after_epoch``); with no ``seed`` given, it is derived from the seed of the pipeline, and is the same
+    for all readers of a pipeline and on all ranks.
+    """
+
+    def __init__(self, operator: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        """Set up; nothing is read.
+
+        Args:
+            operator: Function of `nvidia.dali.fn`.
+            arguments: Its arguments.
+
+        Raises:
+            SettingError: An argument is unknown or reserved, or a required one is missing.
+        """
+        self._arguments = {name: _plain(value) for name, value in arguments.items()}
+        self._check_arguments(operator)
+        if all(field.name is None for field in self.fields):
+            raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
+        _ = self.used_sample_data_structure  # complains about names that stand twice
+        self._last_batch: LastBatch = "pad" if arguments.get("pad_last_batch") else "wrap"
+        shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
+        self._shard_id, self._num_shards = shard
+
+    def _check_arguments(self, operator: Callable[..., Any]) -> None:
+        name = self.operator_name
+        parameters = inspect.signature(operator).parameters
+        for given in self._arguments:
+            if given in _OWN:
+                raise SettingError(f"`{given}` of fn.{name} cannot be given: {_OWN[given]}.")
+            if given not in parameters:
+                close = difflib.get_close_matches(given, parameters, 1)
+                hint = f" Did you mean `{close[0]}`?" if close else ""
+                raise SettingError(f"`{given}` is not an argument of fn.{name}.{hint}")
+        required = [
+            each.name
+            for each in parameters.values()
+            if each.default is inspect.Parameter.empty and each.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        missing = [each for each in required if each not in self._arguments]
+        if missing:
+            raise SettingError(f"fn.{name} needs {', '.join(f'`{each}`' for each in missing)}.")
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def fields(self) -> Sequence[ReaderField]:
+        """The outputs, in DALI's order."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the operator, as it gets them."""
+        policy = {"pad_last_batch": self._last_batch != "wrap"}
+        shard = {"shard_id": self._shard_id, "num_shards": self._num_shards}
+        return {**self._arguments, **policy, **shard}
+
+    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+        """Define the reader in the current pipeline. See `NativeInput.define`."""
+        arguments = {"seed": derive_key("native reader", seed) >> 33, **self.arguments}
+        operator: Any = functools.reduce(getattr, self.operator_name.split("."), cast(Any, fn))
+        with warnings.catch_warnings(record=True) as caught:  # DALI overrules filters
+            outputs = operator(name=name, device=self._device(), **arguments)
+        for warning in caught:
+            # fn.readers.sequence is deprecated in favour of what this package offers beside it.
+            if "readers.sequence" not in str(warning.message):
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        fields = zip(self.fields, self._in_order(outputs), strict=True)
+        return [output for field, output in fields if field.name is not None]
+
+    def _in_order(self, outputs: Any) -> Sequence[DataNode]:
+        """The outputs of the operator in the order of the fields."""
+        return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
+
+    def _device(self) -> str:
+        return "cpu"
+
+    @staticmethod
+    def _has_gpu() -> bool:
+        """Whether the current pipeline has a GPU."""
+        return Pipeline.current().device_id is not None
+
+    def advice(self, reason: str) -> str:
+        """See `NativeInput.advice`."""
+        if "num_shards_ <= Size()" not in reason:
+            return ""
+        empty = self._why_empty() if "samples: 0," in reason else ""
+        return empty or f"There must be at least as many samples as shards ({self._num_shards})."
+
+    def _why_empty(self) -> str:
+        """Why the reader may have found no sample at all; may be empty."""
+        return ""
+
+    def begin(self, name: str, pipeline: Any) -> ReaderRun:
+        """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
+        meta = pipeline.reader_meta(name)
+        epochs = ReaderEpochs(
+            num_samples=meta["epoch_size"],
+            shard_id=meta["shard_id"],
+            num_shards=meta["number_of_shards"],
+            is_stuck=bool(meta["stick_to_shard"]),
+            batch_size=pipeline.max_batch_size,
+            last_batch=self._last_batch,
+        )
+        return ReaderRun(epochs)
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    def with_settings(
+        self: _Self, *, shard: tuple[int, int] | None = None, last_batch: LastBatch | None = None
+    ) -> _Self:
+        """Get a copy with other settings; None leaves one as it is.
+
+        Raises:
+            SettingError: A value is out of its range, or contradicts what the reader was created with.
+        """
+        changed = copy.copy(self)
+        if shard is not None:
+            if self._num_shards != 1 and shard != self.shard:
+                raise SettingError(
+                    f"The reader was created for shard {self._shard_id} of {self._num_shards}, the loader for "
+                    f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
+                )
+            changed._shard_id, changed._num_shards = check_shard(*shard)
+        if last_batch is not None:
+            given = self._arguments.get("pad_last_batch")
+            if given is not None and bool(given) != (last_batch != "wrap"):
+                raise SettingError(
+                    f"The reader was created with pad_last_batch={given}, which does not go with "
+                    f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
+                )
+            changed._last_batch = check_last_batch(last_batch)
+        return changed
+
+    def describe(self) -> Description:
+        """What the order depends on, by name."""
+        description: Description = {"input": f"fn.{self.operator_name}"}
+        not_order = (
+            "shard_id",
+            "num_shards",
+            "bytes_per_sample_hint",
+            "tensor_init_bytes",
+            "prefetch_queue_depth",
+        )
+        for name in sorted(self._arguments):
+            if name not in not_order:
+                value = self._arguments[name]
+                is_plain = value is None or isinstance(value, bool | int | float | str)
+                description[name] = value if is_plain else repr(value)
+        description["last_batch"] = self._last_batch
+        return description
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Shard id and number of shards."""
+        return self._shard_id, self._num_shards
+
+    @property
+    def has_own_padding(self) -> bool:
+        """Whether ``pad_last_batch`` was given."""
+        return "pad_last_batch" in self._arguments
+
+    @property
+    def last_batch(self) -> LastBatch:
+        """What becomes of a last batch that is not full."""
+        return self._last_batch
+
+    @property
+    def is_resumable(self) -> bool:
+        """True: DALI's checkpoints know where readers stand."""
+        return True
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples."""
+        blueprint = SampleDataGroup()
+        for field in self.fields:
+            if field.name is not None:
+                blueprint.add_data_field(field.name, field.dtype)
+        return blueprint
+
+    @property
+    def length(self) -> int | None:
+        """None: the number of samples is known only to a pipeline that was built (`DataLoader` asks it)."""
+        return None
+
+    def __repr__(self) -> str:
+        """Return the arguments that were given."""
+        given = ", ".join(f"{name}={_short_repr(value)}" for name, value in self._arguments.items())
+        return f"{type(self).__name__}({given})"
+
+
+class ReaderRun(NativeRun):
+    """Counts the batches that a reader makes.
+
+    Attributes:
+        epochs: How many there are.
+    """
+
+    epochs: ReaderEpochs
+
+    def __init__(self, epochs: ReaderEpochs) -> None:
+        """Begin with the first batch."""
+        self.epochs = epochs
+        self._epoch = 0
+        self._num_begun = 0
+
+    @property
+    def epoch(self) -> int:
+        """See `NativeRun.epoch`."""
+        return self._epoch
+
+    def continue_at(self, epoch: int, num_begun: int) -> None:
+        """See `NativeRun.continue_at`."""
+        self._epoch, self._num_begun = epoch, num_begun
+
+    def begin_batch(self) -> None:
+        """See `NativeRun.begin_batch`."""
+        if self._num_begun >= self.epochs.num_made:
+            raise StopIteration
+        self._num_begun += 1
+
+    def begin_epoch(self) -> None:
+        """See `NativeRun.begin_epoch`."""
+        self._epoch += 1
+        self._num_begun = 0
+
+    def num_valid(self, batch: int) -> int:
+        """See `NativeRun.num_valid`."""
+        return self.epochs.num_valid(self._epoch, batch)
+
+
+def _plain(value: Any) -> Any:
+    """DALI takes paths as texts only, and lists of names or labels not as arrays."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple) and any(isinstance(each, Path) for each in value):
+        return [str(each) if isinstance(each, Path) else each for each in value]
+    return value

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of the data set this process loads, and how to find it out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from ..checks import check_shard
+from ..errors import SettingError
+
+ShardSource: TypeAlias = Literal["auto", "torch", "torchrun", "openmpi", "slurm", "jax"]
+
+_logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Shard:
+    """One of the equal parts in which processes share a data set, usually one per rank.
+
+    Attributes:
+        shard_id: Which shard this is, from 0.
+        num_shards: How many shards there are.
+        source: Where the two come from, for people: what `detect_shard` found, or ``"given"``. Shards are
+            equal whatever their source.
+
+    Raises:
+        SettingError: The shard is not one of the shards.
+
+    Example:
+        >>> Shard(1, 4)
+        Shard(shard_id=1, num_shards=4, source='given')
+        >>> Shard(1, 4) == Shard(1, 4, source="slurm")
+        True
+    """
+
+    shard_id: int
+    num_shards: int
+    source: str = attrs.field(default="given", eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the two, and store them as plain ints."""
+        shard_id, num_shards = check_shard(self.shard_id, self.num_shards)
+        object.__setattr__(self, "shard_id", shard_id)
+        object.__setattr__(self, "num_shards", num_shards)
+
+
+def detect_shard(source: ShardSource = "auto") -> Shard:
+    """Find out the rank of this process and the number of ranks.
+
+    ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
+
+    ==============  ==================================================================================
+    ``"torch"``     ``torch.distributed``, where the program has imported and initialised it
+    ``"torchrun"``  the variables ``RANK`` and ``WORLD_SIZE``
+    ``"openmpi"``   the variables ``OMPI_COMM_WORLD_RANK`` and ``OMPI_COMM_WORLD_SIZE``
+    ``"slurm"``     the variables ``SLURM_PROCID`` and ``SLURM_STEP_NUM_TASKS`` (or ``SLURM_NTASKS``)
+    ``"jax"``       ``jax.distributed``, where the program has imported and initialised it
+    ==============  ==================================================================================
+
+    What stands closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
+    variables then count the launchers and not the ranks. SLURM is there for tasks that ``srun`` started; a
+    batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
+    backend of JAX is started.
+
+    Call it in the program itself, after ``init_process_group`` or ``jax.distributed.initialize``, and not in
+    a worker process. Ranks that are to load the same samples (of a tensor-parallel group, say) need a `Shard`
+    of their own making.
+
+    Args:
+        source: Where to look.
+
+    Returns:
+        The shard, with the name of what was found as its source; ``Shard(0, 1)`` with the source
+        ``"single process"`` where ``"auto"`` finds nothing.
+
+    Raises:
+        SettingError: The source asked for is unknown or not there; or only one of two variables is set, one
+            is not a number, or the rank is not one of the ranks.
+    """
+    if source == "auto":
+        for name, (find, _) in _SOURCES.items():
+            found = find()
+            if found is not None:
+                return _logged(Shard(*found, name))
+        return _logged(Shard(0, 1, "single process"))
+    if source not in _SOURCES:
+        known = ", ".join(map(repr, ("auto", *_SOURCES)))
+        raise SettingError(f"`source` must be one of {known}, got {source!r}.")
+    find, what_is_missing = _SOURCES[source]
+    found = find()
+    if found is None:
+        raise SettingError(f"`source={source!r}` is asked for, but {what_is_missing}, or use `source='auto'`.")
+    return _logged(Shard(*found, source))
+
+
+def _logged(shard: Shard) -> Shard:
+    _log_once(shard.shard_id, shard.num_shards, shard.source)
+    return shard
+
+
+@functools.cache
+def _log_once(shard_id: int, num_shards: int, source: str) -> None:
+    _logger.info("This process loads shard %d of %d (source: %s).", shard_id, num_shards, source)
+
+
+# --- the sources: each gives rank and number of ranks, or None where it is not there ---------------------
+
+
+def _torch() -> tuple[int, int] | None:
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _torchrun() -> tuple[int, int] | None:
+    return _from_variables("RANK", "WORLD_SIZE")
+
+
+def _openmpi() -> tuple[int, int] | None:
+    return _from_variables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+
+
+def _slurm() -> tuple[int, int] | None:
+    # What SLURM sets for N tasks:
+    #
+    #                      task of `srun`   batch script     shell of `salloc`
+    #   STEP_ID            0, 1, ...        -                -
+    #   STEP_NUM_TASKS     N                -                -
+    #   PROCID             0 .. N - 1       0                -
+    #   NTASKS             N                N, for srun      N, for srun
+    #   JOB_ID             set              set              set
+    #
+    # A batch script taken for task 0 of N would leave out all samples of the other shards.
+    environment = os.environ
+    if "SLURM_STEP_NUM_TASKS" in environment:
+        return _from_variables("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    if "SLURM_STEP_ID" not in environment:
+        if "SLURM_PROCID" not in environment:
+            return None
+        if "SLURM_JOB_ID" in environment:
+            if environment["SLURM_PROCID"].strip() == "0":
+                return None
+            # Task 0 of the same step would be taken for a batch script.
+            raise SettingError(
+                f"SLURM_PROCID={environment['SLURM_PROCID']!r} says that this is a task of `srun`, but "
+                f"SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are not set. Pass them on as well (into the container, "
+                f"say), or make the Shard yourself."
+            )
+        # Somebody passed on just the two (into a container, say).
+    return _from_variables("SLURM_PROCID", "SLURM_NTASKS")
+
+
+def _jax() -> tuple[int, int] | None:
+    # `jax.process_index()` would start a backend, and with it take hold of the GPUs.
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "client", None) is None:
+        return None
+    return state.process_id, state.num_processes
+
+
+def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
+    texts = {name: os.environ[name] for name in (rank_name, count_name) if name in os.environ}
+    if not texts:
+        return None
+    if len(texts) == 1:
+        ((name, text),) = texts.items()
+        missing = count_name if name == rank_name else rank_name
+        raise SettingError(
+            f"{rank_name} and {count_name} must be set together, but {name}={text!r} is set and {missing} is not. "
+            f"Set both or neither, or make the Shard yourself."
+        )
+    for name, text in texts.items():
+        if not (text.strip().isascii() and text.strip().isdigit()):
+            raise SettingError(f"The variable {name} must be a whole number of at least 0, got {text!r}.")
+    rank, count = int(texts[rank_name]), int(texts[count_name])
+    if rank >= count:
+        raise SettingError(
+            f"{rank_name} must be less than {count_name} (ranks are counted from 0), got {rank_name}={rank} and "
+            f"{count_name}={count}."
+        )
+    return rank, count
+
+
+# In the order in which "auto" asks; with what is to be done where a source is not there.
+_SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
+    "torch": (
+        _torch,
+        "torch.distributed is not initialised: call `torch.distributed.init_process_group` first",
+    ),
+    "torchrun": (_torchrun, "RANK and WORLD_SIZE are not set: start the program with `torchrun`"),
+    "openmpi": (
+        _openmpi,
+        "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set: start the program with Open MPI's `mpirun`",
+    ),
+    "slurm": (
+        _slurm,
+        "this process is not a task of a SLURM step (a batch script is none): start the program with `srun`",
+    ),
+    "jax": (_jax, "jax.distributed is not initialised: call `jax.distributed.initialize` first"),
+}

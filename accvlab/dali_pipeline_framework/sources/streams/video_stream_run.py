@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream of videos in a running pipeline: a thread decodes ahead of it."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ClosedError, NothingFedError
+from ..native_input import NativeRun
+from .fed_video_decoding import SequenceBatch, SequenceSettings, decode_in_batches
+from .video_feed import FedVideo, VideoFeed
+
+_MOST_SECONDS_TO_END = 10.0
+
+_running: weakref.WeakSet[VideoStreamRun] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    # A thread that decodes while the interpreter ends can crash the process.
+    for run in list(_running):
+        run.close()
+
+
+class BatchHandover:
+    """Passes the batch that is due to the operators of a pipeline, which ask for it."""
+
+    def __init__(self) -> None:
+        """Start without a batch."""
+        self._frames: Any = None
+        self._places: Sequence[npt.NDArray[np.int32]] = ()
+
+    def give(self, batch: SequenceBatch, sequence_length: int, columns: Sequence[str]) -> None:
+        """Set the next batch, with the named columns of numbers beside the frames."""
+        size = len(batch.lengths)
+        numbers = {
+            "video": np.full(size, batch.video.number, np.int32),
+            "first_frame": np.arange(size, dtype=np.int32) * sequence_length + batch.first_frame,
+            "num_frames": np.array(batch.lengths, np.int32),
+        }
+        self._frames = batch.frames
+        self._places = [numbers[column].astype(np.int32) for column in columns]
+
+    def take_frames(self) -> Any:
+        """Get the frames; only once, so that they are not held longer than needed."""
+        frames, self._frames = self._frames, None
+        return frames
+
+    def take_places(self) -> Sequence[npt.NDArray[np.int32]]:
+        """Get the columns of numbers."""
+        return self._places
+
+
+class DecodedBatches:
+    """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed."""
+
+    def __init__(self, feed: VideoFeed, num_ahead: int) -> None:
+        """Start with none."""
+        self.feed = feed
+        self._num_ahead = num_ahead
+        self._batches: collections.deque[SequenceBatch] = collections.deque()
+        self._end: BaseException | None = None
+        self._is_decoding = False
+        self._is_stopped = False
+
+    # --- for the thread that decodes ------------------------------------------------------------------
+
+    def next_video(self) -> FedVideo | None:
+        """Wait for the next video; None when there are no more."""
+        with self.feed.changed:
+            self._is_decoding = False
+            self.feed.changed.notify_all()
+            while not self._is_stopped:
+                video = self.feed.take()
+                if video is not None:
+                    self._is_decoding = True
+                    return video
+                if self.feed.is_closed:
+                    break
+                self.feed.changed.wait()
+        return None
+
+    def put(self, batch: SequenceBatch) -> bool:
+        """Wait for room and add a batch; False where no more are wanted."""
+        with self.feed.changed:
+            while len(self._batches) >= self._num_ahead and not self._is_stopped:
+                self.feed.changed.wait()
+            self._batches.append(batch)
+            self.feed.changed.notify_all()
+            return not self._is_stopped
+
+    def put_end(self, end: BaseException) -> None:
+        """Note what is to be raised after the last batch."""
+        with self.feed.changed:
+            self._end = end
+            self.feed.changed.notify_all()
+
+    def is_stopped(self) -> bool:
+        """Whether no more batches are wanted."""
+        return self._is_stopped
+
+    # --- for the pipeline -----------------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Whether `take` needs not wait."""
+        return bool(self._batches) or self._end is not None or self._is_stopped
+
+    def wait(self, is_blocking: bool) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            NothingFedError: No video is there, and `is_blocking` is False.
+        """
+        with self.feed.changed:
+            while not self.is_ready():
+                is_used_up = not (self._is_decoding or self.feed.num_waiting or self.feed.is_closed)
+                if is_used_up and not is_blocking:
+                    raise NothingFedError(
+                        f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
+                        f"another one with `feed`, or say with `close` that no more follow; with "
+                        f"blocking=True the loop waits for it."
+                    )
+                self.feed.changed.wait()
+
+    def take(self) -> SequenceBatch:
+        """Take the next batch; waits for it.
+
+        Raises:
+            StopIteration: The stream was closed, and all is delivered.
+        """
+        with self.feed.changed:
+            while not self.is_ready():
+                self.feed.changed.wait()
+            if self._is_stopped:
+                raise ClosedError("The pipeline was closed while it waited for a video.")
+            if self._batches:
+                self.feed.changed.notify_all()
+                return self._batches.popleft()
+            end = cast(BaseException, self._end)
+        raise end.with_traceback(None)
+
+    def stop(self) -> None:
+        """End the thread, and whoever waits."""
+        with self.feed.changed:
+            self._is_stopped = True
+            self.feed.changed.notify_all()
+
+
+class VideoStreamRun(NativeRun):
+    """A stream in a pipeline."""
+
+    is_awaited = True
+
+    def __init__(
+        self,
+        feed: VideoFeed,
+        settings: SequenceSettings,
+        columns: Sequence[str],
+        handover: BatchHandover,
+        *,
+        batch_size: int,
+        device_id: int | None,
+        is_blocking: bool,
+        num_ahead: int,
+    ) -> None:
+        """Begin to decode.
+
+        Raises:
+            SettingError: Another pipeline reads the stream.
+        """
+        feed.claim()
+        self._settings = settings
+        self._columns = columns
+        self._handover = handover
+        self._is_blocking = is_blocking
+        self._decoded = DecodedBatches(feed, num_ahead)
+        self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
+        self._num_begun = 0
+        self._thread = threading.Thread(
+            target=_decode_all,
+            args=(self._decoded, settings, batch_size, device_id),
+            name="video stream",
+            daemon=True,
+        )
+        self._thread.start()
+        self._end = weakref.finalize(self, _end, self._decoded)
+        _running.add(self)
+
+    def is_ready(self) -> bool:
+        """See `NativeRun.is_ready`."""
+        return self._decoded.is_ready()
+
+    def wait(self) -> None:
+        """See `NativeRun.wait`."""
+        self._decoded.wait(self._is_blocking)
+
+    def begin_batch(self) -> None:
+        """See `NativeRun.begin_batch`."""
+        batch = self._decoded.take()
+        self._handover.give(batch, self._settings.sequence_length, self._columns)
+        last_frame = batch.first_frame + sum(batch.lengths) - 1
+        text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
+        self._labels.append((self._num_begun, text))
+        self._num_begun += 1
+
+    def describe_batch(self, batch: int) -> str:
+        """See `NativeRun.describe_batch`."""
+        return next((text for number, text in self._labels if number == batch), "")
+
+    def begin_epoch(self) -> None:
+        """Nothing: a stream that has ended stays ended."""
+
+    def continue_at(self, epoch: int, num_begun: int) -> None:
+        """Nothing: a stream cannot be continued."""
+
+    @property
+    def epoch(self) -> int:
+        """0: a stream has no epochs."""
+        return 0
+
+    def close(self) -> None:
+        """End the thread, and wait until it has ended."""
+        self._end()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_MOST_SECONDS_TO_END)
+
+
+def _decode_all(
+    decoded: DecodedBatches, settings: SequenceSettings, batch_size: int, device_id: int | None
+) -> None:
+    try:
+        while (video := decoded.next_video()) is not None:
+            for batch in decode_in_batches(video, settings, batch_size, device_id, decoded.is_stopped):
+                if not decoded.put(batch):
+                    return
+        decoded.put_end(StopIteration())
+    except BaseException as error:
+        decoded.put_end(error)
+
+
+def _end(decoded: DecodedBatches) -> None:
+    # Does not wait for the thread: called while garbage is collected, maybe by who holds the lock it waits for.
+    decoded.stop()
+    decoded.feed.release()

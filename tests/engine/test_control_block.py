@@ -1,0 +1,88 @@
+"""The memory that a pipeline shares with its workers: what one process notes, the others read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
+
+RING = 64
+
+
+@pytest.fixture
+def block() -> Iterator[ControlBlock]:
+    block = ControlBlock(4)
+    yield block
+    block.close()
+
+
+LARGE = [(0, 0), (3, 17), (2**31, 5), (2**40, 2**40), (5, 2**32), (7, 2**32 + 1), (2**62, 2**62)]
+
+
+@pytest.mark.parametrize(("epoch", "batch"), LARGE)
+@pytest.mark.parametrize("slot", [0, 3])
+def test_what_a_process_loads_is_found(block: ControlBlock, epoch: int, batch: int, slot: int) -> None:
+    assert block.find_loading(os.getpid()) is None
+    block.note_loading(epoch, batch, slot)
+    assert block.find_loading(os.getpid()) == (epoch, batch, slot)
+    assert block.find_loading(os.getpid() + 1) is None
+    block.note_loaded(batch)
+    assert block.find_loading(os.getpid()) is None
+
+
+@pytest.mark.parametrize("batch", [0, 2**31, 2**32 - 1, 2**32, 2**62])
+def test_recorded_batches_are_told_apart(block: ControlBlock, batch: int) -> None:
+    assert block.recorded_batch(batch) is None
+    block.record_batch(batch, [2**40, 0, 5])
+    assert block.recorded_batch(batch) == [2**40, 0, 5]
+    assert block.recorded_batch(batch + RING) is None
+    block.record_batch(batch + 1, [1, 2, 3, 4, 5])  # more than fit: the first are kept
+    assert block.recorded_batch(batch + 1) == [1, 2, 3, 4]
+    assert block.recorded_batch(batch) == [2**40, 0, 5]
+    block.record_batch(batch + RING, [7])
+    assert block.recorded_batch(batch) is None
+
+
+@given(first=st.integers(0, 2**62), num_batches=st.integers(1, RING), size=st.integers(1, 5))
+@settings(deadline=None)
+def test_batches_in_flight_do_not_disturb_each_other(first: int, num_batches: int, size: int) -> None:
+    block = ControlBlock(size)
+    batches = range(first, first + num_batches)
+    for batch in batches:
+        block.record_batch(batch, [batch + slot for slot in range(size)])
+    assert [block.recorded_batch(batch) for batch in batches] == [
+        [batch + slot for slot in range(size)] for batch in batches
+    ]
+    block.close()
+
+
+@given(epoch=st.integers(0, 2**62), batch=st.integers(0, 2**62), iteration=st.integers(0, 2**40))
+@settings(deadline=None)
+def test_epochs_are_located(epoch: int, batch: int, iteration: int) -> None:
+    block = ControlBlock(1)
+    block.map_epoch(11, epoch, batch)
+    assert block.locate(11, iteration) == (epoch, batch + iteration)
+    assert block.locate(3, iteration) == (3, iteration)  # of the same row
+    block.close()
+
+
+def test_abandoned_epochs(block: ControlBlock) -> None:
+    generation = block.generation
+    assert not block.is_abandoned(0)
+    block.abandon_epoch(2**40)
+    assert [block.is_abandoned(epoch) for epoch in (0, 2**40, 2**40 + 1)] == [True, True, False]
+    assert block.generation == generation + 1
+
+
+def test_a_copy_in_a_worker_shares_the_memory(block: ControlBlock) -> None:
+    copy = pickle.loads(pickle.dumps(block))
+    copy.note_loading(2**33, 2**34, 2)
+    assert block.find_loading(os.getpid()) == (2**33, 2**34, 2)
+    block.record_batch(63, [1, 2, 3, 4])  # the last row
+    assert copy.recorded_batch(63) == [1, 2, 3, 4]

@@ -1,0 +1,370 @@
+"""What a user sees when something is wrong: the message names rule, field, sample and cause; nothing hangs."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.pipelines import START_METHODS, indices, make_iterator, shuffled
+from support.providers import CustomError, FaultyProvider, IndexProvider, UnpicklableProvider
+from support.samplers import EpochSampler
+from support.steps import ImageUser, WrongTypeStep
+
+from accvlab.dali_pipeline_framework.errors import (
+    FieldNotFoundError,
+    FileError,
+    SettingError,
+    SourceError,
+    SourcePicklingError,
+    WorkerDiedError,
+    WorkerStartError,
+)
+from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase, SamplerInputIterable
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+
+pytestmark = pytest.mark.timeout(30)  # nothing may hang
+
+FAULTS = {
+    "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
+    "no_group": (TypeError, r"must return a filled SampleDataGroup, got dict"),
+    "missing_field": (ValueError, r"another format than.*\n  - cameras\[1\]\.boxes: missing"),
+    "surplus_field": (ValueError, r"  - extra: not in the blueprint"),
+    "declared_dtype": (ValueError, r"  - cameras\[0\]\.image: must be UINT8, got FLOAT"),
+    "dtype": (
+        ValueError,
+        r"Sample 6 does not fit .*slot 2\):\n  - cameras\[0\]\.image: expected dtype uint8, got float32 \(shape",
+    ),
+    "big_endian": (ValueError, r"  - index: expected dtype int64, got >i8"),
+    "not_set": (ValueError, r"  - index: is not set"),
+    "declared_rank": (
+        ValueError,
+        r"Sample 6 .*\n  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape \(4,\)\)",
+    ),
+    "unknown_field": (FieldNotFoundError, r"No field with name 'imdex'\. Did you mean 'index'\?"),
+    "value_error": (ValueError, r"Loading sample 6 failed with ValueError: calibration is missing"),
+    "file_not_found": (FileNotFoundError, r"Loading sample 6 failed with FileNotFoundError: .*exist\.jpg"),
+    "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
+    "stop_iteration": (RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
+    "exit": (SourceError, r"Loading sample 6 failed with SystemExit: 3"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("mode", ["fork", "spawn", "here"])
+def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
+    error_class, message = FAULTS[fault]
+    arguments = (
+        {"definition": {"use_parallel_external_source": False}} if mode == "here" else {"py_start_method": mode}
+    )
+    with make_iterator(shuffled(FaultyProvider(fault)), **arguments) as iterator:
+        epoch = iter(iterator)
+        assert next(epoch)["index"].tolist() == [0, 1, 2, 3]  # the good batch before it is not lost
+        with pytest.raises(error_class, match=message) as caught:
+            next(epoch)
+        assert isinstance(caught.value, SourceError)
+        assert caught.value.sample_index == 6
+        with pytest.raises(error_class, match=message):  # and again, instead of wrong data
+            next(epoch)
+        with pytest.raises(error_class, match=message):
+            iter(iterator)
+
+
+@pytest.mark.parametrize("mode", ["fork", "here"])
+@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found"])
+def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str) -> None:
+    data_input = SamplerInputIterable(FaultyProvider(fault), EpochSampler(16, 4))
+    with make_iterator(data_input, definition={"use_parallel_external_source": mode == "fork"}) as iterator:
+        epoch = iter(iterator)
+        next(epoch)
+        with pytest.raises(SourceError, match="ample 6 ") as caught:
+            next(epoch)
+        assert caught.value.sample_index == 6
+
+
+def test_the_traceback_shows_the_user_s_code() -> None:
+    with (
+        make_iterator(shuffled(FaultyProvider("value_error", 0))) as iterator,
+        pytest.raises(ValueError, match="calibration is missing") as caught,
+    ):
+        next(iter(iterator))
+    error = caught.value
+    assert error.original_type == "ValueError"
+    assert 'raise ValueError("calibration is missing")' in error.worker_traceback
+    assert "worker_source.py" not in str(error)
+    assert "Traceback of the process that loads the data" in str(error)
+
+
+@pytest.mark.parametrize("bad_sample", [4, 5, 6, 7, 13])
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) -> None:
+    provider = FaultyProvider("rank", bad_sample)
+    with make_iterator(shuffled(provider), py_num_workers=num_workers) as iterator:
+        with pytest.raises(SourceError) as caught:
+            indices(iterator)
+        assert caught.value.sample_index == bad_sample
+        message = str(caught.value)
+        assert f"Sample {bad_sample} does not fit" in message
+        assert "cameras[1].image: expected 2 dimension(s) as in sample" in message
+        assert "got 3" in message
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_killed_worker_is_named_with_its_sample(method: str, num_workers: int) -> None:
+    message = (
+        r"process \d+ was ended by SIGKILL \(often because memory ran out: .*\), "
+        r"while it loaded sample 6 \(epoch 0, batch 1, slot 2\)\."
+    )
+    with (
+        make_iterator(
+            shuffled(FaultyProvider("die")), py_start_method=method, py_num_workers=num_workers
+        ) as iterator,
+        pytest.raises(WorkerDiedError, match=message),
+    ):
+        indices(iterator)
+
+
+class TestOwnInputs:
+    class WrongNumberOfFields(CallableBase):
+        @property
+        def used_sample_data_structure(self) -> SampleDataGroup:
+            return FaultyProvider("none").sample_data_structure
+
+        def __call__(self, sample_info):
+            return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
+
+        @property
+        def length(self) -> None:
+            return None
+
+    class WrongBatch(IterableBase):
+        def __init__(self, batch):
+            self.batch = batch
+
+        @property
+        def used_sample_data_structure(self) -> SampleDataGroup:
+            return IndexProvider().sample_data_structure
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return self.batch
+
+        @property
+        def length(self) -> None:
+            return None
+
+    def test_a_wrong_number_of_fields_is_named(self) -> None:
+        message = (
+            r"WrongNumberOfFields returned 2 fields, but its blueprint has 5: "
+            r"cameras\[0\]\.image, cameras\[0\]\.boxes, .* index\."
+        )
+        with (
+            make_iterator(self.WrongNumberOfFields(), batch_size=2) as iterator,
+            pytest.raises(ValueError, match=message),
+        ):
+            next(iter(iterator))
+
+    @pytest.mark.parametrize(
+        ("batch", "message"),
+        [
+            (None, r"one entry per field \(1: index\), each with the data of all samples, got NoneType"),
+            (([], []), r"one entry per field \(1: index\).*got 2 entries"),
+            (([np.int64(1).reshape(())] * 5,), r"1 to 4 samples per batch .* got \[5\]"),
+            (([],), r"1 to 4 samples per batch .* got \[0\]"),
+            (([np.zeros(2)],), r"slot 0\):\n  - index: expected dtype int64, got float64"),
+            (([3],), r"index: expected an array, got int"),
+        ],
+    )
+    def test_a_wrong_batch_is_named(self, batch: object, message: str) -> None:
+        with (
+            make_iterator(self.WrongBatch(batch), batch_size=4) as iterator,
+            pytest.raises(ValueError, match=message),
+        ):
+            next(iter(iterator))
+
+    def test_a_smaller_batch_is_delivered(self) -> None:
+        with make_iterator(self.WrongBatch(([np.array(7)],)), batch_size=4) as iterator:
+            assert next(iter(iterator))["index"].tolist() == [7]
+
+    @pytest.mark.parametrize(
+        ("data_input", "message"),
+        [
+            (3, "must be a callable .*, an iterable .*, a native reader .*, got int"),
+            (lambda info: info, "must have the property `used_sample_data_structure`.*function has none"),
+        ],
+    )
+    def test_what_is_no_input_is_refused(self, data_input: object, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            PipelineDefinition(data_input)
+
+
+class TestSpawn:
+    def test_an_input_that_cannot_be_pickled_is_refused_with_the_attribute(self) -> None:
+        pipeline = PipelineDefinition(shuffled(UnpicklableProvider())).get_dali_pipeline(py_start_method="spawn")
+        message = r"ShuffledShardedInputCallable\._loader\.provider\.reader\['cache'\]\[0\]` \(_thread\.lock\)"
+        with pytest.raises(SourcePicklingError, match=message):
+            pipeline.build()
+
+    def test_it_works_with_fork(self) -> None:
+        with make_iterator(shuffled(UnpicklableProvider()), py_start_method="fork") as iterator:
+            assert indices(iterator, 1) == [[0, 1, 2, 3]]
+
+    def test_a_local_class_needs_another_pickler(self) -> None:
+        import cloudpickle
+
+        class LocalProvider(IndexProvider):
+            pass
+
+        data_input = shuffled(LocalProvider())
+        pipeline = PipelineDefinition(data_input).get_dali_pipeline(py_start_method="spawn")
+        with pytest.raises(SourcePicklingError, match="pass `py_callback_pickler=cloudpickle`"):
+            pipeline.build()
+        with make_iterator(data_input, py_start_method="spawn", py_callback_pickler=cloudpickle) as iterator:
+            assert indices(iterator, 1) == [[0, 1, 2, 3]]
+
+    def test_an_input_that_cannot_be_unpickled_in_the_worker_is_named(self, tmp_path: Path) -> None:
+        message = r"The input \(ShuffledShardedInputCallable\) could not be unpickled in the worker process: "
+        with (
+            make_iterator(shuffled(UnloadableProvider()), py_start_method="spawn") as iterator,
+            pytest.raises(RuntimeError, match=message + r"ImportError: gone\n.*must be importable there"),
+        ):
+            next(iter(iterator))
+
+    @pytest.mark.parametrize("error", [FileError("The table was replaced."), KeyError("table")])
+    def test_advice_about_imports_is_given_only_where_it_helps(self, error: Exception) -> None:
+        provider = UnloadableProvider(error=error)
+        with (
+            make_iterator(shuffled(provider), py_start_method="spawn") as iterator,
+            pytest.raises(SourceError) as caught,
+        ):
+            next(iter(iterator))
+        assert isinstance(caught.value, FileError) == isinstance(error, FileError)
+        assert str(error) in str(caught.value)
+        assert "importable" not in str(caught.value)
+
+    @pytest.mark.timeout(60)
+    def test_a_missing_main_guard_is_named(self, tmp_path: Path) -> None:
+        script = tmp_path / "no_guard.py"
+        script.write_text(
+            textwrap.dedent(f"""
+                import sys
+                sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+                from support.pipelines import make_iterator, shuffled
+                from support.providers import IndexProvider
+                for batch in make_iterator(shuffled(IndexProvider()), py_start_method="spawn"):
+                    print(batch)
+            """)
+        )
+        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
+        assert result.returncode == 1
+        last_error = result.stderr[result.stderr.rindex("WorkerStartError") :]
+        assert "The main script starts worker processes when it is imported" in last_error
+        assert 'if __name__ == "__main__":' in last_error
+        assert "{" not in result.stdout
+
+
+class UnloadableProvider(IndexProvider):
+    """Can be pickled, but not unpickled."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error or ImportError("gone")
+
+    def __reduce__(self):
+        return _fail_to_load, (self._error,)
+
+
+def _fail_to_load(error: Exception) -> None:
+    raise error
+
+
+class TestSettings:
+    def test_batch_sizes_that_differ_are_refused(self) -> None:
+        definition = PipelineDefinition(shuffled(IndexProvider(), 4))
+        message = r"ShuffledShardedInputCallable is set up for 4 samples per batch .* batch_size=8"
+        with pytest.raises(SettingError, match=message):
+            definition.get_dali_pipeline(batch_size=8)
+        assert definition.get_dali_pipeline().max_batch_size == 4
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                {"num_thread": 2},
+                r"`num_thread` is not an argument of a DALI pipeline\. Did you mean `num_threads`",
+            ),
+            ({"batch_size": 0}, r"`batch_size` must be a whole number of at least 1, got 0"),
+            ({"batch_size": "4"}, r"`batch_size` must be a whole number of at least 1, got '4'"),
+            ({"exec_pipelined": False}, r"`exec_pipelined=False` does not work with worker processes"),
+            ({"py_callback_pickler": pickle}, r"`py_callback_pickler` has no use with forked workers"),
+        ],
+    )
+    def test_bad_pipeline_arguments_are_refused(self, arguments: dict, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            PipelineDefinition(shuffled(IndexProvider(), 4)).get_dali_pipeline(**arguments)
+
+    def test_the_batch_size_must_come_from_somewhere(self) -> None:
+        with pytest.raises(SettingError, match="`batch_size` must be given"):
+            PipelineDefinition(TestOwnInputs.WrongNumberOfFields()).get_dali_pipeline()
+
+    @pytest.mark.parametrize("depth", [0, -1, 2.0, None, True])
+    def test_a_bad_prefetch_depth_is_refused(self, depth: object) -> None:
+        with pytest.raises(SettingError, match="`prefetch_queue_depth` must be a whole number of at least 1"):
+            PipelineDefinition(shuffled(IndexProvider()), prefetch_queue_depth=depth)
+
+    def test_a_step_class_instead_of_an_object_is_refused(self) -> None:
+        with pytest.raises(SettingError, match=r"Step 1 must be a PipelineStepBase, got .*\(a class: create"):
+            PipelineDefinition(shuffled(IndexProvider()), [ImageUser("index"), ImageUser])
+
+
+class TestFormats:
+    def test_all_problems_are_reported_together(self) -> None:
+        steps = [ImageUser("image"), ImageUser("index"), ImageUser("nothing")]
+        definition = PipelineDefinition(shuffled(FaultyProvider("none")), steps)
+        with pytest.raises(KeyError) as caught:
+            definition.get_dali_pipeline()
+        assert isinstance(caught.value, ValueError)
+        message = str(caught.value)
+        assert "The processing steps do not fit the data: 2 problems." in message
+        assert "step 1 (ImageUser):\n    - index: must be UINT8, got INT64" in message
+        assert "step 2 (ImageUser), given the format from before the step that failed:\n    - No" in message
+        assert [problem.path for problem in caught.value.problems] == [("index",), None]
+
+    def test_nothing_is_loaded_or_started_for_it(self) -> None:
+        definition = PipelineDefinition(shuffled(FaultyProvider("die", 0)), [ImageUser("nothing")])
+        with pytest.raises(KeyError, match="No occurrences of images found"):
+            definition.check_and_get_output_data_structure()
+
+    @pytest.mark.parametrize("mode", ["fork", "here"])
+    def test_a_type_that_differs_from_the_declared_one_is_named(self, mode: str) -> None:
+        definition = {"use_parallel_external_source": mode == "fork"}
+        message = (
+            r"  - index: Expected type float32, but the actual data type is int32 "
+            r"\(last set by step 0 \(WrongTypeStep\)\)"
+        )
+        with (
+            make_iterator(shuffled(IndexProvider()), [WrongTypeStep("index")], definition) as iterator,
+            pytest.raises(RuntimeError, match=message),
+        ):
+            next(iter(iterator))
+        # The fragments that existing code looks for:
+        assert "Expected type" in message
+
+    def test_the_check_of_types_can_be_switched_off(self) -> None:
+        with make_iterator(
+            shuffled(IndexProvider()), [WrongTypeStep("index")], {"check_data_format": False}
+        ) as iterator:
+            assert next(iter(iterator))["index"].dtype == np.int32
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_nothing_is_left_of_a_failed_start(method: str) -> None:
+    with pytest.raises((SourceError, SourcePicklingError, WorkerStartError)):
+        next(iter(make_iterator(shuffled(FaultyProvider("none", 0)), py_start_method=method)))

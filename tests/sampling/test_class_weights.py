@@ -1,0 +1,198 @@
+"""Weights with which samples are drawn."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.sampling.arithmetic import class_weights
+from accvlab.dali_pipeline_framework.sampling.arithmetic.class_weights import (
+    checked_weights,
+    class_balanced_weights,
+)
+
+SINGLE = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
+POWERS = st.floats(0, 3)
+
+
+class TestOneLabelPerSample:
+    @given(labels=SINGLE)
+    @settings(deadline=None)
+    def test_power_one_draws_classes_equally_often(self, labels: list[int]) -> None:
+        weights = class_balanced_weights(labels)
+        per_class = {label: weights[np.array(labels) == label].sum() for label in set(labels)}
+        assert list(per_class.values()) == pytest.approx([1 / len(per_class)] * len(per_class))
+
+    @given(labels=SINGLE, power=POWERS)
+    @settings(deadline=None)
+    def test_follows_the_formula(self, labels: list[int], power: float) -> None:
+        counts = Counter(labels)
+        raw = [counts[label] ** -power for label in labels]
+        weights = class_balanced_weights(labels, power=power)
+        assert weights.dtype == np.float64
+        assert weights.tolist() == pytest.approx([each / sum(raw) for each in raw])
+        assert weights.sum() == pytest.approx(1)
+
+    @pytest.mark.parametrize(
+        ("power", "expected"),
+        [(0, [0.2] * 5), (0.5, [1 / 6] * 4 + [1 / 3]), (1, [1 / 8] * 4 + [1 / 2]), (2, [1 / 20] * 4 + [4 / 5])],
+    )
+    def test_power(self, power: float, expected: list[float]) -> None:
+        assert class_balanced_weights([7, 7, 7, 7, 2], power=power).tolist() == pytest.approx(expected)
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ["car", "bus", "car", "car"],
+            ("car", "bus", "car", "car"),
+            np.array(["car", "bus", "car", "car"]),
+            np.array(["car", "bus", "car", "car"], dtype=object),
+            np.array([3, 1, 3, 3], dtype=np.uint8),
+            np.array([False, True, False, False]),
+            np.array([0.5, 1.5, 0.5, 0.5]),
+            [np.int64(3), 1, 3, np.int32(3)],
+            [b"car", "car", b"car", b"car"],
+            [1, "1", 1, 1],
+        ],
+        ids=repr,
+    )
+    def test_labels_of_any_kind(self, labels: Any) -> None:
+        assert class_balanced_weights(labels).tolist() == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
+
+    def test_a_large_power_leaves_only_the_rarest(self) -> None:
+        assert class_balanced_weights([*[0] * 1000, 1, 1], power=2000).tolist() == [0.0] * 1000 + [0.5] * 2
+
+
+class TestSeveralLabelsPerSample:
+    def test_the_rarest_label_counts(self) -> None:
+        # Samples with a car: 4, with a bus: 2, with a bike: 1.
+        labels = [["car"], ["car", "bus"], ["car", "car", "car"], ["bus", "bike", "car"]]
+        raw = np.array([1 / 4, 1 / 2, 1 / 4, 1])
+        assert class_balanced_weights(labels).tolist() == pytest.approx((raw / raw.sum()).tolist())
+        root = np.sqrt(raw)
+        assert class_balanced_weights(labels, power=0.5).tolist() == pytest.approx((root / root.sum()).tolist())
+        assert class_balanced_weights(labels, power=0).tolist() == [0.25] * 4
+
+    @pytest.mark.parametrize("kind", [list, tuple, set, frozenset, np.array])
+    def test_any_kind_of_list(self, kind: Any) -> None:
+        labels = [kind([1]), kind([1, 2]), kind([1]), kind([1])]
+        assert class_balanced_weights(labels).tolist() == pytest.approx([1 / 7, 4 / 7, 1 / 7, 1 / 7])
+
+    @given(labels=SINGLE, power=POWERS)
+    @settings(deadline=None)
+    def test_lists_of_one_label_are_as_single_labels(self, labels: list[int], power: float) -> None:
+        in_lists = class_balanced_weights([[label] for label in labels], power=power)
+        assert in_lists.tolist() == class_balanced_weights(labels, power=power).tolist()
+        assert in_lists.tolist() == class_balanced_weights(np.array(labels), power=power).tolist()
+
+    @pytest.mark.parametrize("labels", [["a", None, "b"], [["a"], [], ["b"]], [["a"], None, {"b"}]])
+    def test_samples_without_a_label_have_the_weight_that_is_given(self, labels: Any) -> None:
+        with pytest.raises(SettingError, match=r"Sample 1 has no label.*`weight_without_label`: 0 to never draw"):
+            class_balanced_weights(labels)
+        assert class_balanced_weights(labels, weight_without_label=0).tolist() == [0.5, 0, 0.5]
+        assert class_balanced_weights(labels, weight_without_label=2).tolist() == [0.25, 0.5, 0.25]
+
+    def test_the_weight_without_label_is_relative_to_the_mean(self) -> None:
+        weights = class_balanced_weights(["a", "a", "a", "b", None], weight_without_label=1)
+        assert weights[4] == pytest.approx(weights[:4].mean())
+        assert class_balanced_weights(["a", "b"], weight_without_label=5).tolist() == [0.5, 0.5]
+
+
+class TestBadLabels:
+    @pytest.mark.parametrize(
+        ("labels", "message"),
+        [
+            ([], "one entry per sample, got none"),
+            (np.zeros(0), "one entry per sample, got none"),
+            ("car", "sequence with one entry per sample, got 'car'"),
+            ({"car": 1}, "sequence with one entry per sample"),
+            ({1, 2}, "sequence with one entry per sample"),
+            (7, "sequence with one entry per sample, got 7"),
+            (np.eye(3), r"must be of shape \(N,\), got \(3, 3\).*np.flatnonzero"),
+            (np.float64(1), r"must be of shape \(N,\), got \(\)"),
+            ([1.0, math.nan], "NaN, but that of sample 1 is"),
+            ([[1.0], [2.0, np.float32("nan")]], "NaN, but that of sample 1 is"),
+            (np.array([1.0, 2.0, np.nan]), "NaN, but that of sample 2 is"),
+            (np.array([1, math.nan], dtype=object), "NaN, but that of sample 1 is"),
+            ([1, {}], r"hashable .*, but labels\[1\] is"),
+            ([[1], [[2]]], r"hashable .*, but labels\[1\] is \[\[2\]\]"),
+            ([["a"], "b"], r"either one label per sample or a list.*labels\[0\] is \['a'\], labels\[1\] is 'b'"),
+            ([None, [], None], r"No sample has a label: .* 3 sample\(s\)"),
+        ],
+    )
+    def test_are_refused(self, labels: Any, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            class_balanced_weights(labels)
+
+    @pytest.mark.parametrize("number", [-0.1, math.nan, math.inf, True, "1"])
+    @pytest.mark.parametrize("name", ["power", "weight_without_label"])
+    def test_bad_numbers_are_refused(self, name: str, number: Any) -> None:
+        with pytest.raises(SettingError, match=f"`{name}` must be a finite number of at least 0, got {number!r}"):
+            class_balanced_weights([1, 2], **{name: number})
+
+    def test_power_must_be_given(self) -> None:
+        with pytest.raises(SettingError, match="`power` must be a finite number"):
+            class_balanced_weights([1, 2], power=None)  # type: ignore[arg-type]
+
+
+class TestCheckedWeights:
+    @pytest.mark.parametrize(
+        "weights",
+        [
+            [1, 0, 3],
+            (1.0, 0.0, 3.0),
+            np.array([1, 0, 3], dtype=np.uint8),
+            np.array([1, 0, 3], dtype=np.float32),
+            [Fraction(1), Decimal(0), 3],
+        ],
+        ids=repr,
+    )
+    def test_numbers_of_any_kind(self, weights: Any) -> None:
+        for expected_count in (3, None):
+            checked = checked_weights(weights, expected_count, "weights")
+            assert checked.dtype == np.float64
+            assert checked.tolist() == [1.0, 0.0, 3.0]
+
+    def test_is_a_copy(self) -> None:
+        weights = np.array([1.0, 2.0])
+        checked = checked_weights(weights, 2, "weights")
+        weights[0] = 5
+        assert checked.tolist() == [1.0, 2.0]
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            ([1, 2], "`w` must have 3 weights, one per item, got 2"),
+            ([1, -2, 3], r"but w\[1\] is -2\.0\."),
+            ([1, math.nan, -1], r"but w\[1\] is nan \(and 1 more are wrong\)"),
+            ([1, 2, math.inf], r"but w\[2\] is inf"),
+            ([1, None, 2], r"but w\[1\] is nan"),
+            ([0, 0, 0.0], "`w` must not all be 0: with these 3 weights"),
+            ([[1, 2, 3]], r"shape \(N,\) with N > 0, got shape \(1, 3\)"),
+            ([], r"shape \(N,\) with N > 0, got shape \(0,\)"),
+            (3.0, r"shape \(N,\) with N > 0, got shape \(\)"),
+            (["1", "2", "3"], r"`w` must be a sequence of numbers, got \['1', '2', '3'\]"),
+            ([1, [2], 3], "`w` must be a sequence of numbers"),
+            ([1, 2j, 3], "`w` must be a sequence of numbers"),
+            ([1, 10**400, 3], "`w` must be a sequence of numbers"),
+            ({"a": 1}, "`w` must be a sequence of numbers"),
+            (None, "`w` must be"),
+        ],
+    )
+    def test_bad_weights_are_refused(self, weights: Any, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            checked_weights(weights, 3, "w")
+
+
+def test_the_example_in_the_docstring() -> None:
+    assert doctest.testmod(class_weights) == (0, 2)

@@ -1,0 +1,255 @@
+"""The schedule of a mixture: never more than one position away from the rates, at any position."""
+
+from __future__ import annotations
+
+import doctest
+import math
+import pickle
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.sampling.arithmetic import mixture_schedule
+from accvlab.dali_pipeline_framework.sampling.arithmetic.mixture_schedule import MixtureSchedule
+
+FAR = st.integers(0, 2**62)
+
+
+def normalised(weights: Sequence[int] | Sequence[float]) -> list[float]:
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+few = st.lists(st.integers(1, 60), min_size=1, max_size=6).map(normalised)
+many = st.lists(st.integers(1, 3), min_size=20, max_size=300).map(normalised)
+skewed = st.lists(st.floats(-6, 0).map(lambda power: 10**power), min_size=1, max_size=12).map(normalised)
+crowded = st.builds(
+    lambda count, one: normalised([*[1] * count, one]), st.integers(1, 400), st.integers(1, 60_000)
+)
+any_rates = few | many | skewed | crowded
+
+
+def largest_lead(num_components: int) -> Fraction:
+    """How far a component is away from its rate at most: the bound of the algorithm."""
+    return 1 - Fraction(1, max(2 * num_components - 2, 1))
+
+
+def check_bound(schedule: MixtureSchedule, num_positions: int) -> None:
+    """Every prefix of the first positions, in whole numbers."""
+    period = schedule.period
+    bound = largest_lead(schedule.num_components) * period
+    components, ranks = schedule.locate(np.arange(num_positions))
+    lengths = np.arange(num_positions + 1)
+    for component, rate in enumerate(schedule.rates):
+        is_its = components == component
+        counts = np.concatenate([[0], np.cumsum(is_its)])
+        away = np.abs(counts * period - lengths * int(rate * period)).max()
+        assert away <= bound
+        assert ranks[is_its].tolist() == list(range(counts[-1]))
+
+
+class TestLaw:
+    @given(rates=any_rates)
+    @settings(deadline=None, max_examples=40)
+    def test_each_prefix_is_within_one_of_the_rates(self, rates: list[float]) -> None:
+        schedule = MixtureSchedule(rates)
+        check_bound(schedule, min(2 * schedule.period, schedule.period + 1000))
+
+    @given(rates=any_rates, lengths=st.lists(FAR, min_size=1, max_size=5))
+    @settings(deadline=None, max_examples=40)
+    def test_far_prefixes_are_within_one_of_the_rates(self, rates: list[float], lengths: list[int]) -> None:
+        schedule = MixtureSchedule(rates)
+        for length in lengths:
+            counts = schedule.counts(length).tolist()
+            assert sum(counts) == length
+            bound = largest_lead(len(rates))
+            assert all(abs(c - length * r) <= bound for c, r in zip(counts, schedule.rates, strict=True))
+
+    @given(rates=few | skewed)
+    @settings(deadline=None, max_examples=30)
+    def test_is_within_one_of_the_rates_asked_for(self, rates: list[float]) -> None:
+        schedule = MixtureSchedule(rates)
+        if schedule.is_exact:
+            for length in range(0, 2 * schedule.period, max(schedule.period // 500, 1)):
+                counts = schedule.counts(length).tolist()
+                assert all(abs(c - length * Fraction(r)) < 1 for c, r in zip(counts, rates, strict=True))
+
+    @given(rates=any_rates, position=FAR)
+    @settings(deadline=None, max_examples=40)
+    def test_counts_and_places_agree(self, rates: list[float], position: int) -> None:
+        schedule = MixtureSchedule(rates)
+        components, ranks = schedule.locate(np.arange(position, position + 5))
+        assert (components.dtype, ranks.dtype) == (np.int64, np.int64)
+        counts = schedule.counts(position)
+        assert counts.dtype == np.int64
+        for offset, (component, rank) in enumerate(zip(components.tolist(), ranks.tolist(), strict=True)):
+            assert counts[component] == rank
+            counts[component] += 1
+            assert schedule.counts(position + offset + 1).tolist() == counts.tolist()
+
+    @given(rates=any_rates)
+    @settings(deadline=None, max_examples=20)
+    def test_a_period_has_exactly_the_rates(self, rates: list[float]) -> None:
+        schedule = MixtureSchedule(rates)
+        assert schedule.counts(schedule.period).tolist() == [rate * schedule.period for rate in schedule.rates]
+        components, ranks = schedule.locate(np.arange(schedule.period) + 3 * schedule.period)
+        assert components.tolist() == schedule.locate(np.arange(schedule.period))[0].tolist()
+        assert ranks.min() >= 3
+
+    @pytest.mark.parametrize("num_components", [256, 257, 5000])
+    def test_any_number_of_components(self, num_components: int) -> None:
+        schedule = MixtureSchedule([1 / num_components] * num_components)
+        components, ranks = schedule.locate(np.arange(2 * num_components))
+        assert components.tolist() == [*range(num_components), *range(num_components)]
+        assert ranks.tolist() == [0] * num_components + [1] * num_components
+
+    def test_ten_pinned_numbers(self) -> None:
+        # The order is part of the contract: a change of it changes everybody's runs.
+        schedule = MixtureSchedule([0.5, 0.3, 0.2])
+        components, ranks = schedule.locate(np.arange(10))
+        assert components.tolist() == [0, 1, 0, 2, 0, 1, 0, 2, 0, 1]
+        assert ranks.tolist() == [0, 0, 1, 0, 2, 1, 3, 1, 4, 2]
+        components, ranks = MixtureSchedule([0.6180339887, 0.3819660113]).locate(np.arange(10) + 2**62 - 9)
+        assert components.tolist() == [0, 1, 0, 1, 0, 0, 1, 0, 0, 1]
+        assert ranks.tolist() == [
+            2850178705790063296,
+            1761507312637324599,
+            2850178705790063297,
+            1761507312637324600,
+            2850178705790063298,
+            2850178705790063299,
+            1761507312637324601,
+            2850178705790063300,
+            2850178705790063301,
+            1761507312637324602,
+        ]
+
+    def test_no_positions(self) -> None:
+        components, ranks = MixtureSchedule([0.5, 0.5]).locate(np.arange(0))
+        assert (components.tolist(), ranks.tolist()) == ([], [])
+        assert MixtureSchedule([0.5, 0.5]).counts(0).tolist() == [0, 0]
+
+    def test_one_component_has_all(self) -> None:
+        schedule = MixtureSchedule([1])
+        assert schedule.period == 1
+        assert schedule.counts(2**62).tolist() == [2**62]
+        components, ranks = schedule.locate(np.array([0, 7, 2**62]))
+        assert (components.tolist(), ranks.tolist()) == ([0, 0, 0], [0, 7, 2**62])
+
+
+class TestRates:
+    @pytest.mark.parametrize(
+        ("rates", "period"),
+        [
+            ([0.1] * 10, 10),
+            ([1 / 3] * 3, 3),
+            ([0.5, 0.25, 0.25], 4),
+            ([0.7, 0.2, 0.1], 10),
+            ([0.333, 0.333, 0.334], 1000),
+            ([Fraction(1, 65536), Fraction(65535, 65536)], 65536),
+            (np.array([0.75, 0.25], dtype=np.float32), 4),
+            (normalised([1] * 65536), 65536),
+        ],
+    )
+    def test_fractions_are_kept(self, rates: Sequence[float], period: int) -> None:
+        schedule = MixtureSchedule(rates)
+        assert schedule.is_exact
+        assert schedule.period == period
+        assert schedule.num_components == len(rates)
+        assert sum(schedule.rates) == 1
+        assert all(abs(kept - float(rate)) < 1e-9 for kept, rate in zip(schedule.rates, rates, strict=True))
+
+    @pytest.mark.parametrize(
+        ("rates", "shares", "period"),
+        [
+            ([1e-7, 1 - 1e-7], [1, 65535], 65536),
+            ([1 / np.pi, 1 - 1 / np.pi], [20861, 44675], 65536),
+            ([Fraction(1, 100003), Fraction(100002, 100003)], [1, 65535], 65536),
+            # The halves are asked for but not left: three get the least that there is.
+            ([0.5 - 1e-7, 0.5 - 1e-7, 1e-7, 5e-8, 5e-8], [32767, 32766, 1, 1, 1], 65536),
+            # Not the fractions that were meant, since they do not add up to 1, but near them.
+            ([0.5 + 5e-7, 0.5], [1, 1], 2),
+            ([1 / 3 + 5e-8, 1 / 3, 1 / 3], [21846, 21845, 21845], 65536),
+            ([1 + 5e-7], [1], 1),
+        ],
+    )
+    def test_other_rates_are_rounded(self, rates: Sequence[float], shares: list[int], period: int) -> None:
+        schedule = MixtureSchedule(rates)
+        assert not schedule.is_exact
+        assert schedule.period == period
+        assert schedule.rates == tuple(Fraction(share, period) for share in shares)
+
+    @given(rates=any_rates)
+    @settings(deadline=None, max_examples=60)
+    def test_rates_add_up_to_one_and_are_near_those_asked_for(self, rates: list[float]) -> None:
+        schedule = MixtureSchedule(rates)
+        assert sum(schedule.rates) == 1
+        assert schedule.period <= 65536
+        least = Fraction(1, 65536)
+        raised = sum(rate < least for rate in rates)
+        for kept, rate in zip(schedule.rates, rates, strict=True):
+            assert kept >= least
+            assert abs(kept - rate) < (1 + raised) * least if not schedule.is_exact else abs(kept - rate) < 1e-9
+
+    @pytest.mark.parametrize(
+        ("rates", "message"),
+        [
+            ([], "from 1 to 65536 rates, got 0"),
+            ([1 / 65537] * 65537, "from 1 to 65536 rates, got 65537"),
+            ([0.5, 0.4], r"sum 1 \(within 1e-06\), got 2 rate\(s\) with the sum 0\.9\. .* divide each by the sum"),
+            ([2, 1, 1], "with the sum 4"),
+            ([0.5, 0.500002], r"with the sum 1\.000002"),
+            ([1.5, -0.5], r"above 0, but rate 1 is -0\.5"),
+            ([1.0, 0], r"above 0, but rate 1 is 0.*Leave out"),
+            ([math.nan, 1.0], "rate 0 is nan"),
+            ([0.5, math.inf], "rate 1 is inf"),
+            ([True], "rate 0 is True"),
+            (["0.5", "0.5"], "rate 0 is '0.5'"),
+            ([0.5, None], "rate 1 is None"),
+            ([[0.5, 0.5]], r"rate 0 is \[0\.5, 0\.5\]"),
+            ("1", "sequence of numbers above 0, got '1'"),
+            (1.0, r"sequence of numbers above 0, got 1\.0"),
+        ],
+    )
+    def test_bad_rates_are_refused(self, rates: Any, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            MixtureSchedule(rates)
+
+    @pytest.mark.parametrize("number", [-1, 1.5, True])
+    def test_bad_counts_are_refused(self, number: Any) -> None:
+        with pytest.raises(SettingError, match="`num_positions` must be a whole number of at least 0"):
+            MixtureSchedule([0.5, 0.5]).counts(number)
+
+
+def test_the_table_is_not_pickled() -> None:
+    schedule = MixtureSchedule([1 / np.pi, 1 - 1 / np.pi])
+    positions = np.arange(100) + 10**15
+    components, ranks = schedule.locate(positions)
+    sent = pickle.dumps(schedule)
+    assert len(sent) < 1000
+    for found, expected in zip(pickle.loads(sent).locate(positions), (components, ranks), strict=True):
+        assert found.tolist() == expected.tolist()
+
+
+def test_the_table_is_made_quickly_and_once() -> None:
+    schedule = MixtureSchedule([1 / np.pi, 0.2, 0.8 - 1 / np.pi])
+    assert schedule.period == 65536
+    begin = time.process_time()
+    schedule.locate(np.arange(16))
+    making = time.process_time() - begin
+    begin = time.process_time()
+    for _ in range(100):
+        schedule.locate(np.arange(16))
+    assert (time.process_time() - begin) / 100 < making / 5
+    assert making < 1.0  # 0.02 s where nothing else runs
+
+
+def test_the_example_in_the_docstring() -> None:
+    assert doctest.testmod(mixture_schedule) == (0, 3)
