@@ -31,4 +31,4 @@ def test_public_classes_have_an_example(room, name):
 
 
 def test_all_modules_are_reached():
-    assert {f"{package.__name__}.{name}" for name in ("inputs.plans.tracks", "pipeline.data_loader")} <= {*MODULES}
+    assert {f"{package.__name__}.{name}" for name in ("sampling.plans.tracks", "loader.data_loader")} <= {*MODULES}

@@ -17,7 +17,7 @@ import collections
 import contextvars
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -30,15 +30,21 @@ from ..sample_data import FieldPath, GroupFormat, SampleDataGroup, format_path
 from ..sample_data.graph_mode import methods_not_converted
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
-if TYPE_CHECKING:
-    from ..processing_steps.pipeline_step_base import PipelineStepBase
-
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
 
 _MOST_FIELDS_IN_A_MESSAGE = 20
 
 
-def declared_draws(step: PipelineStepBase, data_empty: SampleDataGroup) -> dict[str, RandomDraw]:
+class DrawingStep(Protocol):
+    """What is asked of a step: see `PipelineStepBase`."""
+
+    random_name: str | None
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Get the draws of the step for a group of this format."""
+
+
+def declared_draws(step: DrawingStep, data_empty: SampleDataGroup) -> dict[str, RandomDraw]:
     """Ask a step for its draws, by name.
 
     Raises:
@@ -74,7 +80,7 @@ class DrawPlan:
         self._input_format = input_format
         self._index: dict[_Place, int] = {}
         # The step itself is kept as well: no other object can get its id then.
-        self._steps: dict[tuple[int, int], tuple[PipelineStepBase, str, int]] = {}
+        self._steps: dict[tuple[int, int], tuple[DrawingStep, str, int]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
 
     def __enter__(self) -> None:
@@ -85,7 +91,7 @@ class DrawPlan:
     ) -> None:
         _plan.reset(self._token)
 
-    def collect(self, step: PipelineStepBase, draws: dict[str, RandomDraw]) -> None:
+    def collect(self, step: DrawingStep, draws: dict[str, RandomDraw]) -> None:
         """Note the draws that a step declares for the current group.
 
         Raises:
@@ -113,7 +119,7 @@ class DrawPlan:
         """Position in ``draws`` of the draw at a place, or None where none was declared."""
         return self._index.get(place)
 
-    def _identity(self, step: PipelineStepBase) -> tuple[str, int]:
+    def _identity(self, step: DrawingStep) -> tuple[str, int]:
         key = (self.position, id(step))
         if key not in self._steps:
             name = step.random_name or type(step).__name__
@@ -164,7 +170,7 @@ class DrawSupply:
     ) -> None:
         _supply.reset(self._token)
 
-    def node(self, step: PipelineStepBase, draw: RandomDraw) -> DataNode:
+    def node(self, step: DrawingStep, draw: RandomDraw) -> DataNode:
         """Get the node of a draw that a step declares for the current group."""
         place = _place(self.position, step, draw)
         if place not in self._made:
@@ -198,7 +204,7 @@ class DrawSupply:
         both = zip(self._plan.places, self._plan.draws, strict=True)
         return [planned for place, planned in both if place not in self._made]
 
-    def _make(self, step: PipelineStepBase, draw: RandomDraw, place: _Place) -> DataNode:
+    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> DataNode:
         if draw.constant is not None:
             return _constant(draw, draw.constant)
         if self._plan is None:
@@ -215,7 +221,7 @@ class DrawSupply:
         return _drawn_by_dali(draw) if self._nodes is None else self._nodes[index]
 
 
-def _place(position: int, step: PipelineStepBase, draw: RandomDraw) -> _Place:
+def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
     return position, id(step), () if is_shared(draw.key) else _group.get(), draw.name
 
 
@@ -246,7 +252,7 @@ class ApplyingToGroup:
 class RunningStep:
     """While a step defines its operators."""
 
-    def __init__(self, step: PipelineStepBase, data: SampleDataGroup) -> None:
+    def __init__(self, step: DrawingStep, data: SampleDataGroup) -> None:
         """Set up for a step and what it is applied to."""
         outer = _running.get()
         self._step = step
@@ -265,7 +271,7 @@ class RunningStep:
             self._supply.end_step()
 
     @staticmethod
-    def draw(step: PipelineStepBase, name: str) -> DataNode:
+    def draw(step: DrawingStep, name: str) -> DataNode:
         """Get the node of a draw of the step that runs.
 
         Raises:

@@ -51,6 +51,11 @@ def log_cpu_fallback_once(device_id: int) -> None:
     )
 
 
+def move_to_cpu(pipeline: Any) -> None:
+    """Have a pipeline that is defined for a GPU, but not built yet, run on the CPU."""
+    pipeline._device_id = None
+
+
 class GpuUseTracker:
     """Finds out which steps of a chain define something that runs on a GPU."""
 

@@ -7,6 +7,16 @@ debug_helpers      operators that show what flows through the graph
 mini_parser        the language of conditions on annotations
 """
 
-from ..public_names import public_names
+from . import mini_parser
+from .check_type import check_type  # also once the module of this name is imported
+from .debug_helpers import print_tensor_op, print_tensor_size_op
+from .helper_functions import get_as_data_node, get_mapped
 
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)
+__all__ = [
+    "check_type",
+    "get_as_data_node",
+    "get_mapped",
+    "mini_parser",
+    "print_tensor_op",
+    "print_tensor_size_op",
+]

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import nvidia.dali.fn as fn
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.conditionals import merge, split
 from ..sample_data.graph_mode import do_not_convert
-
-_conditional: Any = fn._conditional  # type: ignore[attr-defined]
 
 
 @do_not_convert
@@ -31,7 +29,5 @@ def branched(
         if_true: Called with the nodes of the samples where the predicate holds.
         if_false: Called with the nodes of the others.
     """
-    halves = [_conditional.split(node, predicate=predicate) for node in nodes]
-    true, false = zip(*halves, strict=True)
-    merged: DataNode = _conditional.merge(if_true(*true), if_false(*false), predicate=predicate)
-    return merged
+    true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
+    return merge(if_true(*true), if_false(*false), predicate)

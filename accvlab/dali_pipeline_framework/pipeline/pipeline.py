@@ -19,10 +19,10 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from ..draws.draw_scope import DrawPlan, DrawSupply
 from ..draws.draws_in_samples import record_blueprint, take_group, with_record
-from ..draws.keyed_draws import KeyedDraws, require_keys
+from ..draws.keyed_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
-from ..engine.gpu import GpuUseTracker, log_cpu_fallback_once, num_usable_gpus
+from ..engine.gpu import GpuUseTracker, log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.random_operators import RandomOperatorTracker
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
@@ -42,6 +42,7 @@ from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
+from .draw_keys import require_keys
 from .format_folding import fold_format, step_name
 
 PipelineArguments: TypeAlias = dict[str, Any]
@@ -253,7 +254,8 @@ class PipelineDefinition:
             # The graph is defined as for a GPU, to find out whether it needs one, and only once, since steps may
             # draw or count while they define it. Before it is built it can be moved.
             _require_no_gpu(graph, arguments["device_id"])
-            pipeline._device_id = arguments["device_id"] = None
+            move_to_cpu(pipeline)
+            arguments["device_id"] = None
         if arguments.get("debug"):
             return pipeline
         context = PipelineContext(

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ..checks import whole_number
 from ..draws.keyed_random import digest
 from ..errors import SettingError
-from ..providers.data_provider import DataProvider
 from .arithmetic.last_batch import LastBatch
 from .clips.clips import Clips
 from .planned_sampler import PlannedSampler
@@ -105,7 +104,7 @@ class ClipSampler(PlannedSampler):
         """Number of frames of the data set."""
         return self.clips.num_frames
 
-    def check_provider(self, provider: DataProvider) -> None:
+    def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
         clips = getattr(provider, "clips", None)
         if not isinstance(clips, Clips):

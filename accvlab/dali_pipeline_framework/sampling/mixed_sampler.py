@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..checks import MOST_SAMPLES, whole_number
 from ..errors import SettingError
-from ..providers.data_provider import DataProvider
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.mixture_schedule import MixtureSchedule
 from .planned_sampler import PlannedSampler
@@ -121,7 +121,7 @@ class MixedSampler(PlannedSampler):
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
 
-    def check_provider(self, provider: DataProvider) -> None:
+    def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""
         starts = getattr(provider, "offsets", None)
         joined = getattr(provider, "providers", None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from ..checks import whole_number
 from ..draws.keyed_random import digest
 from ..errors import NotSupportedError, SettingError
-from ..providers.data_provider import DataProvider
 from .arithmetic.last_batch import EpochAccount, LastBatch, check_last_batch
 from .plans.planned_batch import BoolArray, Int64Array, PlannedBatch
 from .sampler_base import SamplerBase
@@ -157,7 +156,7 @@ class RandomAccessSampler(SamplerBase):
         first.append(self.get_batch_indices(1, 0) if self.is_epoch_based else self.get_batch_indices(0, 1))
         return {"sampler": type(self).__name__, "first_batches": digest(np.concatenate(first))}
 
-    def check_provider(self, provider: DataProvider) -> None:
+    def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
 
     # --- variants ---------------------------------------------------------------------------------
