@@ -90,14 +90,9 @@ OF_DEFINITIONS: Mapping[str, str] = {
 """Of definitions of pipelines."""
 
 OF_LOADER: Mapping[str, str] = {
-    **dict.fromkeys(("shuffle", "random_shuffle"), _BY_SAMPLER),
-    **dict.fromkeys(
-        ("sampler", "batch_sampler"), "It belongs to the input: SamplerInputCallable(provider, sampler)."
-    ),
-    **dict.fromkeys(
-        ("dataset", "provider"),
-        "The first argument is a PipelineDefinition: PipelineDefinition(SamplerInputCallable(provider, sampler)).",
-    ),
+    "random_shuffle": "Use shuffle=True.",
+    "batch_sampler": "Use `sampler` and `batch_size`.",
+    **dict.fromkeys(("dataset", "provider", "definition"), "It is the first argument, `source`."),
     **dict.fromkeys(("drop_last", "pad_last_batch"), "Use `last_batch`: 'drop', 'pad', 'partial' or 'wrap'."),
     **dict.fromkeys(("shard_id", "num_shards"), "Use shard=(shard_id, num_shards), or shard='auto'."),
     **dict.fromkeys(("device", "pin_memory", "pin_memory_device"), "Use `device_id` for batches on a GPU."),
@@ -106,7 +101,7 @@ OF_LOADER: Mapping[str, str] = {
     "multiprocessing_context": "Use `start_method`.",
     "generator": "The seed of the order is one of the sampler, `seed` that of the draws of steps.",
     "persistent_workers": "Workers always stay until the loader is closed: leave it out.",
-    "steps": "Steps belong to the PipelineDefinition.",
+    "transforms": "Use `steps`.",
 }
 """Of loaders."""
 

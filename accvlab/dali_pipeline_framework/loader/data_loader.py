@@ -3,24 +3,29 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedPolicy
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
 from ..sampling.random_access_sampler import Description
+from ..sampling.sampler_base import SamplerBase
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard
 from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
+from .composition import composed_definition
 from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import NO_LEGS, LoaderPipeline, arguments_for_pipeline
@@ -36,11 +41,19 @@ from .state import (
     require_within_epoch,
     shortened,
 )
+from .torch_interface import (
+    LoaderBatchSampler,
+    LoaderSampler,
+    SettableLoaderSampler,
+    TorchInterface,
+    as_torch_class,
+    tell_accelerate,
+)
 
 _logger = logging.getLogger(__name__)
 
 
-class DataLoader:
+class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
@@ -50,10 +63,12 @@ class DataLoader:
     A loader that loads it goes on with the batch after that, in any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
+    It has the attributes that code around PyTorch's loader looks at, among them ``dataset``, ``sampler`` (with
+    ``set_epoch``), ``batch_sampler``, ``batch_size`` and ``drop_last``.
+
     Example::
 
-        definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
-        with DataLoader(definition, batch_size=4, num_workers=2, shard="auto") as loader:
+        with DataLoader(provider, batch_size=4, steps=steps, shuffle=True, num_workers=2, shard="auto") as loader:
             for epoch in range(loader.epoch, 10):
                 for batch in loader:
                     train(batch)
@@ -63,9 +78,12 @@ class DataLoader:
     @explains_unknown_arguments(OF_LOADER)
     def __init__(
         self,
-        definition: PipelineDefinition,
+        source: DataProvider | PipelineDefinition | Any,
         batch_size: int | None = None,
         *,
+        steps: Sequence[PipelineStepBase | None] | None = None,
+        shuffle: bool | None = None,
+        sampler: SamplerBase | None = None,
         num_workers: int = 1,
         num_threads: int | None = None,
         device_id: int | None = None,
@@ -79,12 +97,18 @@ class DataLoader:
         ragged: RaggedPolicy = "raise",
         post_process_func: Callable[[Any], Any] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
+        as_torch_data_loader: bool = False,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
         Args:
-            definition: Input and steps.
+            source: What to load: a data provider; or an input (callable, iterable, native reader, stream), or a
+                `PipelineDefinition`, which has steps and order already.
             batch_size: Samples per batch on this shard. None: what input or sampler were created with.
+            steps: Processing steps, applied one after the other.
+            shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
+                (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
+            sampler: Another order of the samples of a data provider, in place of ``shuffle``.
             num_workers: Worker processes that load samples; 0 to load in this process.
             num_threads: Threads of the pipeline; None for the number of usable cores.
             device_id: Number of the GPU; None for the CPU.
@@ -92,32 +116,31 @@ class DataLoader:
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
                 with, usually all.
             last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
-                ``"wrap"``. None: what the sampler was created with; ``"drop"`` for inputs of one's own.
+                ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
+                shuffled, otherwise ``"partial"``); ``"drop"`` for inputs of one's own.
             context_name: Name for a group that is added to each sample and tells where it stands, with the fields
                 of `SamplePlace`. None: what the input was created with.
             steps_per_epoch: For endless samplers and inputs of one's own: number of batches of a loop. None: until
                 the input ends.
-            seed: Seed of the random draws of the steps.
+            seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
             post_process_func: Applied to each batch; its result is delivered.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
+            as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
+                that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
             DeviceError: A GPU is asked for, none is usable, and a step needs it.
         """
-        if not isinstance(definition, PipelineDefinition):
-            raise SettingError(
-                f"`definition` must be a PipelineDefinition, got {type(definition).__name__}. Make one: "
-                f"PipelineDefinition(data_input, steps), with SamplerInputCallable(provider, sampler) as input."
-            )
-        self._definition = definition
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
+        self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed)
         self._steps = steps_per_epoch
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -157,6 +180,14 @@ class DataLoader:
         self._loop: Callable[[], _Loop | None] = _no_loop
         self._has_logged_account = False
         self._has_warned_of_drift = False
+        if as_torch_data_loader:
+            self.__class__ = as_torch_class(cast(Any, type(self)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DataLoader:
+        """Get another loader of the same settings, at its beginning."""
+        is_masked = self._arguments["as_torch_data_loader"]
+        loader_class: type[DataLoader] = type(self).__bases__[0] if is_masked else type(self)
+        return loader_class(**copy.deepcopy(self._arguments, memo))
 
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
@@ -195,6 +226,7 @@ class DataLoader:
         self._log_account()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
+        tell_accelerate(self, is_running=True)
         return loop
 
     def _end_running_loop(self) -> None:
@@ -257,6 +289,7 @@ class DataLoader:
 
     def _end_loop(self, loop: _Loop) -> None:
         loop.has_ended = True
+        tell_accelerate(self, is_running=False)
         self._progress.end_loop()
         self._forget_legs()
 
@@ -457,10 +490,49 @@ class DataLoader:
         return self._bound.shard
 
     @property
+    def bound_input(self) -> Any:
+        """The input, with the settings of this loader."""
+        return self._run.data_input
+
+    @property
     def dataset(self) -> Any:
-        """The data provider, or for inputs of one's own the input."""
+        """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
         source = self._bound.data_input
         return source.provider if isinstance(source, PlannedInput) else self._definition.data_input
+
+    @property
+    def sampler(self) -> LoaderSampler:
+        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+        can_choose = self._bound.is_callable and not self._progress.is_stream
+        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
+
+    @property
+    def batch_sampler(self) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def last_batch(self) -> LastBatch:
+        """What becomes of a last batch that is not full."""
+        source = self._bound.data_input
+        policy = source.sampler.last_batch if isinstance(source, PlannedInput) else self._arguments["last_batch"]
+        return policy or "drop"
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self.last_batch == "drop"
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the running loop has received its last batch; always False where `len` is not known."""
+        if not self._is_running:
+            return False
+        num_batches = self._epochs.num_batches_here(self._progress.pipeline.epoch)
+        return num_batches is not None and self._progress.pipeline.batch >= num_batches
+
+    remainder = -1
+    """How many samples of the last batch Accelerate is to take for the last ones of the data: not told."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

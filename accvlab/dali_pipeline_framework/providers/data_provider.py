@@ -34,6 +34,14 @@ class DataProvider(ABC):
     def get_number_of_samples(self) -> int:
         """Get the number of samples in the data set."""
 
+    def __len__(self) -> int:
+        """Get the number of samples in the data set, as data sets of PyTorch tell theirs."""
+        return self.get_number_of_samples()
+
+    def __bool__(self) -> bool:
+        """Tell that there is a data set, also where it is empty."""
+        return True
+
     @property
     @abstractmethod
     def sample_data_structure(self) -> SampleDataGroup:

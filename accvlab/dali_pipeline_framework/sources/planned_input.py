@@ -260,14 +260,14 @@ class PlannedInput(CallableBase):
         if self._current is None or self._current[:2] != (epoch, batch):
             if not self._has_batch(epoch, batch):
                 raise StopIteration
-            self._current = (epoch, batch, self._places(epoch, batch))
+            self._current = (epoch, batch, self.get_places(epoch, batch))
         places = self._current[2]
         number = self._number_in_batch(sample_info)
         if number >= len(places):
             raise StopIteration
         return places[number]
 
-    def _places(self, epoch: int, batch: int) -> list[SamplePlace]:
+    def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Places of the samples of a batch that this shard delivers."""
         try:
             planned = self._sampler.plan_batch(epoch, batch)

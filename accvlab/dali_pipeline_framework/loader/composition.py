@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline definition of a loader, made of a data provider, an input, or a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import SettingError
+from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..providers.data_provider import DataProvider
+from ..providers.data_set_checks import check_number_of_samples
+from ..sampling.sampler_base import SamplerBase
+from ..sampling.sequential_sampler import SequentialSampler
+from ..sampling.shuffled_sampler import ShuffledSampler
+from ..sources.sampler_input_callable import SamplerInputCallable
+
+# PyTorch's samplers, and what takes their place.
+_COUNTERPARTS = {
+    "RandomSampler": "shuffle=True",
+    "SequentialSampler": "shuffle=False",
+    "DistributedSampler": "shuffle=True and shard='auto'",
+    "WeightedRandomSampler": "sampler=WeightedSampler(weights)",
+    "BatchSampler": "batch_size",
+}
+
+
+def composed_definition(
+    source: Any,
+    steps: Sequence[PipelineStepBase | None] | None,
+    shuffle: bool | None,
+    sampler: SamplerBase | None,
+    seed: int,
+) -> PipelineDefinition:
+    """Make the definition of a loader.
+
+    Args:
+        source: A data provider, an input, or a definition.
+        steps: Processing steps; none for a definition, which has its own.
+        shuffle: Whether to shuffle the samples of a data provider.
+        sampler: The order of the samples of a data provider.
+        seed: Seed of the shuffled order.
+
+    Raises:
+        SettingError: An argument does not go with the source, or is of the wrong type.
+    """
+    if shuffle is not None and not isinstance(shuffle, bool):
+        raise SettingError(f"`shuffle` must be True or False, got {shuffle!r}.")
+    if isinstance(source, DataProvider):
+        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps)
+    is_definition = isinstance(source, PipelineDefinition)
+    kind = "a PipelineDefinition" if is_definition else type(source).__name__
+    for name, value in (("shuffle", shuffle), ("sampler", sampler)):
+        if value is not None:
+            raise SettingError(
+                f"`{name}` is for data providers; {kind} has an order of its own. Leave it out, or give the "
+                f"loader the data provider: DataLoader(provider, batch_size=..., steps=[...], {name}=...)."
+            )
+    if not is_definition:
+        _require_input(source)
+        return PipelineDefinition(source, steps)
+    if steps is not None:
+        raise SettingError(
+            "`steps` does not go with a PipelineDefinition, which has steps already: give them to the definition, "
+            "or give the loader its input: DataLoader(definition.data_input, batch_size=..., steps=[...])."
+        )
+    definition: PipelineDefinition = source
+    return definition
+
+
+def _ordered(
+    provider: DataProvider, shuffle: bool | None, sampler: SamplerBase | None, seed: int
+) -> SamplerInputCallable:
+    if sampler is None:
+        num_samples = check_number_of_samples(provider)
+        if shuffle:
+            return SamplerInputCallable(provider, ShuffledSampler(num_samples, seed=seed))
+        return SamplerInputCallable(provider, SequentialSampler(num_samples))
+    if shuffle is not None:
+        raise SettingError(
+            "`shuffle` and `sampler` exclude each other: a sampler decides by itself whether it shuffles."
+        )
+    if not isinstance(sampler, SamplerBase) and not isinstance(sampler, type) and isinstance(sampler, Iterable):
+        name = type(sampler).__name__
+        hint = f"use {_COUNTERPARTS[name]}" if name in _COUNTERPARTS else "see ShuffledSampler and its kin"
+        raise SettingError(
+            f"`sampler` must be a sampler of this package, got {name}. An iterable of indices cannot tell which "
+            f"samples stand at a position, which the workers and a continued run need: {hint}, or derive a "
+            f"sampler of your own from RandomAccessSampler."
+        )
+    return SamplerInputCallable(provider, sampler)
+
+
+def _require_input(source: Any) -> None:
+    if isinstance(source, type):
+        raise SettingError(f"The first argument must be an object, got the class {source.__name__}: create one.")
+    if not hasattr(source, "used_sample_data_structure"):
+        raise SettingError(
+            f"The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, "
+            f"or a PipelineDefinition), got {type(source).__name__}. Describe your data set by a class derived "
+            f"from DataProvider: DataLoader(MyProvider(), batch_size=4, steps=[...], shuffle=True)."
+        )

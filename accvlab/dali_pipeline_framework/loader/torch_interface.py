@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code around PyTorch's loader asks of a loader beside its batches."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotSupportedError
+from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
+from ..sources.planned_input import PlannedInput
+
+if TYPE_CHECKING:
+    from .data_loader import DataLoader
+
+
+class LoaderSampler:
+    """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[int]:
+        """Get the index in the data set of each sample of the epoch.
+
+        Raises:
+            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
+        """
+        for indices in LoaderBatchSampler(self._loader):
+            yield from indices
+
+    def __len__(self) -> int:
+        """Number of samples of the epoch on this shard.
+
+        Raises:
+            TypeError: The input is endless, or does not tell.
+        """
+        loader = self._loader
+        if loader.last_batch == "partial" and isinstance(loader.bound_input, PlannedInput):
+            return sum(map(len, loader.batch_sampler))
+        return len(loader) * loader.batch_size
+
+
+class SettableLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs can be chosen."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`."""
+        self._loader.set_epoch(epoch)
+
+
+class LoaderBatchSampler:
+    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+
+    @property
+    def sampler(self) -> LoaderSampler:
+        """The order of the single samples."""
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self._loader.drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Get the sample indices of each batch of the epoch.
+
+        Raises:
+            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
+        """
+        source = self._loader.bound_input
+        if not isinstance(source, PlannedInput):
+            raise NotSupportedError(
+                f"Which samples a {type(source).__name__} delivers is known only when they come. Give the loader "
+                f"a data provider, with a sampler."
+            )
+        epoch = self._loader.epoch
+        num_batches = source.num_batches_in_epoch(epoch)
+        batch = 0
+        while num_batches is None or batch < num_batches:
+            yield [place.sample_index for place in source.get_places(epoch, batch)]
+            batch += 1
+
+    def __len__(self) -> int:
+        """Number of batches of the epoch, as the loader tells it."""
+        return len(self._loader)
+
+
+class TorchInterface:
+    """Attributes of `torch.utils.data.DataLoader` that have the same value for every loader."""
+
+    collate_fn = None
+    generator = None
+    in_order = True
+    multiprocessing_context = None
+    persistent_workers = True
+    pin_memory = False
+    pin_memory_device = ""
+    timeout = 0
+
+
+@functools.cache
+def as_torch_class(loader_class: Any) -> type[Any]:
+    """Get the subclass of a loader's class that is one of ``torch.utils.data.DataLoader``, too."""
+    from torch.utils.data import DataLoader as TorchDataLoader
+
+    masked = get_masked_as_type(loader_class, TorchDataLoader)
+    masked.__name__, masked.__qualname__ = loader_class.__name__, loader_class.__qualname__
+    return masked
+
+
+def tell_accelerate(loader: Any, *, is_running: bool) -> None:
+    """Have Accelerate, where it is used, know the running loader, whose last batch ends an accumulation early."""
+    accelerate: Any = sys.modules.get("accelerate.state")
+    if accelerate is None:
+        return
+    state = accelerate.GradientState()
+    state._remove_dataloader(loader)
+    if is_running:
+        state._add_dataloader(loader)

@@ -1,0 +1,311 @@
+"""A loader that is given a data provider, and what code around PyTorch's loader asks of it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from typing import Any
+
+import pytest
+import torch
+from support.providers import IndexProvider, NumberProvider
+
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    PipelineDefinition,
+    SamplerInputCallable,
+    SequentialSampler,
+    Shard,
+    ShuffledSampler,
+    UnneededFieldRemover,
+    WeightedSampler,
+)
+from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+
+
+def loader_of(source: Any = None, batch_size: int | None = 4, **arguments: Any) -> DataLoader:
+    return DataLoader(
+        IndexProvider(10) if source is None else source,
+        batch_size,
+        **{"num_workers": 0, "num_threads": 1, "output_type": "numpy", **arguments},
+    )
+
+
+def indices(loader: Any) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in loader]
+
+
+class TestComposition:
+    def test_samples_come_one_after_the_other_and_each_once(self) -> None:
+        assert indices(loader_of()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+    def test_shuffled_samples_have_the_order_of_the_sampler_of_that_seed(self) -> None:
+        loader = loader_of(shuffle=True, seed=5)
+        sampler = ShuffledSampler(10, 4, seed=5)
+        for epoch in range(3):
+            assert indices(loader) == [sampler.get_batch_indices(epoch, batch).tolist() for batch in range(2)]
+
+    def test_a_sampler_is_used_as_it_is(self) -> None:
+        sampler = WeightedSampler([0.0] * 7 + [1.0] * 3, seed=2)
+        expected = [sampler.with_settings(total_batch_size=4).get_batch_indices(0, batch) for batch in range(2)]
+        assert indices(loader_of(sampler=sampler)) == [batch.tolist() for batch in expected]
+
+    def test_steps_are_applied(self) -> None:
+        loader = loader_of(NumberProvider(4), steps=[UnneededFieldRemover(["name", "cameras", "pair"]), None])
+        assert [[*batch] for batch in loader] == [["index"]]
+
+    def test_it_delivers_what_the_nested_objects_deliver(self) -> None:
+        nested = PipelineDefinition(
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [UnneededFieldRemover(["pair"])]
+        )
+        short = {"steps": [UnneededFieldRemover(["pair"])], "shuffle": True}
+        for shard in (0, 1):
+            given = {"shard": (shard, 2), "seed": 3, "last_batch": "pad"}
+            pairs = itertools.zip_longest(
+                loader_of(nested, 2, **given), loader_of(NumberProvider(10), 2, **short, **given)
+            )
+            assert all(repr(one) == repr(other) for one, other in pairs)
+
+    def test_an_input_can_have_steps(self) -> None:
+        data_input = SamplerInputCallable(NumberProvider(4), SequentialSampler(4))
+        loader = loader_of(data_input, steps=[UnneededFieldRemover(["name", "cameras", "pair"])])
+        assert [[*batch] for batch in loader] == [["index"]]
+
+    def test_a_state_fits_the_nested_objects(self) -> None:
+        loader = loader_of(shuffle=True, seed=7)
+        next(iter(loader))
+        nested = PipelineDefinition(SamplerInputCallable(IndexProvider(10), ShuffledSampler(10, seed=7)))
+        continued = loader_of(nested, seed=7)
+        continued.load_state_dict(loader.state_dict())
+        assert indices(continued) == [ShuffledSampler(10, 4, seed=7).get_batch_indices(0, 1).tolist()]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"shuffle": 1}, "`shuffle` must be True or False, got 1."),
+            ({"shuffle": True, "sampler": SequentialSampler(10)}, "`shuffle` and `sampler` exclude each other"),
+            ({"sampler": torch.utils.data.RandomSampler(range(10))}, "got RandomSampler. .* use shuffle=True"),
+            ({"sampler": [1, 2]}, "must be a sampler of this package, got list"),
+            ({"sampler": SequentialSampler}, "a class: create an object of it"),
+            ({"sampler": SequentialSampler(11)}, "set up for 11 samples, but the data set has only 10"),
+            ({"batch_size": None}, "`batch_size` must be given"),
+            ({"source": IndexProvider}, "must be an object, got the class IndexProvider: create one"),
+            ({"source": [1, 2]}, "must be a DataProvider .*, got list"),
+            ({"source": IndexProvider(0)}, "The data set is empty"),
+            ({"steps": UnneededFieldRemover(["index"])}, "must be a sequence of steps"),
+            ({"dataset": 1}, "`dataset` is not an argument of DataLoader. It is the first argument"),
+            ({"drop_last": True}, "Use `last_batch`"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            loader_of(**arguments)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("steps", []), ("shuffle", False), ("sampler", SequentialSampler(10))]
+    )
+    def test_a_definition_has_steps_and_order_already(self, name: str, value: Any) -> None:
+        definition = PipelineDefinition(SamplerInputCallable(IndexProvider(10), SequentialSampler(10)))
+        with pytest.raises(SettingError, match=f"`{name}` .* PipelineDefinition"):
+            loader_of(definition, **{name: value})
+
+
+class TestAttributes:
+    def test_are_those_of_pytorch(self) -> None:
+        loader = loader_of(shuffle=True, seed=1)
+        assert loader.dataset is loader.dataset
+        assert len(loader.dataset) == 10
+        assert (loader.batch_size, loader.num_workers, loader.drop_last) == (4, 0, True)
+        assert (loader.collate_fn, loader.generator, loader.timeout, loader.pin_memory) == (None, None, 0, False)
+        assert (len(loader), len(loader.sampler), len(loader.batch_sampler)) == (2, 8, 2)
+        assert (loader.batch_sampler.batch_size, loader.batch_sampler.drop_last) == (4, True)
+
+    def test_a_data_set_without_samples_is_still_one(self) -> None:
+        assert IndexProvider(0)
+        assert len(IndexProvider(0)) == 0
+
+    @pytest.mark.parametrize("last_batch", ["drop", "pad", "partial", "wrap"])
+    @pytest.mark.parametrize("shard", [0, 1])
+    def test_the_samplers_tell_what_the_loader_delivers(self, last_batch: Any, shard: int) -> None:
+        loader = loader_of(IndexProvider(11), 2, shuffle=True, last_batch=last_batch, shard=(shard, 2))
+        for _ in range(2):
+            told, count = [*loader.batch_sampler], len(loader.sampler)
+            flat = [*loader.sampler]
+            assert indices(loader) == told
+            assert flat == [index for batch in told for index in batch]
+            assert count == len(flat)
+
+    def test_the_epoch_is_set_by_the_sampler(self) -> None:
+        loader = loader_of(shuffle=True)
+        second = [*itertools.islice(map(indices, itertools.repeat(loader)), 2)][1]
+        loader.sampler.set_epoch(1)
+        assert [*loader.batch_sampler] == second
+        assert indices(loader) == second
+        loader.batch_sampler.sampler.set_epoch(1)
+        assert indices(loader) == second
+
+    def test_a_sampler_of_an_iterable_has_no_epochs_to_set(self) -> None:
+        loader = loader_of(OwnIterable())
+        assert not hasattr(loader.sampler, "set_epoch")
+        with pytest.raises(NotSupportedError, match="is known only when they come"):
+            next(iter(loader.sampler))
+
+    def test_the_end_is_told_with_the_last_batch(self) -> None:
+        loader = loader_of()
+        assert not loader.end_of_dataloader
+        for _ in range(2):
+            assert [loader.end_of_dataloader for _ in loader] == [False, False, True]
+            assert not loader.end_of_dataloader
+        for _ in loader:
+            break
+        assert not loader.end_of_dataloader
+
+
+class OwnIterable:
+    """Endless batches, without a sampler."""
+
+    batch_size = 4
+    has_epochs = False
+    length = None
+    num_batches_per_epoch = None
+
+    def __init__(self) -> None:
+        self.used_sample_data_structure = IndexProvider(4).sample_data_structure
+
+    def __iter__(self) -> OwnIterable:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+class TestTorchDataLoader:
+    def test_counts_as_one_where_it_is_asked_to(self) -> None:
+        loader = loader_of(shuffle=True, as_torch_data_loader=True)
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        assert isinstance(loader, DataLoader)
+        assert not isinstance(loader_of(), torch.utils.data.DataLoader)
+        assert type(loader) is type(loader_of(as_torch_data_loader=True))
+
+    def test_is_the_same_object_with_state_epochs_and_shards(self) -> None:
+        loader = loader_of(shuffle=True, as_torch_data_loader=True, shard=(1, 2), batch_size=2)
+        plain = loader_of(shuffle=True, shard=(1, 2), batch_size=2)
+        assert indices(loader) == indices(plain)
+        loader.set_epoch(4)
+        next(iter(loader))
+        state = loader.state_dict()
+        plain.load_state_dict(state)
+        assert plain.epoch == 4
+        rest = indices(plain)
+        loader.load_state_dict(state)
+        assert indices(loader) == rest
+        assert loader.shard == Shard(1, 2)
+
+    def test_attributes_can_be_added(self) -> None:
+        loader: Any = loader_of(as_torch_data_loader=True)
+        loader.note = 3
+        assert loader.note == 3
+        with pytest.raises(AttributeError, match="has no attribute 'missing'"):
+            loader.missing  # noqa: B018
+
+    def test_what_only_pytorch_s_constructor_sets_is_not_there(self) -> None:
+        loader: Any = loader_of(as_torch_data_loader=True)
+        for name in ("_get_iterator", "_index_sampler", "check_worker_number_rationality"):
+            assert not hasattr(loader, name)
+
+
+class TestCopies:
+    @pytest.mark.parametrize("as_torch", [False, True])
+    def test_of_a_loader_are_loaders_at_their_beginning(self, as_torch: bool) -> None:
+        loader = loader_of(shuffle=True, seed=9, as_torch_data_loader=as_torch)
+        expected = indices(loader)
+        next(iter(loader))
+        copied = copy.deepcopy(loader)
+        assert type(copied) is type(loader)
+        assert copied.epoch == 0
+        assert indices(copied) == expected
+        assert copied.dataset is not loader.dataset
+
+    def test_of_a_definition_deliver_the_same(self) -> None:
+        definition = PipelineDefinition(
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [UnneededFieldRemover(["pair"])]
+        )
+        copied = copy.deepcopy({"dataloader": definition})["dataloader"]
+        assert repr(copied) == repr(definition)
+        assert repr([*loader_of(copied)]) == repr([*loader_of(definition)])
+
+
+class TestTrainers:
+    def test_accelerate_ends_an_accumulation_with_the_epoch(self) -> None:
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        loader = loader_of(output_type="torch")  # three batches
+        for _ in range(2):
+            has_stepped = []
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(batch["index"][:, None].float()).mean())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                has_stepped.append(accelerator.sync_gradients)
+            assert has_stepped == [False, True, True]
+            assert not accelerator.gradient_state.in_dataloader
+
+    def test_fabric_iterates_over_it_and_sets_its_epochs(self) -> None:
+        from lightning_fabric import Fabric
+
+        fabric = Fabric(accelerator="cpu", devices=1)
+        loader = loader_of(shuffle=True, as_torch_data_loader=True, output_type="torch")
+        wrapped = fabric.setup_dataloaders(loader)
+        assert len(wrapped) == 2
+        expected = [indices(loader_of(shuffle=True, output_type="torch"))]
+        assert indices(wrapped) == expected[0]
+        assert indices(wrapped) != expected[0]
+        assert loader.epoch == 2
+
+    def test_infinite_iterators_set_the_epoch_of_the_sampler(self) -> None:
+        # As mmengine's and mmcv's iterators of runners that count iterations.
+        loader = loader_of(shuffle=True)
+        expected = [batch for _ in range(3) for batch in indices(loader)]
+        loader = loader_of(shuffle=True)
+        found: list[list[int]] = []
+        iterator, epoch = iter(loader), 0
+        while len(found) < len(expected):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                epoch += 1
+                if hasattr(loader, "sampler") and hasattr(loader.sampler, "set_epoch"):
+                    loader.sampler.set_epoch(epoch)
+                iterator = iter(loader)
+                batch = next(iterator)
+            found.append(batch["index"].tolist())
+        assert found == expected
+
+    def test_itertools_take_part_of_an_epoch(self) -> None:
+        loader = loader_of()
+        assert [batch["index"].tolist() for batch in itertools.islice(loader, 2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [batch["index"][0] for batch in itertools.islice(itertools.cycle(loader), 4)] == [0, 4, 8, 0]
+        assert [number for number, _ in zip(itertools.count(), loader, strict=False)] == [0, 1, 2]
+
+    def test_progress_bars_know_the_length(self) -> None:
+        from tqdm import tqdm
+
+        bar = tqdm(loader_of(), disable=None, file=None)
+        assert bar.total == 3
+        assert len([*bar]) == 3
+
+
+def test_the_repr_has_one_line_for_the_input_and_one_for_each_step() -> None:
+    loader = loader_of(NumberProvider(10), shuffle=True, steps=[UnneededFieldRemover(["pair"])])
+    assert re.fullmatch(
+        r"DataLoader\(batch_size=4, .*\)\n"
+        r"  input: SamplerInputCallable\(NumberProvider\(10 samples\), ShuffledSampler\(.*\)\)\n"
+        r"  step 0: UnneededFieldRemover\(.*\)",
+        repr(loader),
+    )
