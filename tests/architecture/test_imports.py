@@ -32,6 +32,15 @@ FORBIDDEN = {
         "operators_impl",
         "testing",
     },
+    "checks": {
+        "sample_data",
+        "inputs",
+        "processing_steps",
+        "pipeline",
+        "internal_helpers",
+        "operators_impl",
+        "testing",
+    },
     "lazy_exports": {
         "sample_data",
         "inputs",
@@ -155,6 +164,7 @@ class TestTheCheckersThemselves:
             ("internal_helpers.deep.bad", "from ...inputs import DataProvider"),
             ("sample_data.bad", f"if True:\n    import {NAME}.inputs.sampler_base"),
             ("errors", f"from {NAME}.sample_data import SampleDataGroup"),
+            ("checks", f"from {NAME}.sample_data.names import Name"),
             ("sample_data.x", f"if TYPE_CHECKING:\n    ...\nelse:\n    from {NAME}.inputs import DataProvider"),
         ],
     )

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a data set has samples, and those that a sampler chooses."""
+"""Checks of arguments that several inputs share."""
 
 from __future__ import annotations
 
+from ..checks import check_shard, whole_number
 from ..errors import SettingError
 from ..sampling.sampler_base import SamplerBase
 from .data_provider import DataProvider
+
+__all__ = ["MOST_SAMPLES", "check_number_of_samples", "check_sampler_fits", "check_shard", "whole_number"]
+
+MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
 
 
 def check_number_of_samples(provider: DataProvider) -> int:
