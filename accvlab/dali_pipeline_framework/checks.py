@@ -1,48 +1,200 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of settings."""
+"""Checks of settings: each returns the value in plain Python types, or raises a `SettingError` that says the rule.
+
+NumPy scalars and arrays are taken wherever numbers are, ``bool`` never is a number, and what is of another type
+than a setting needs is refused with the rule, too.
+"""
 
 from __future__ import annotations
 
+import difflib
+import math
 import operator
-from typing import SupportsIndex
+import os
+from collections.abc import Iterable
+from numbers import Real
+from typing import TypeVar
+
+import numpy as np
 
 from .errors import SettingError
+
+_MOST_CHARACTERS = 200
+_T = TypeVar("_T")
 
 MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
 
 
+# --- numbers --------------------------------------------------------------------------------------------
+
+
 def whole_number(
-    value: SupportsIndex, name: str, *, at_least: int, at_most: int | None = None, advice: str = ""
+    value: object, name: str, *, at_least: int | None = None, at_most: int | None = None, advice: str = ""
 ) -> int:
-    """Return ``value`` as an int, or raise a `SettingError` that names the argument and the rule.
+    """Check a whole number.
 
     Args:
         value: What was given.
         name: Name of the argument.
-        at_least: Least allowed value.
-        at_most: Largest allowed value, a power of two; None where there is none.
+        at_least: Least allowed number; None for any.
+        at_most: Greatest allowed number; None for any.
         advice: What the message says besides.
 
     Returns:
-        The number.
+        The number as an ``int``.
 
     Raises:
-        SettingError: It is not a whole number, or out of range.
+        SettingError: It is not a whole number, or not in the limits. ``5.0`` is not one.
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < at_least:
-        rule = f"`{name}` must be a whole number of at least {at_least}, got {value!r}."
+    number = _whole(value)
+    if number is None or (at_least is not None and number < at_least):
+        least = "" if at_least is None else f" of at least {at_least}"
+        rule = f"`{name}` must be a whole number{least}, got {shown(value)}."
         raise SettingError(f"{rule} {advice}".rstrip())
     if at_most is not None and number > at_most:
-        raise SettingError(f"`{name}` must be at most 2**{at_most.bit_length() - 1}, got {value!r}.")
+        rule = f"`{name}` must be at most {_written(at_most)}, got {shown(value)}."
+        raise SettingError(f"{rule} {advice}".rstrip())
     return number
 
 
-def check_shard(shard_id: SupportsIndex, num_shards: SupportsIndex) -> tuple[int, int]:
-    """Return the two as ints, or raise a `SettingError` where the shard is not one of the shards."""
+def number(
+    value: object,
+    name: str,
+    *,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    may_be_infinite: bool = False,
+    advice: str = "",
+) -> float:
+    """Check a number.
+
+    Args:
+        value: What was given.
+        name: Name of the argument.
+        at_least: Least allowed number.
+        at_most: Greatest allowed number.
+        above: What the number must be greater than.
+        below: What the number must be less than.
+        may_be_infinite: Whether infinity is a number here. NaN never is.
+        advice: What the message says besides.
+
+    Returns:
+        The number as a ``float``.
+
+    Raises:
+        SettingError: It is not a number, or not in the limits.
+    """
+    real = _real(value)
+    is_number = real is not None and (math.isfinite(real) or (may_be_infinite and not math.isnan(real)))
+    if real is None or not is_number or not (at_least <= real <= at_most and _is_between(above, real, below)):
+        rule = _rule_of_numbers(at_least, at_most, above, below, may_be_infinite)
+        raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
+    return real
+
+
+def probability(value: object, name: str) -> float:
+    """Check a number in [0, 1]."""
+    return number(value, name, at_least=0, at_most=1)
+
+
+def number_range(
+    value: object,
+    name: str,
+    *,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    above: float = -math.inf,
+) -> tuple[float, float]:
+    """Check the least and the greatest of the numbers that may be drawn or kept: two finite numbers.
+
+    Args:
+        value: What was given: a list, tuple or array of two.
+        name: Name of the argument.
+        at_least: Least allowed number.
+        at_most: Greatest allowed number.
+        above: What the least number must be greater than.
+
+    Returns:
+        The two as ``float``.
+
+    Raises:
+        SettingError: It is something else, or the first is greater than the second.
+    """
+    reals = _reals(value)
+    least, greatest = reals if reals is not None and len(reals) == 2 else (math.nan, math.nan)
+    is_finite = math.isfinite(least) and math.isfinite(greatest)
+    if not is_finite or not at_least <= least <= greatest <= at_most or not above < least:
+        lower = f"{above:g} < " if above != -math.inf else "" if at_least == -math.inf else f"{at_least:g} <= "
+        upper = "" if at_most == math.inf else f" <= {at_most:g}"
+        raise SettingError(f"`{name}` must be two numbers, {lower}least <= greatest{upper}, got {shown(value)}.")
+    return least, greatest
+
+
+def number_list(
+    value: object,
+    name: str,
+    what: str,
+    *,
+    count: int | None = None,
+    may_be_one: bool = False,
+    is_finite: bool = True,
+) -> tuple[float, ...]:
+    """Check a list of numbers.
+
+    Args:
+        value: What was given: a list, tuple or array of one axis.
+        name: Name of the argument.
+        what: What it must be, e.g. "three numbers".
+        count: How many there must be; None for at least one.
+        may_be_one: Whether one number may stand for a list of it.
+        is_finite: Whether all must be finite. NaN never is a number.
+
+    Returns:
+        The numbers as ``float``.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    reals = _reals(value)
+    if reals is None and may_be_one:
+        one = _real(value)
+        reals = None if one is None else (one,)
+    is_right = reals is not None and len(reals) == (count or len(reals)) and len(reals) > 0
+    if (
+        reals is None
+        or not is_right
+        or any(math.isnan(real) or (is_finite and math.isinf(real)) for real in reals)
+    ):
+        raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
+    return reals
+
+
+def whole_number_list(
+    value: object, name: str, what: str, *, count: int, at_least: int, may_be_one: bool = False
+) -> tuple[int, ...]:
+    """Check a list of whole numbers; see `number_list`."""
+    given = _elements(value)
+    if given is None and may_be_one:
+        given = [value] * count
+    wholes = [_whole(each) for each in given or ()]
+    kept = tuple(whole for whole in wholes if whole is not None and whole >= at_least)
+    if len(kept) != count or len(wholes) != count:
+        raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
+    return kept
+
+
+def index_in(value: object, name: str, size: int) -> int:
+    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones."""
+    index = _whole(value)
+    if index is None or not 0 <= index < size:
+        raise SettingError(f"`{name}` must be in [0, {size - 1}], got {shown(value)}.")
+    return index
+
+
+def check_shard(shard_id: object, num_shards: object) -> tuple[int, int]:
+    """Check which one of how many shards."""
     shards = whole_number(num_shards, "num_shards", at_least=1)
     shard = whole_number(shard_id, "shard_id", at_least=0)
     if shard >= shards:
@@ -51,3 +203,153 @@ def check_shard(shard_id: SupportsIndex, num_shards: SupportsIndex) -> tuple[int
             f"Shards are counted from 0: usually `shard_id` is the rank and `num_shards` the world size."
         )
     return shard, shards
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond float64
+        return None
+
+
+def _elements(value: object) -> list[object] | None:
+    if isinstance(value, str | bytes | dict | set | frozenset) or (
+        isinstance(value, np.ndarray) and value.ndim == 0
+    ):
+        return None
+    return list(value) if isinstance(value, Iterable) else None
+
+
+def _reals(value: object) -> tuple[float, ...] | None:
+    reals = [_real(each) for each in _elements(value) or ()]
+    known = tuple(real for real in reals if real is not None)
+    return known if reals and len(known) == len(reals) else None
+
+
+def _is_between(above: float, real: float, below: float) -> bool:
+    return (above == -math.inf or above < real) and (below == math.inf or real < below)
+
+
+def _rule_of_numbers(at_least: float, at_most: float, above: float, below: float, may_be_infinite: bool) -> str:
+    lower = f"({above:g}" if above != -math.inf else f"[{at_least:g}"
+    upper = f"{below:g})" if below != math.inf else f"{at_most:g}]"
+    has_lower, has_upper = not lower.endswith("-inf"), not upper.startswith("inf")
+    if has_lower and has_upper:
+        return f"in {lower}, {upper}"
+    if has_lower:
+        return f"a number above {above:g}" if above != -math.inf else f"a number of at least {at_least:g}"
+    if has_upper:
+        return f"a number below {below:g}" if below != math.inf else f"a number of at most {at_most:g}"
+    return "a number" if may_be_infinite else "a finite number"
+
+
+def _written(limit: int) -> str:
+    is_power = limit > 2**31 and limit & (limit - 1) == 0
+    return f"2**{limit.bit_length() - 1}" if is_power else str(limit)
+
+
+# --- other settings -------------------------------------------------------------------------------------
+
+
+def flag(value: object, name: str) -> bool:
+    """Check a yes or no: a ``bool``, or 0 or 1."""
+    if isinstance(value, bool | np.bool_) or _whole(value) in (0, 1):
+        return bool(value)
+    raise SettingError(f"`{name}` must be True or False, got {shown(value)}.")
+
+
+def choice(value: object, name: str, allowed: Iterable[_T]) -> _T:
+    """Check one of a few values; returns that one."""
+    known = list(allowed)
+    for each in known:
+        if isinstance(value, type(each)) and value == each:
+            return each
+    texts = [repr(each) if isinstance(each, str) else str(each) for each in known]
+    meant = did_you_mean(value, [each for each in known if isinstance(each, str)])
+    raise SettingError(f"`{name}` must be one of {', '.join(texts)}, got {shown(value)}.{meant}")
+
+
+def field_name(value: object, name: str) -> str | int:
+    """Check the name of a field."""
+    checked = _name(value)
+    if checked is None:
+        raise SettingError(f"`{name}` must be a name (str or int), got {shown(value)}.")
+    return checked
+
+
+def field_names(value: object, name: str) -> tuple[str | int, ...]:
+    """Check the name of a field, or a sequence of names; None is no name."""
+    if value is None:
+        return ()
+    one = _name(value)
+    several = [one] if one is not None else [_name(each) for each in _elements(value) or [None]]
+    checked = tuple(each for each in several if each is not None)
+    if len(checked) != len(several) or isinstance(value, np.ndarray):
+        raise SettingError(f"`{name}` must be a name (str or int) or a sequence of names, got {shown(value)}.")
+    return checked
+
+
+def text(value: object, name: str, *, may_be_empty: bool = False) -> str:
+    """Check a text."""
+    if not isinstance(value, str) or not (value or may_be_empty):
+        rule = "a text" if may_be_empty else "a text that is not empty"
+        raise SettingError(f"`{name}` must be {rule}, got {shown(value)}.")
+    return str.__str__(value)
+
+
+def file_path(value: object, name: str) -> str:
+    """Check the path of a file or folder: a text or an ``os.PathLike``; not whether it exists."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise SettingError(f"`{name}` must be the path of a file or folder (str or Path), got {shown(value)}.")
+    return path
+
+
+def _name(value: object) -> str | int | None:
+    return str.__str__(value) if isinstance(value, str) else _whole(value)
+
+
+# --- texts of messages ----------------------------------------------------------------------------------
+
+
+def shown(value: object) -> str:
+    """Write a value for a message: its ``repr``, cut where it is long."""
+    written = repr(value)
+    return written if len(written) <= _MOST_CHARACTERS else f"{written[:_MOST_CHARACTERS]}..."
+
+
+def listed(values: Iterable[object], most: int = 20, *, nothing: str = "none") -> str:
+    """Write values as ``a, b and 3 more``: at most ``most`` of them; ``nothing`` where there are none."""
+    texts = [str(value) for value in values]
+    left_out = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most]) or nothing}{left_out}"
+
+
+def bullets(values: Iterable[object], most: int = 20) -> str:
+    """Write values one below the other, each after ``-``; at most ``most`` of them, then how many more."""
+    texts = [str(value) for value in values]
+    left_out = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return "\n".join(f"  - {each}" for each in [*texts[:most], *left_out])
+
+
+def did_you_mean(name: object, known: Iterable[str | int]) -> str:
+    """Ask for the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
+
+    The right text in the wrong type counts as close: ``0`` for ``'0'``.
+    """
+    by_text = {str(each): each for each in known}
+    close = difflib.get_close_matches(str(name), by_text, 1)
+    return f" Did you mean {by_text[close[0]]!r}?" if close else ""
