@@ -125,6 +125,10 @@ class VideoFolderProvider(DataProvider):
         """Decode one sample; see the class for its fields."""
         return self._completed(sample_index, self._frames.get_data(sample_index))
 
+    def describe_sample(self, sample_index: int) -> str:
+        """Name the files and frames of a sample."""
+        return self._frames.describe_sample(sample_index)
+
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Decode the samples of a batch, several at once."""
         frames = self._frames.load_batch(sample_indices, slots)

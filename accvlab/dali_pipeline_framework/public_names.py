@@ -10,7 +10,7 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,7 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         package: Name of the package.
         file: Its ``__init__.py``; the stub lies beside it and has only imports.
     """
-    module_of: dict[str, str] = {}
-    for node in ast.parse(Path(file).with_suffix(".pyi").read_text()).body:
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        module = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
-        for alias in node.names:
-            exported = importlib.import_module(module).__all__ if alias.name == "*" else [alias.name]
-            module_of.update(dict.fromkeys(exported, module))
+    module_of = _imports_of_stub(package, Path(file).parent)
 
     def get(name: str) -> Any:
         if name not in module_of:
@@ -48,3 +41,17 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         return sorted({*vars(sys.modules[package]), *module_of})
 
     return get, names, sorted(module_of)
+
+
+def _imports_of_stub(package: str, folder: Path) -> dict[str, str]:
+    """Get the module from which a stub imports each name. Only stubs are read, nothing is imported."""
+    module_of: dict[str, str] = {}
+    for node in ast.parse((folder / "__init__.pyi").read_text()).body:
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
+        names: Iterable[str] = [alias.name for alias in node.names]
+        if "*" in names:
+            names = _imports_of_stub(module, folder / str(node.module))
+        module_of.update(dict.fromkeys(names, module))
+    return module_of

@@ -410,19 +410,21 @@ def check_slots(batches: list[PlannedBatch], are_the_first: bool = True, clip_le
     """Each slot plays one thing after the other.
 
     Returns the number of sequences that do not begin at frame 0, or of clips that end without having been played
-    in one piece.
+    in one piece, with their padding.
     """
     num_cut = 0
     for slot in range(len(batches[0].indices)):
         assert batches[0].is_first[slot] or batches[0].is_over[slot] or not are_the_first
         num_played = 0
         for now, after in itertools.pairwise([*batches, None]):
-            num_played = 1 if now.is_first[slot] else num_played + 1
+            pads_clip = num_played and now.is_padding[slot] and not now.is_over[slot]
+            num_played = 1 if now.is_first[slot] and not pads_clip else num_played + 1
             if not now.is_over[slot] and now.visit[slot] >= 0:
                 if clip_length is None:
                     num_cut += int(now.is_first[slot] and now.frame[slot] != 0)
                 else:
-                    num_cut += int(now.is_last[slot] and num_played != clip_length)
+                    is_padded = after is not None and after.is_padding[slot] and not after.is_over[slot]
+                    num_cut += int(now.is_last[slot] and not is_padded and num_played != clip_length)
             if after is None or after.is_over[slot] or (now.visit[slot] >= 0) != (after.visit[slot] >= 0):
                 continue
             assert after.is_first[slot] == now.is_last[slot]
@@ -456,7 +458,7 @@ class TestTime:
             num_ends += int((batch.is_last & ~batch.is_over & (batch.visit >= 0)).sum())
             if is_whole:
                 assert len(set(batch.sequence.tolist())) == sampler.total_batch_size
-                assert (batch.is_first == (batch.frame == 0)).all()
+                assert (batch.is_first == (batch.is_over | (batch.frame == 0))).all()
                 assert (batch.is_last == (batch.frame == lengths[batch.sequence] - 1)).all()
         if sampler.last_batch != "drop":
             assert num_ends == len(lengths) + num_cuts
@@ -497,7 +499,7 @@ class TestTime:
                 what = int(batch.visit[slot]), int(batch.clip[slot])
                 shown_now = int(batch.indices[slot]), bool(batch.is_padding[slot])
                 played.setdefault(what, []).append(shown_now)
-                begins.setdefault(what, []).append(bool(batch.is_first[slot]))
+                begins.setdefault(what, []).append(bool(batch.is_first[slot] and not batch.is_padding[slot]))
         first_frames = clips.first_frames(np.arange(clips.num_clips))
         for (_, clip), shown in played.items():
             possible = [

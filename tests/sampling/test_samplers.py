@@ -26,6 +26,8 @@ from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
+    SequentialSampler,
+    ShuffledSampler,
 )
 
 
@@ -336,3 +338,18 @@ def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
     assert data_input(SampleInfo(0, 0, 0, 0))[0] == 0
     with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*told by num_batches"):
         data_input(SampleInfo(2, 0, 1, 0))
+
+
+def test_a_sequential_sampler_delivers_each_sample_once_in_order() -> None:
+    shards = [
+        SamplerInputCallable(IndexProvider(11), SequentialSampler(11, 4), shard_id=shard, num_shards=2)
+        for shard in range(2)
+    ]
+    batches = [
+        [data_input.get_sample_index(SampleInfo(2 * batch + slot, slot, batch, 7)) for slot in range(2)]
+        for batch in range(3)
+        for data_input in shards
+    ]
+    assert batches == [[0, 1], [2, 3], [4, 5], [6, 7], [8, None], [9, 10]]
+    in_order = ShuffledSampler(11, 4, shuffle=False, last_batch="partial")
+    assert all(SequentialSampler(11, 4).plan_batch(3, k) == in_order.plan_batch(3, k) for k in range(3))

@@ -21,6 +21,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     PlannedBatch,
     RandomAccessSampler,
     SequenceSampler,
+    SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
@@ -129,6 +130,12 @@ def _shuffled(draw: Any, batch_size: int, last_batch: str, shuffle: bool) -> Cas
 
 
 @st.composite
+def _sequential(draw: Any, batch_size: int, last_batch: str) -> Case:
+    size = draw(st.integers(1, 25))
+    return Case(SequentialSampler(size, batch_size, last_batch=last_batch), size, each_once(size))
+
+
+@st.composite
 def _weights(draw: Any, count: int) -> list[float]:
     weights = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 7.0]), min_size=count, max_size=count))
     weights[draw(st.integers(0, count - 1))] = 2.0
@@ -209,7 +216,10 @@ def _clips(draw: Any, batch_size: int, last_batch: str, deliver: str, arrange: s
 def _component(draw: Any, kind: str) -> PlannedSampler:
     seed, shuffle = draw(SEEDS), draw(st.booleans())
     if kind == "samples":
-        if draw(st.booleans()):
+        which = draw(st.integers(0, 4))
+        if which == 0:
+            return SequentialSampler(draw(st.integers(1, 12)))
+        if which < 3:
             return WeightedSampler(draw(_weights(draw(st.integers(1, 8)))), seed=seed)
         return ShuffledSampler(draw(st.integers(1, 12)), seed=seed, shuffle=shuffle)
     if kind == "clips":
@@ -275,6 +285,7 @@ def _backward(draw: Any, batch_size: int) -> Case:
 WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "shuffled": lambda size, policy: _shuffled(size, policy, shuffle=True),
     "in order": lambda size, policy: _shuffled(size, policy, shuffle=False),
+    "sequential": _sequential,
     "weighted": _weighted,
     "streams": _streamed,
     "streams in order": lambda size, policy: _streamed(size, policy, shuffle=False),

@@ -19,7 +19,8 @@ class SamplePlace(NamedTuple):
             is one sample, that of the frame at which the clip starts.
         clip: Number of the clip that the slot plays, or -1 for samplers without clips.
         is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
-        is_last: Whether the slot ends it with this sample.
+            True on padding, and on the sample that follows it in the slot: nothing may be carried over.
+        is_last: Whether the slot ends it with this sample; True on padding.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
         visit: Tells apart several deliveries of a sample (or sequence) in the same epoch.
     """

@@ -157,8 +157,9 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
 
     Args:
         images: ``F`` batches of images, ``(H, W, C)``.
-        places: ``(3, F)`` int32, see `_canvas_of_shared`; the second row is negative in samples that carry all
-            of their own frames, in order. None: these are all.
+        places: ``(3, F)`` int32: whether a frame is carried; sample of the batch that carries each frame of the
+            sequence, and row in its strip. The second row is negative in samples that carry all of their own
+            frames, in order. None: these are all.
         num_channels: ``C``.
     """
     num_frames = len(images)
@@ -169,11 +170,12 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
     if places is None:
         canvas = _canvas(corners, *images)
     else:
-        # Samples that share frames, and those that carry all of their own.
+        # Samples that share frames put those that they carry into a strip, the others all of their own.
+        is_sharing: Any = places[1, 0] >= 0
         nodes = [corners, places, *images]
-        canvas = branched(
-            places[1, 0] >= 0, nodes, _canvas_of_shared, lambda own, _, *frames: _canvas(own, *frames)
-        )
+        strips = branched(is_sharing, nodes, _strip, lambda own, _, *frames: _canvas(own, *frames))
+        shared = _copied_from_strips(strips, is_sharing, num_frames, corners, places, images[0])
+        canvas = branched(is_sharing, [strips, shared], lambda _, copied: copied, lambda own, _: own)
     size = canvas.shape(dtype=types.DALIDataType.INT32)[0:2] // np.array([num_frames, 1], np.int32)
     shape = fn.cat(np.array([num_frames], np.int32), size, np.array([num_channels], np.int32))
     return fn.reshape(canvas, shape=shape, layout="FHWC")
@@ -196,45 +198,63 @@ def _canvas(corners: Any, *images: DataNode) -> DataNode:
     )
 
 
-def _canvas_of_shared(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
-    """Put the images that each sequence has one below the other, out of those that the samples carry.
-
-    The images that a sample carries are put into a strip, and each sequence is copied from the strips.
+def _strip(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
+    """Put the images that a sample carries, its first ones, one below the other: ``(n * H, W, C)``.
 
     Args:
         corners: As in `_canvas`.
-        places: ``(3, F)`` int32: whether a frame is carried; sample, and row of its strip, of each frame of a
-            sequence.
+        places: As in `_joined`.
         images: ``F`` batches of images, ``(H, W, C)``; of one pixel where a sample carries no frame.
     """
-    num_frames = len(images)
-    is_carried, samples, rows = places[0], places[1], places[2]
+    is_carried = places[0]
     sizes = _sizes(images)  # (F, 2)
-    size = sizes[0]  # (2,); frames fill a strip from its start
+    size = sizes[0]  # (2,)
     num_carried = fn.cast(fn.reductions.sum(is_carried), dtype=types.DALIDataType.INT32)
-    column = fn.reshape(is_carried, shape=[num_frames, 1])
-    strips = fn.multi_paste(
+    num_rows = num_carried + fn.cast(num_carried == 0, dtype=types.DALIDataType.INT32)  # a strip is not empty
+    column = fn.reshape(is_carried, shape=[len(images), 1])
+    return fn.multi_paste(
         *images,
         out_anchors=corners * size[0] * column,
         shapes=_same_sizes(sizes, size) * column,
-        output_size=fn.stack(num_carried * size[0], size[1]),
+        output_size=fn.stack(num_rows * size[0], size[1]),
     )
+
+
+def _copied_from_strips(
+    strips: DataNode, is_sharing: Any, num_frames: int, corners: Any, places: DataNode, first_image: DataNode
+) -> DataNode:
+    """Copy the images of each sequence out of the strips, one below the other: ``(F * H, W, C)``.
+
+    All samples of the batch take part, since ``places`` holds positions in the batch. The result of a sample that
+    shares nothing is one pixel, which is not used.
+
+    Args:
+        strips: See `_strip`.
+        is_sharing: Whether a sample shares frames.
+        num_frames: ``F``.
+        corners: As in `_canvas`.
+        places: As in `_joined`.
+        first_image: The first image that each sample carries, ``(H, W, C)``.
+    """
+    shares = fn.cast(is_sharing, dtype=types.DALIDataType.INT32)
+    samples, rows = places[1] * shares, places[2] * shares
     # The size of the images of each frame's strip, found as the images are: by pasting "images" of 1 x 2 pixels.
+    size = first_image.shape(dtype=types.DALIDataType.INT32)[0:2]
     sizes = fn.multi_paste(
         fn.reshape(size, shape=[1, 2, 1], layout="HWC"),
         in_ids=samples,
         out_anchors=corners,
         output_size=[num_frames, 2],
     )
-    sizes = fn.reshape(sizes, shape=[num_frames, 2])
+    sizes = fn.reshape(sizes, shape=[num_frames, 2]) * shares + (1 - shares)
     size = sizes[0]
     return fn.multi_paste(
         strips,
         in_ids=samples,
         in_anchors=fn.stack(rows * size[0], rows * 0, axis=1),
-        out_anchors=corners * size[0],
+        out_anchors=corners * size[0] * shares,
         shapes=_same_sizes(sizes, size),
-        output_size=fn.stack(size[0] * num_frames, size[1]),
+        output_size=fn.stack(size[0] * (num_frames * shares + 1 - shares), size[1]),
     )
 
 

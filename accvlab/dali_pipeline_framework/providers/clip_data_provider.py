@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from nvidia.dali import types
 
 from ..errors import SettingError
 from ..sample_data import Name, SampleDataGroup
-from ..sampling.clips.clips import Clips
+from ..sampling.clips.clip_windows import Int64Array
+from ..sampling.clips.clips import BoolArray, Clips
 from .data_provider import DataProvider
 from .data_set_checks import check_number_of_samples
-from .sample_loading import SampleLoader
+from .sample_loading import SampleLoader, add_note
+
+_MOST_DESCRIBED = 8
 
 
 class ClipDataProvider(DataProvider):
@@ -30,7 +34,9 @@ class ClipDataProvider(DataProvider):
                                                  pose: FLOAT
                                              is_padding: BOOL    (3,)
 
-    A frame that a clip repeats is loaded once; its places in the clip share their arrays.
+    A frame that a clip repeats is loaded once, unless the wrapped provider loads batches; its places in the clip
+    share their arrays. If it does, it is given the frames of all clips of a batch, position by position: those at
+    one position of the clips are one batch to it.
     """
 
     def __init__(
@@ -110,8 +116,54 @@ class ClipDataProvider(DataProvider):
             if frame not in loaded:
                 loaded[frame] = self._load(frame, position, first_frame)
             flat += loaded[frame]
+        return self._clip(flat, is_padding[0])
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where the frames of a clip come from, as the wrapped provider does; of many first and last."""
+        frames, _ = self._clips.frames(np.array([operator.index(sample_index)]))
+        describe = self._loader.provider.describe_sample
+        told = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
+        return ", ".join(filter(None, told)) if len(told) <= _MOST_DESCRIBED else f"{told[0]} to {told[-1]}"
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether the wrapped provider loads batches."""
+        return self._loader.loads_batches
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the clips of a batch that start at these frames, see the class.
+
+        Exceptions are those of `get_data`.
+
+        Raises:
+            SettingError: There is no such frame.
+        """
+        if not self.loads_batches:
+            yield from map(self.get_data, sample_indices)
+            return
+        first_frames = np.array([operator.index(index) for index in sample_indices], np.int64)
+        frames, is_padding = self._clips.frames(first_frames)  # (n, L)
+        columns = [
+            self._load_column(frames[:, position], position, first_frames, slots)
+            for position in range(self._clips.sequence_length)
+        ]
+        for parts, padding in zip(zip(*columns, strict=True), is_padding, strict=True):
+            yield self._clip([value for part in parts for value in part], padding)
+
+    def _load_column(
+        self, frames: Int64Array, position: int, first_frames: Int64Array, slots: Sequence[int]
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return [*self._loader.load_batch(frames.tolist(), slots)]
+        except Exception as error:
+            found = np.flatnonzero(frames == getattr(error, "sample_index_in_data_set", -1))
+            if len(found):
+                _name_clip(error, position, int(first_frames[found[0]]))
+            raise
+
+    def _clip(self, flat: list[Any], is_padding: BoolArray) -> SampleDataGroup:
         if self._has_padding_field:
-            flat.append(is_padding[0])
+            flat.append(is_padding)
         clip = self.sample_data_structure
         clip.set_data(flat)
         return clip
@@ -120,6 +172,9 @@ class ClipDataProvider(DataProvider):
         try:
             return self._loader.load(frame)
         except Exception as error:
-            if hasattr(error, "add_note"):  # Python >= 3.11
-                error.add_note(f"which is frame {position} of the clip that starts at sample {first_frame}")
+            _name_clip(error, position, first_frame)
             raise
+
+
+def _name_clip(error: Exception, position: int, first_frame: int) -> None:
+    add_note(error, f"which is frame {position} of the clip that starts at sample {first_frame}")

@@ -18,6 +18,7 @@ from ..sample_data import FormatProblem, GroupFormat, SampleDataGroup, describe_
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider
 from .data_set_checks import check_number_of_samples
+from .sample_loading import rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
 
@@ -39,7 +40,9 @@ class ConcatDataProvider(DataProvider):
         numbers, which pass as they are.
     *   Numbers of dimensions must agree where two providers declare one; that of the first is enforced.
 
-    An exception of a provider passes unchanged. `locate` tells which provider a sample index belongs to.
+    The samples of a batch are loaded by each provider as a batch, where it does so (`loads_batches`). An exception
+    of a provider passes, with indices of its samples replaced by those of the whole. `locate` tells which provider
+    a sample index belongs to.
     A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Example:
@@ -125,7 +128,56 @@ class ConcatDataProvider(DataProvider):
                 from the end).
         """
         position, index = self.locate(sample_index)
-        return self._providers[position].get_data(index)
+        try:
+            return self._providers[position].get_data(index)
+        except Exception as error:
+            self._rename(error, position)
+            raise
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where a sample comes from, as its provider does."""
+        position, index = self.locate(sample_index)
+        return self._providers[position].describe_sample(index)
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether a provider loads batches."""
+        return any(provider.loads_batches for provider in self._providers)
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the samples of a batch: those of each provider in one call of its `load_batch`.
+
+        Raises:
+            SettingError: Also an IndexError; there is no sample of an index.
+        """
+        located = [self.locate(sample_index) for sample_index in sample_indices]
+        loading: dict[int, Iterator[SampleDataGroup]] = {}
+        for position in dict.fromkeys(position for position, _ in located):
+            numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
+            indices = [located[number][1] for number in numbers]
+            provider = self._providers[position]
+            if provider.loads_batches:
+                loading[position] = iter(provider.load_batch(indices, [slots[number] for number in numbers]))
+            else:
+                loading[position] = map(provider.get_data, indices)
+        for position, index in located:
+            try:
+                sample = next(loading[position])
+            except StopIteration as error:
+                name = type(self._providers[position]).__name__
+                raise RuntimeError(
+                    f"{name}.load_batch delivered no sample for index {index}: it must deliver as many samples as "
+                    f"it is asked for."
+                ) from error
+            except Exception as error:
+                self._rename(error, position)
+                raise
+            yield sample
+
+    def _rename(self, error: Exception, position: int) -> None:
+        index = getattr(error, "sample_index_in_data_set", None)
+        if index is not None:
+            rename_sample(error, self._starts[position] + index, f"providers[{position}]")
 
     def locate(self, sample_index: SupportsIndex) -> tuple[int, int]:
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.

@@ -53,23 +53,26 @@ class DataProvider(ABC):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether samples of a batch are to be loaded by `load_batch`, since that saves work."""
+        """Whether `load_batch` should be used instead of `get_data`, since samples of a batch share work."""
         return False
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch, one after the other, each when it is asked for.
 
         The inputs of this package call it in place of `get_data` where `loads_batches` says so. Override both
-        where samples of a batch can share work, as overlapping sequences of frames do. Samples of `get_data` must
-        be good in any batch too: providers that wrap others call it, and samples of a batch that failed are
-        loaded again, each alone.
+        where samples of a batch can share work, as overlapping sequences of frames do. A sample of `get_data` must
+        be usable in any batch too: samples of a batch that failed are loaded again, each alone.
+
+        A provider that wraps another one forwards `describe_sample`, `loads_batches` and this method, and passes
+        the slots on.
 
         Args:
-            sample_indices: All samples of a batch, in its order; one may be there several times.
-            slots: Number of each sample in the batch.
+            sample_indices: Samples of one batch, in its order; one may be there several times. They are all of the
+                batch, or those that a wrapping provider takes from this one.
+            slots: Position of each sample in the whole batch, ascending.
 
         Returns:
-            As many samples as there are indices. An exception while one is loaded is put down to that one, unless
-            it has the attribute ``sample_index_in_data_set``.
+            As many samples as there are indices. An exception is attributed to the sample being loaded, unless it
+            carries the attribute ``sample_index_in_data_set``.
         """
         return map(self.get_data, sample_indices)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import attrs
@@ -25,6 +25,7 @@ from ..sample_data import (
     get_dali_type_for_numpy_type,
 )
 from .data_provider import DataProvider
+from .sample_loading import rename_sample
 
 
 class ReplayedDrawsProvider(DataProvider):
@@ -100,7 +101,45 @@ class ReplayedDrawsProvider(DataProvider):
         Raises:
             SettingError: Also an IndexError; there is no record of this index.
         """
-        loaded = self._provider.get_data(self._index_of(sample_index))
+        return next(self._loaded([sample_index], lambda indices: map(self._provider.get_data, indices)))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether the wrapped provider loads batches."""
+        return self._provider.loads_batches
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the samples of the records of a batch.
+
+        Raises:
+            SettingError: Also an IndexError; there is no record of an index.
+        """
+        if not self.loads_batches:
+            return map(self.get_data, sample_indices)
+        return self._loaded(sample_indices, lambda indices: self._provider.load_batch(indices, slots))
+
+    def _loaded(
+        self, sample_indices: Sequence[int], load: Callable[[list[int]], Iterable[SampleDataGroup]]
+    ) -> Iterator[SampleDataGroup]:
+        indices = [self._index_of(sample_index) for sample_index in sample_indices]
+        samples = iter(load(indices))
+        for sample_index in sample_indices:
+            try:
+                sample = next(samples)
+            except StopIteration as error:
+                raise RuntimeError(
+                    f"{type(self._provider).__name__} delivered no sample for record {sample_index}: it must "
+                    f"deliver as many samples as it is asked for."
+                ) from error
+            except Exception as error:
+                named = getattr(error, "sample_index_in_data_set", None)
+                if named is not None:  # a sample of the provider: maybe that of another record of the batch
+                    record = sample_indices[indices.index(named)] if named in indices else sample_index
+                    rename_sample(error, record, "provider")
+                raise
+            yield self._with_record(sample, sample_index)
+
+    def _with_record(self, loaded: SampleDataGroup, sample_index: int) -> SampleDataGroup:
         sample = loaded.get_copy()
         group = self._group()
         group.set_data([value.copy() for value in self._records[sample_index].values()])

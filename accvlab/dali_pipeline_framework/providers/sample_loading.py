@@ -106,5 +106,23 @@ def name_sample(error: BaseException, sample_index: int) -> None:
         error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
     except AttributeError:  # an exception class with __slots__
         return
-    if hasattr(error, "add_note"):  # Python >= 3.11
-        error.add_note(f"raised while sample {sample_index} of the data set was loaded")
+    add_note(error, f"raised while sample {sample_index} of the data set was loaded")
+
+
+def rename_sample(error: BaseException, sample_index: int, owner: str) -> None:
+    """Replace the index of a sample of a wrapped provider by that of the provider that wraps it.
+
+    Args:
+        error: Carries an index of ``owner``.
+        sample_index: Index of the sample in the wrapping provider.
+        owner: Name of the wrapped provider, for the note.
+    """
+    known = error.sample_index_in_data_set  # type: ignore[attr-defined]
+    error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
+    add_note(error, f"sample {known} of `{owner}` is sample {sample_index} of the provider that wraps it")
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, where Python knows notes (3.11 and later)."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)

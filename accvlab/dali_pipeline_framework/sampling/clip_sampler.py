@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Literal
 
 import numpy as np
@@ -130,6 +131,9 @@ class ClipSampler(PlannedSampler):
     def knows_sequences(self) -> bool:
         """True."""
         return True
+
+    def _exact_settings(self) -> tuple[Hashable, ...]:
+        return (*super()._exact_settings(), self.clips)
 
     def describe(self) -> Description:
         """What the order depends on."""

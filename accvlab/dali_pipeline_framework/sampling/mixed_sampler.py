@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from ..checks import MOST_SAMPLES, whole_number
@@ -150,6 +150,9 @@ class MixedSampler(PlannedSampler):
         """Whether all components know their sequences."""
         return all(sampler.knows_sequences for sampler in self._samplers)
 
+    def _exact_settings(self) -> tuple[Hashable, ...]:
+        return (*super()._exact_settings(), self._schedule.rates, *self._samplers)
+
     def describe(self) -> Description:
         """What the order depends on."""
         description: Description = {
@@ -175,8 +178,9 @@ def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler
     for number, sampler in enumerate(kept):
         if not isinstance(sampler, PlannedSampler):
             raise SettingError(
-                f"Sampler {number} of a mixture must be one of ShuffledSampler, WeightedSampler, "
-                f"StreamingSequenceSampler, ClipSampler and MixedSampler, got {type(sampler).__name__}."
+                f"Sampler {number} of a mixture must be one of ShuffledSampler, SequentialSampler, "
+                f"WeightedSampler, StreamingSequenceSampler, ClipSampler and "
+                f"MixedSampler, got {type(sampler).__name__}."
             )
     kinds = [_kind(sampler) for sampler in kept]
     if len(set(kinds)) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
@@ -46,6 +46,9 @@ class RandomAccessSampler(SamplerBase):
 
     The published interface (`get_next_batch_indices`, `reset`, `length`) steps through the batches. It is for
     loops that do so themselves; inputs do not use it.
+
+    Samplers of the same class are equal if `describe` and their settings are: then they plan the same batches.
+    How far one was stepped does not count. A subclass without a `describe` of its own equals only itself.
 
     Example::
 
@@ -297,6 +300,28 @@ class RandomAccessSampler(SamplerBase):
     def length(self) -> int | None:
         """Number of batches of the first epoch, or None where the sampler is endless."""
         return self.num_batches(0)
+
+    def _exact_settings(self) -> tuple[Hashable, ...]:
+        """What decides besides `describe` whether samplers are equal."""
+        return (self._total_batch_size, self._last_batch, self._num_shards, self._history)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, RandomAccessSampler) or type(other) is not type(self):
+            return NotImplemented
+        if not self._has_own_description:
+            return False
+        return self._exact_settings() == other._exact_settings() and self.describe() == other.describe()
+
+    def __hash__(self) -> int:
+        if not self._has_own_description:
+            return object.__hash__(self)
+        return hash((type(self), *self.describe().items(), *self._exact_settings()))
+
+    @property
+    def _has_own_description(self) -> bool:
+        return type(self).describe is not RandomAccessSampler.describe
 
     def __repr__(self) -> str:
         settings = {**self.describe(), "total_batch_size": self._total_batch_size, "last_batch": self.last_batch}

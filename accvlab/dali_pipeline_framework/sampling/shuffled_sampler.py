@@ -41,7 +41,8 @@ class ShuffledSampler(PlannedSampler):
             num_samples: Number of samples of the data set, from 1 to 2**62.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             seed: Seed of the orders, at least 0.
-            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``.
+            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as that of
+                `SequentialSampler`, which delivers the last samples too.
             last_batch: What becomes of a last batch that is not full.
 
         Raises:

@@ -23,7 +23,7 @@ class StreamingSequenceSampler(PlannedSampler):
 
     The frames of a slot are consecutive in time until its sequence ends. All slots start together and run for
     ``num_batches(epoch)`` batches; slots that have played their sequences earlier are padded (with their last
-    frame, marked), up to the end of the epoch.
+    frame, marked), up to the end of the epoch. With ``last_batch="drop"`` nothing is padded.
 
     Two ways to share out the sequences, and what they cost:
 
@@ -75,8 +75,8 @@ class StreamingSequenceSampler(PlannedSampler):
             num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
             last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
                 on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
-                epoch and drops what the other slots have left; ``"wrap"`` has slots start over with what they
-                played.
+                epoch and drops what the other slots have left: the ends of the sequences that they are in, and
+                the sequences after those; ``"wrap"`` has slots start over with what they played.
 
         Raises:
             SettingError: An argument is out of its range.

@@ -170,11 +170,14 @@ class CompletedCallable(CallableBase):
         if place is None:
             index = self.get_sample_index(info)
             place = SamplePlace(0, 0, 0, -1 if index is None else index, is_first=True, is_last=True)
+        is_padding = place.is_padding or (is_filled and self._settings.last_batch == "pad")
         return place._replace(
             epoch=info.epoch_idx,
             batch=info.iteration,
             slot=self._settings.first_slot + info.idx_in_batch,
-            is_padding=place.is_padding or (is_filled and self._settings.last_batch == "pad"),
+            is_first=place.is_first or is_padding,
+            is_last=place.is_last or is_padding,
+            is_padding=is_padding,
         )
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:

@@ -17,10 +17,10 @@ from accvlab.dali_pipeline_framework.providers.frames.shared_frames import (
 
 def test_lays_out_the_example_of_the_docstring():
     frames = np.array([[10, 11, 12, 13], [11, 12, 13, 14], [40, 41, 42, 43], [12, 13, 14, 15]])
-    layout = lay_out_frames(frames, np.array([0, 0, 3, 0]))
+    layout = lay_out_frames(frames, np.array([0, 0, 3, 0]), np.arange(4))
     assert layout.carried.tolist() == [[10, 13, -1, -1], [11, 14, -1, -1], [40, 41, 42, 43], [12, 15, -1, -1]]
     assert layout.places[:, 0].tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
-    assert layout.places[:, 1].tolist() == [[0, 1, 2, 0], [1, 2, 0, 1], [-1, -1, -1, -1], [2, 0, 1, 2]]
+    assert layout.places[:, 1].tolist() == [[0, 1, 3, 0], [1, 3, 0, 1], [-1, -1, -1, -1], [3, 0, 1, 3]]
     assert layout.places[:, 2].tolist() == [[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 1, 1]]
     assert layout.complete_with.tolist() == [3, 3, 2, 3]
 
@@ -37,16 +37,17 @@ def test_each_frame_is_carried_once_and_found(data):
     )
     windows = data.draw(st.lists(st.integers(0, clips.num_clips - 1), min_size=1, max_size=10))
     played = clips.play(np.array(windows))
-    layout = lay_out_frames(played.frames, played.sequences)
+    slots = np.array(data.draw(st.permutations(range(12))))[: len(windows)]
+    layout = lay_out_frames(played.frames, played.sequences, slots)
+    window_at = {slot: window for window, slot in enumerate(slots.tolist())}
 
     carried = layout.carried[layout.carried >= 0]
     assert sorted(carried.tolist()) == sorted(set(played.frames.ravel().tolist()))
     assert (layout.places[:, 0] == (layout.carried >= 0)).all()
     is_sharing = layout.places[:, 1, 0] >= 0
-    sharing = np.flatnonzero(is_sharing)
     for window, frames in enumerate(played.frames):
         if is_sharing[window]:
-            carriers = sharing[layout.places[window, 1]]
+            carriers = np.array([window_at[slot] for slot in layout.places[window, 1].tolist()])
             assert layout.carried[carriers, layout.places[window, 2]].tolist() == frames.tolist()
             assert (played.sequences[carriers] == played.sequences[window]).all()
             assert layout.complete_with[window] == carriers.max()

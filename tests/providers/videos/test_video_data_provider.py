@@ -17,7 +17,7 @@ from nvidia.dali.pipeline import pipeline_def
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider
+from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, VideoFrameDataProvider
 
 LENGTHS = {"a.webm": 10, "b.webm": 7, "irregular.webm": 8, "late.webm": 8, "thirds.webm": 12, "c.avi": 9}
 
@@ -268,6 +268,24 @@ def test_whole_batches_in_threads(folder: Path) -> None:
     order = [3, 0, 3, 11, 7, 1, 14]
     for sample, loaded in zip(order, together.load_batch(order, range(7)), strict=True):
         np.testing.assert_array_equal(loaded["frames"], alone.get_data(sample)["frames"])
+
+
+def test_samples_are_described_by_file_and_frames(folder: Path) -> None:
+    files = [folder / name for name in LENGTHS]
+    short = VideoDataProvider(files, sequence_length=3, stride=2)
+    assert short.describe_sample(0) == f"{files[0]}, frames 0, 2, 4"
+    made_up = VideoDataProvider(
+        files[0], sequence_length=4, step=4, pad_mode="constant", enable_frame_num="sequence"
+    )
+    assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, -1, -1]
+    assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9"
+    long = VideoDataProvider(files[0], sequence_length=9)
+    assert long.describe_sample(0) == f"{files[0]}, frames 0 to 8"
+    frames = VideoFrameDataProvider(files)
+    assert frames.describe_sample(frames.sequence_lengths[0] + 1) == f"{files[1]}, frame 1"
+    for index in (-1, frames.get_number_of_samples()):
+        with pytest.raises(IndexError, match=f"got {index}"):
+            frames.describe_sample(index)
 
 
 class TestRefused:

@@ -272,6 +272,12 @@ class TestFramesAsSamples:
         assert [read_numbers(sample["image"][None]) for sample in samples] == [[2], [3], [4], [106]]
         assert provider.times_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
 
+    def test_samples_are_described_by_all_cameras(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(cameras=rig, frame_number_name="number")
+        sample = provider.get_data(4)
+        told = (f"{rig[camera][0]}, frame {int(sample[camera]['number'])}" for camera in rig)
+        assert provider.describe_sample(4) == "; ".join(told)
+
     def test_pickled(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(cameras=rig, num_batch_threads=2)
         assert provider.loads_batches

@@ -76,8 +76,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
     **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
     sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
     ``places`` tells the decoder where those of each sequence are. The inputs of this package load such samples by
-    `load_batch`. A sample of `get_data` has all of its frames; so behind a provider that wraps this one, nothing
-    is shared.
+    `load_batch`, also behind the providers of this package that wrap others. A sample of `get_data` has all of its
+    frames.
 
     Example::
 
@@ -224,7 +224,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         played = self._play(sample_indices)
         layout = lay_out_alone(played.frames)
         if self._shares:
-            layout = lay_out_frames(played.frames, played.sequences)
+            layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
         return self._load(sample_indices, played, layout)
 
     def _load(

@@ -3,124 +3,128 @@
 
 from __future__ import annotations
 
-from .h264_refresh import units_of
+from .h264_refresh import SLICES, SPS, nal_unit_type, nal_units
 
-_SLICES, _SEQUENCE_SETTINGS = (1, 2, 5), 7
-_PROFILES_WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
-_MOST_BYTES = 400  # of a unit that are looked at
+_PROFILES_WITH_CHROMA_FORMAT = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)  # profile_idc
+_MOST_BYTES = 400  # of an SPS that are read
 
 
 class FieldPictureSearch:
-    """Looks for field pictures in a stream. Most streams have none, which their settings tell at once.
+    """Looks for field pictures in a stream. Most streams have none, as their sequence parameter sets (SPS) tell.
 
     Attributes:
-        is_possible: Whether the settings that were seen allow for field pictures.
+        is_possible: Whether an SPS that was seen allows for field pictures (``frame_mbs_only_flag`` is 0).
     """
 
     def __init__(self, extradata: bytes | None) -> None:
-        """Begin.
+        """Read the SPS of the container.
 
         Args:
-            extradata: The settings of the stream as the container has them.
+            extradata: The codec configuration of the stream: ``avcC`` (AVCDecoderConfigurationRecord), or Annex B.
         """
         self.is_possible = False
-        self._settings: set[bytes] = set()
-        self._counter_bits = 4
-        self._has_colour_planes = False
-        for unit in _units_of_extradata(extradata or b""):
-            self._take_settings(unit)
+        self._seen_sps: set[bytes] = set()
+        self._frame_num_bits = 4  # log2_max_frame_num
+        self._has_separate_colour_planes = False
+        for unit in _sps_of_extradata(extradata or b""):
+            self._read_sps(unit)
 
     def is_found_in(self, packet: bytes) -> bool:
-        """Whether a packet (with start codes or lengths) has a field picture."""
-        for unit in units_of(packet):
-            kind = unit[0] & 0x1F if unit else 0
-            if kind == _SEQUENCE_SETTINGS:
-                self._take_settings(unit)
-            elif kind in _SLICES and self.is_possible:
-                return self._is_of_field(unit)
+        """Whether a packet (Annex B, or with NAL unit lengths) has a field picture."""
+        for unit in nal_units(packet):
+            unit_type = nal_unit_type(unit)
+            if unit_type == SPS:
+                self._read_sps(unit)
+            elif unit_type in SLICES and self.is_possible:
+                return self._has_field_pic_flag(unit)
         return False
 
-    def _take_settings(self, unit: bytes) -> None:
-        if unit in self._settings:
+    def _read_sps(self, unit: bytes) -> None:
+        """Read seq_parameter_set_data (7.3.2.1.1) up to frame_mbs_only_flag."""
+        if unit in self._seen_sps:
             return
-        self._settings.add(unit)
-        bits = _Bits(unit[1:_MOST_BYTES])
-        profile = bits.fixed(8)
-        bits.fixed(16)
-        bits.counted()
-        self._has_colour_planes = False
-        if profile in _PROFILES_WITH_CHROMA:
-            chroma = bits.counted()
-            if chroma == 3:
-                self._has_colour_planes = bool(bits.fixed(1))
-            bits.counted()
-            bits.counted()
-            bits.fixed(1)
-            if bits.fixed(1):
-                for number in range(12 if chroma == 3 else 8):
-                    if bits.fixed(1):
-                        bits.pass_scaling_list(16 if number < 6 else 64)
-        self._counter_bits = bits.counted() + 4
-        order_kind = bits.counted()
-        if order_kind == 0:
-            bits.counted()
-        elif order_kind == 1:
-            bits.fixed(1)
-            bits.counted()
-            bits.counted()
-            for _ in range(bits.counted()):
-                bits.counted()
-        bits.counted()
-        bits.fixed(1)
-        bits.counted()
-        bits.counted()
-        self.is_possible = self.is_possible or not bits.fixed(1)
+        self._seen_sps.add(unit)
+        bits = _BitReader(unit[1:_MOST_BYTES])
+        profile_idc = bits.read_bits(8)
+        bits.read_bits(16)  # constraint_set flags, level_idc
+        bits.read_ue()  # seq_parameter_set_id
+        self._has_separate_colour_planes = False
+        if profile_idc in _PROFILES_WITH_CHROMA_FORMAT:
+            chroma_format_idc = bits.read_ue()
+            if chroma_format_idc == 3:
+                self._has_separate_colour_planes = bool(bits.read_bits(1))
+            bits.read_ue()  # bit_depth_luma_minus8
+            bits.read_ue()  # bit_depth_chroma_minus8
+            bits.read_bits(1)  # qpprime_y_zero_transform_bypass_flag
+            if bits.read_bits(1):  # seq_scaling_matrix_present_flag
+                for number in range(12 if chroma_format_idc == 3 else 8):
+                    if bits.read_bits(1):  # seq_scaling_list_present_flag
+                        bits.skip_scaling_list(16 if number < 6 else 64)
+        self._frame_num_bits = bits.read_ue() + 4  # log2_max_frame_num_minus4
+        pic_order_cnt_type = bits.read_ue()
+        if pic_order_cnt_type == 0:
+            bits.read_ue()  # log2_max_pic_order_cnt_lsb_minus4
+        elif pic_order_cnt_type == 1:
+            bits.read_bits(1)  # delta_pic_order_always_zero_flag
+            bits.read_ue()  # offset_for_non_ref_pic (se(v) has the length of ue(v))
+            bits.read_ue()  # offset_for_top_to_bottom_field
+            for _ in range(bits.read_ue()):  # num_ref_frames_in_pic_order_cnt_cycle
+                bits.read_ue()  # offset_for_ref_frame
+        bits.read_ue()  # max_num_ref_frames
+        bits.read_bits(1)  # gaps_in_frame_num_value_allowed_flag
+        bits.read_ue()  # pic_width_in_mbs_minus1
+        bits.read_ue()  # pic_height_in_map_units_minus1
+        frame_mbs_only_flag = bits.read_bits(1)
+        self.is_possible = self.is_possible or not frame_mbs_only_flag
 
-    def _is_of_field(self, unit: bytes) -> bool:
-        if len(self._settings) > 1:
-            return True  # which of them count here is not looked for
-        bits = _Bits(unit[1:32])
-        for _ in range(3):
-            bits.counted()
-        bits.fixed(2 * self._has_colour_planes + self._counter_bits)
-        return bool(bits.fixed(1))
+    def _has_field_pic_flag(self, unit: bytes) -> bool:
+        """Read the header of a slice (7.3.3) up to field_pic_flag."""
+        if len(self._seen_sps) > 1:
+            return True  # which SPS the slice refers to is not looked for
+        bits = _BitReader(unit[1:32])
+        for _ in range(3):  # first_mb_in_slice, slice_type, pic_parameter_set_id
+            bits.read_ue()
+        bits.read_bits(2 * self._has_separate_colour_planes + self._frame_num_bits)  # colour_plane_id, frame_num
+        return bool(bits.read_bits(1))
 
 
-def _units_of_extradata(extradata: bytes) -> list[bytes]:
-    if extradata[:1] != b"\1":
-        return [*units_of(extradata)]
+def _sps_of_extradata(extradata: bytes) -> list[bytes]:
     units: list[bytes] = []
-    position = 6
-    for _ in range(extradata[5] & 0x1F if len(extradata) > 5 else 0):
-        end = position + 2 + int.from_bytes(extradata[position : position + 2], "big")
-        units.append(extradata[position + 2 : end])
-        position = end
-    return [unit for unit in units if unit and unit[0] & 0x1F == _SEQUENCE_SETTINGS]
+    if extradata[:1] != b"\1":  # Annex B
+        units += nal_units(extradata)
+    else:
+        position = 6
+        for _ in range(extradata[5] & 0x1F if len(extradata) > 5 else 0):  # numOfSequenceParameterSets
+            end = position + 2 + int.from_bytes(extradata[position : position + 2], "big")
+            units.append(extradata[position + 2 : end])
+            position = end
+    return [unit for unit in units if nal_unit_type(unit) == SPS]
 
 
-class _Bits:
-    """Reads numbers from the bits of a unit; behind its end they are 1."""
+class _BitReader:
+    """Reads numbers from the payload (RBSP) of a NAL unit; bits behind its end are 1."""
 
     def __init__(self, content: bytes) -> None:
-        content = content.replace(b"\0\0\3", b"\0\0")  # bytes that keep start codes from occurring within
+        content = content.replace(b"\0\0\3", b"\0\0")  # emulation prevention
         self._value = int.from_bytes(content + b"\xff" * 16, "big")
         self._num_left = 8 * (len(content) + 16)
 
-    def fixed(self, width: int) -> int:
+    def read_bits(self, width: int) -> int:
         self._num_left = max(self._num_left - width, 0)
         return self._value >> self._num_left & ((1 << width) - 1)
 
-    def counted(self) -> int:
-        """Exp-Golomb code."""
+    def read_ue(self) -> int:
+        """Read an unsigned Exp-Golomb code, ue(v)."""
         num_zeros = 0
-        while num_zeros < 32 and not self.fixed(1):
+        while num_zeros < 32 and not self.read_bits(1):
             num_zeros += 1
-        return (1 << num_zeros) - 1 + self.fixed(num_zeros)
+        return (1 << num_zeros) - 1 + self.read_bits(num_zeros)
 
-    def pass_scaling_list(self, length: int) -> None:
+    def skip_scaling_list(self, length: int) -> None:
+        """Read scaling_list (7.3.2.1.1.1)."""
         last = following = 8
         for _ in range(length):
             if following:
-                code = self.counted()
+                code = self.read_ue()
                 following = (last + (code + 1) // 2 * (1 if code % 2 else -1)) % 256
             last = following or last

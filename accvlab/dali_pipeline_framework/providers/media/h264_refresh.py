@@ -1,35 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""H.264 without key frames: streams that refresh the picture piece by piece."""
+"""NAL units of H.264 packets, and where gradual decoder refresh begins (ITU-T H.264)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-_SLICES, _SUPPLEMENTS, _RECOVERY_POINT = (1, 2, 5), 6, 6
+# nal_unit_type
+SLICES = (1, 2, 5)  # non-IDR, data partition A, IDR
+SEI = 6
+SPS = 7
+_RECOVERY_POINT = 6  # payloadType of an SEI message
 
 
 def begins_refresh(packet: bytes) -> bool:
-    """Whether a picture only begins to be refreshed here, so that the whole picture is right some frames later.
+    """Whether gradual decoder refresh begins here: the whole picture is right only some frames later.
 
-    Containers mark such packets as key frames. But a decoder that begins there can come out with wrong frames and
-    no error (FFmpeg does where the counter of frames in the stream is 0).
+    Containers mark such packets as key frames. But a decoder that starts there can deliver wrong frames without
+    an error (FFmpeg does where ``frame_num`` is 0).
 
     Args:
-        packet: An access unit, with start codes or with lengths of four bytes.
+        packet: An access unit, in Annex B format (start codes) or with NAL unit lengths of four bytes.
     """
-    for unit in units_of(packet):
-        kind = unit[0] & 0x1F if unit else 0
-        if kind in _SLICES:
+    for unit in nal_units(packet):
+        unit_type = nal_unit_type(unit)
+        if unit_type in SLICES:
             return False
-        if kind == _SUPPLEMENTS:
+        if unit_type == SEI:
             payload = _recovery_point(unit)
-            if payload:  # begins with the number of frames until then, of which 0 is the bit 1
+            if payload:  # begins with recovery_frame_cnt, an Exp-Golomb code: 0 is the single bit 1
                 return not payload[0] & 0x80
     return False
 
 
-def units_of(packet: bytes) -> Iterator[bytes]:
-    """Get the units of a packet, which has start codes or lengths of four bytes."""
+def nal_units(packet: bytes) -> Iterator[bytes]:
+    """Split a packet in Annex B format, or with lengths of four bytes, into its NAL units."""
     if packet.startswith((b"\0\0\1", b"\0\0\0\1")):
         yield from packet.split(b"\0\0\1")[1:]
         return
@@ -40,10 +44,16 @@ def units_of(packet: bytes) -> Iterator[bytes]:
         position = end
 
 
+def nal_unit_type(unit: bytes) -> int:
+    """Get the type of a NAL unit; 0 of an empty one."""
+    return unit[0] & 0x1F if unit else 0
+
+
 def _recovery_point(unit: bytes) -> bytes:
+    """Payload of the recovery point message in an SEI NAL unit; empty where there is none."""
     position = 1
     while position + 2 < len(unit):
-        numbers = []  # type and size
+        numbers = []  # payloadType and payloadSize, each coded as 0xFF bytes and a last byte
         for _ in range(2):
             number = 0
             while position < len(unit) - 1 and unit[position] == 0xFF:
@@ -51,8 +61,8 @@ def _recovery_point(unit: bytes) -> bytes:
                 position += 1
             numbers.append(number + unit[position])
             position += 1
-        kind, size = numbers
-        if kind == _RECOVERY_POINT:
+        payload_type, size = numbers
+        if payload_type == _RECOVERY_POINT:
             return unit[position : position + size]
         position += size
     return b""

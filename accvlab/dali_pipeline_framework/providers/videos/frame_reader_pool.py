@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open decoders of many videos, each of which goes on where it stopped."""
+"""A pool of open decoders (LRU), each of which continues where it stopped."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ class FrameReaderPool:
 
     There can be several decoders of one video. Who asks for frames gets the decoder that is closest before
     them and can continue to them, so several readers of one video (slots of a batch, or cameras) each have
-    theirs. Otherwise a new one is opened; where there are enough, the one that was not used for the longest
-    time gives way.
+    theirs. Otherwise a new one is opened; at the limit, the least recently used decoder is closed for it (LRU).
 
-    Threads may ask at the same time: each gets another decoder. After a fork the child begins with none.
+    Threads may ask at the same time: each gets another decoder. After a fork the child process begins with none.
     """
 
     def __init__(self, open_reader: Callable[[int], FrameReader], max_open: int) -> None:
@@ -74,7 +73,7 @@ class FrameReaderPool:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            # The threads of these decoders are in the parent: to close one here would wait for them for ever.
+            # The threads of these decoders are in the parent process: closing one here would block forever.
             for entry in self._idle:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(entry.reader))
             self._finalizer.detach()
@@ -96,9 +95,9 @@ class FrameReaderPool:
 
     def _borrow(self, video: int, first: int) -> _Entry:
         with self._lock:
-            entry = self._that_continues(video, first)
+            entry = self._continuing(video, first)
             if entry is None and len(self._idle) + self._num_busy >= self._max_open and self._idle:
-                entry = self._that_gives_way(video)
+                entry = self._evicted(video)
             if entry is not None:
                 self._idle.remove(entry)
                 if entry.video != video:
@@ -114,7 +113,7 @@ class FrameReaderPool:
                 self._num_busy -= 1
             raise
 
-    def _that_continues(self, video: int, first: int) -> _Entry | None:
+    def _continuing(self, video: int, first: int) -> _Entry | None:
         able = [entry for entry in self._idle if entry.video == video and entry.reader.continues_to(first)]
         if not able:
             return None
@@ -122,8 +121,11 @@ class FrameReaderPool:
         closest.has_continued = True
         return closest
 
-    def _that_gives_way(self, video: int) -> _Entry:
-        # One of the same video need not be opened anew. But one that continues belongs to somebody.
+    def _evicted(self, video: int) -> _Entry:
+        """Choose the decoder to close or to reuse.
+
+        One of the same video needs no opening, unless it has continued before: then some slot will go on with it.
+        """
         of_video = (entry for entry in self._idle if entry.video == video and not entry.has_continued)
         entry = next(of_video, self._idle[0])
         entry.has_continued = False

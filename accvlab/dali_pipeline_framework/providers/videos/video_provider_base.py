@@ -17,6 +17,8 @@ from .video_index import Int64Array, VideoIndex
 from .video_samples import VideoSamples
 from .video_tracks import MissingVideoFrame
 
+_MOST_DESCRIBED = 8
+
 
 class VideoProviderBase(DataProvider):
     """A data set of videos, whose samples are frames at positions in runs of frames."""
@@ -55,6 +57,22 @@ class VideoProviderBase(DataProvider):
             FileError: A video cannot be opened. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded.
         """
+        return self._samples.make(*self._locate(self._checked(sample_index)))
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Name the files and frames of a sample, e.g. ``"drive/front.mp4, frames 4, 6, 8"``; of each camera.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sample.
+        """
+        track, positions = self._locate(self._checked(sample_index))
+        return "; ".join(
+            _described(self._videos.path(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
+            for camera in range(self._tracks.num_cameras)
+            for frames in [self._tracks.frames(track, camera, positions)]
+        )
+
+    def _checked(self, sample_index: int) -> int:
         sample, num_samples = operator.index(sample_index), self.get_number_of_samples()
         if not 0 <= sample < num_samples:
             raise error_that_is_also(
@@ -62,7 +80,7 @@ class VideoProviderBase(DataProvider):
                 (IndexError,),
                 f"`sample_index` must be in [0, {num_samples - 1}], got {sample_index!r}.",
             )
-        return self._samples.make(*self._locate(sample))
+        return sample
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Decode the samples of a batch, ``num_batch_threads`` at once.
@@ -95,3 +113,8 @@ class VideoProviderBase(DataProvider):
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
         self._videos.close()
+
+
+def _described(path: str, frames: list[int]) -> str:
+    listed = ", ".join(map(str, frames)) if len(frames) <= _MOST_DESCRIBED else f"{frames[0]} to {frames[-1]}"
+    return f"{path}, frame{'' if len(frames) == 1 else 's'} {listed}"

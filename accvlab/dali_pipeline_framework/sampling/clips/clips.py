@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple, SupportsIndex
+from typing import NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,8 @@ class Clips:
     timestamps (4 units in the last place of the largest one) do not count.
 
     Clips are numbered in the order of their first frames (before they are moved by ``jitter``). Objects are
-    immutable and can be pickled. Without timestamps memory goes with the number of sequences, with timestamps
-    with the number of frames.
+    immutable, hashable and can be pickled; they are equal if they have the same sequences, settings and times.
+    Without timestamps memory goes with the number of sequences, with timestamps with the number of frames.
 
     Example:
         >>> clips = Clips([8, 2], 3, step=2, tail="mark")
@@ -132,6 +132,7 @@ class Clips:
         self._step_interval = checked_interval(step_interval, "step_interval", self._step, "step")
         self._tolerance = checked_tolerance(tolerance, self._stride_interval)
         self._timestamps_digest: str | None = None
+        self._timestamps_hash: bytes | None = None  # long enough to tell any two apart
         self._positions = np.arange(self._sequence_length)
         self._windows, self._starts = self._make_windows_and_starts(timestamps)
         if not self.num_clips:
@@ -152,7 +153,9 @@ class Clips:
         if timestamps is None:
             return windows, RegularStarts(edges, length, stride, step, keeps_incomplete)
         checked = checked_timestamps(timestamps, edges)
-        self._timestamps_digest = _digest(checked.astype("<f8" if checked.dtype.kind == "f" else "<i8"))
+        bytes_of_times = checked.astype("<f8" if checked.dtype.kind == "f" else "<i8").tobytes()
+        self._timestamps_digest = _digest(bytes_of_times)
+        self._timestamps_hash = hashlib.blake2b(bytes_of_times, digest_size=32).digest()
         times, rounding = times_in_sequence(checked, edges)
         if self._stride_interval is not None and self._tolerance is not None:
             windows = TimedWindows(edges, times, rounding, length, self._stride_interval, self._tolerance)
@@ -355,12 +358,24 @@ class Clips:
             "stride_interval": self._stride_interval,
             "step_interval": self._step_interval,
             "tolerance": self._tolerance,
-            "sequence_lengths": _digest(np.diff(self._edges).astype("<i8")),
+            "sequence_lengths": _digest(np.diff(self._edges).astype("<i8").tobytes()),
             "timestamps": self._timestamps_digest,
             "num_sequences": self.num_sequences,
             "num_frames": self.num_frames,
             "num_clips": self.num_clips,
         }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Clips):
+            return NotImplemented
+        return (
+            np.array_equal(self._edges, other._edges)
+            and self._timestamps_hash == other._timestamps_hash
+            and self.describe() == other.describe()
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.describe().items()))
 
     def __repr__(self) -> str:
         """Return the counts, and the settings that are not the usual ones."""
@@ -392,5 +407,5 @@ def _checked_numbers(given: npt.ArrayLike, stop: int, what: str) -> Int64Array:
     return array
 
 
-def _digest(array: npt.NDArray[Any]) -> str:
-    return hashlib.blake2b(array.tobytes(), digest_size=4).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=4).hexdigest()

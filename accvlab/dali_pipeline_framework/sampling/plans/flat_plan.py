@@ -74,8 +74,8 @@ class FlatPlan(EpochPlan):
             played.sequence,
             played.frame,
             played.clip,
-            np.full(self._num_slots, offset == 0),
-            np.full(self._num_slots, offset == self._length - 1),
+            (offset == 0) | played.is_first,
+            (offset == self._length - 1) | played.is_last,
             visits,
             is_over,
         )

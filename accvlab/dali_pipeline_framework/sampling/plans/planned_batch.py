@@ -56,8 +56,9 @@ class PlannedBatch:
             one sample, that of the frame at which the clip starts.
         clip: ``(B,)`` int64, number of the clip that the slot plays, -1 where there are none.
         is_first: ``(B,)`` bool, whether the slot begins a sequence, clip, or segment of a sequence here, so that
-            nothing may be carried over from the slot's previous sample.
-        is_last: ``(B,)`` bool, whether the slot ends it here.
+            nothing may be carried over from the slot's previous sample. Padding belongs to nothing: True there,
+            whatever is given, and to be given as True for the sample that follows in the slot.
+        is_last: ``(B,)`` bool, whether the slot ends it here; True on padding.
         visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
         is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
             can leave it out; same as ``is_padding`` unless given.
@@ -89,6 +90,18 @@ class PlannedBatch:
                     f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape "
                     f"{getattr(self, name).shape}."
                 )
+        if self.is_padding.any():
+            for name in ("is_first", "is_last"):
+                object.__setattr__(self, name, getattr(self, name) | self.is_padding)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PlannedBatch):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("indices", *_OTHER_FIELDS)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as of arrays
 
 
 _OTHER_FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch) if field.name != "indices")

@@ -209,15 +209,12 @@ def _play_clips(
     played = clips.play(numbers, jitter_keys)
     rows = np.arange(len(numbers))
     indices = played.frames[rows, offsets]
-    is_first, is_last = offsets == 0, offsets == clips.sequence_length - 1
+    is_padding = played.is_padding[rows, offsets]
+    # The last one is that before the padding, which is at the end.
+    last = clips.sequence_length - 1
+    is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
     return Played(
-        indices,
-        played.sequences,
-        indices - played.sequence_starts,
-        numbers,
-        played.is_padding[rows, offsets],
-        is_first,
-        is_last,
+        indices, played.sequences, indices - played.sequence_starts, numbers, is_padding, offsets == 0, is_last
     )
 
 
