@@ -72,6 +72,30 @@ def test_epochs_are_located(epoch: int, batch: int, iteration: int) -> None:
     block.close()
 
 
+@pytest.mark.parametrize("num_in_flight", [65, 200])
+def test_rows_for_as_many_batches_as_are_in_flight(num_in_flight: int) -> None:
+    block = ControlBlock(2, num_in_flight)
+    for batch in range(num_in_flight):
+        block.record_batch(batch, [batch])
+    copy = pickle.loads(pickle.dumps(block))
+    assert [copy.recorded_batch(batch) for batch in range(num_in_flight)] == [[b] for b in range(num_in_flight)]
+    block.record_batch(num_in_flight, [7])
+    assert copy.recorded_batch(0) is None
+    block.close()
+
+
+def test_each_worker_takes_a_number_of_its_own(block: ControlBlock) -> None:
+    copy = pickle.loads(pickle.dumps(block))  # as in a spawned worker
+    assert [block.take_worker_number(), copy.take_worker_number(), block.take_worker_number()] == [0, 1, 2]
+    pids = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(block.take_worker_number())
+        pids.append(pid)
+    assert sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids) == [3, 4, 5, 6]
+
+
 def test_abandoned_epochs(block: ControlBlock) -> None:
     generation = block.generation
     assert not block.is_abandoned(0)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.pipelines import START_METHODS, indices, make_iterator, shuffled
-from support.providers import CustomError, FaultyProvider, IndexProvider, UnpicklableProvider
+from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
 from support.steps import ImageUser, WrongTypeStep
 
@@ -24,10 +27,23 @@ from accvlab.dali_pipeline_framework.errors import (
     WorkerDiedError,
     WorkerStartError,
 )
-from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase, SamplerInputIterable
+from accvlab.dali_pipeline_framework.inputs import (
+    CallableBase,
+    IterableBase,
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+)
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
 
 pytestmark = pytest.mark.timeout(30)  # nothing may hang
+
+ADVICE = re.escape(
+    "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
+    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader), or fork the workers '
+    "(`py_start_method='fork'` to get_dali_pipeline, `start_method='fork'` to DataLoader)."
+)
 
 FAULTS = {
     "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
@@ -224,7 +240,7 @@ class TestSpawn:
 
         data_input = shuffled(LocalProvider())
         pipeline = PipelineDefinition(data_input).get_dali_pipeline(py_start_method="spawn")
-        with pytest.raises(SourcePicklingError, match="pass `py_callback_pickler=cloudpickle`"):
+        with pytest.raises(SourcePicklingError, match=ADVICE):
             pipeline.build()
         with make_iterator(data_input, py_start_method="spawn", py_callback_pickler=cloudpickle) as iterator:
             assert indices(iterator, 1) == [[0, 1, 2, 3]]
@@ -250,15 +266,23 @@ class TestSpawn:
         assert "importable" not in str(caught.value)
 
     @pytest.mark.timeout(60)
-    def test_a_missing_main_guard_is_named(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("loop", "most_lines"),
+        [
+            ('make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', 30),
+            ('make_loader(shuffled(IndexProvider()), num_workers=2, start_method="spawn")', 12),
+        ],
+    )
+    def test_a_missing_main_guard_is_named(self, loop: str, most_lines: int, tmp_path: Path) -> None:
         script = tmp_path / "no_guard.py"
         script.write_text(
             textwrap.dedent(f"""
                 import sys
                 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+                from support.loaders import make_loader
                 from support.pipelines import make_iterator, shuffled
                 from support.providers import IndexProvider
-                for batch in make_iterator(shuffled(IndexProvider()), py_start_method="spawn"):
+                for batch in {loop}:
                     print(batch)
             """)
         )
@@ -267,6 +291,8 @@ class TestSpawn:
         last_error = result.stderr[result.stderr.rindex("WorkerStartError") :]
         assert "The main script starts worker processes when it is imported" in last_error
         assert 'if __name__ == "__main__":' in last_error
+        assert result.stderr.count("Traceback") == 1
+        assert len(result.stderr.splitlines()) <= most_lines
         assert "{" not in result.stdout
 
 
@@ -287,8 +313,8 @@ def _fail_to_load(error: Exception) -> None:
 
 class TestSettings:
     def test_batch_sizes_that_differ_are_refused(self) -> None:
-        definition = PipelineDefinition(shuffled(IndexProvider(), 4))
-        message = r"ShuffledShardedInputCallable is set up for 4 samples per batch .* batch_size=8"
+        definition = PipelineDefinition(SamplerInputCallable(IndexProvider(), SequenceSampler(4, [4, 4, 4, 4], 0)))
+        message = r"SamplerInputCallable is set up for 4 samples per batch .* batch_size=8"
         with pytest.raises(SettingError, match=message):
             definition.get_dali_pipeline(batch_size=8)
         assert definition.get_dali_pipeline().max_batch_size == 4
@@ -302,6 +328,10 @@ class TestSettings:
             ),
             ({"batch_size": 0}, r"`batch_size` must be a whole number of at least 1, got 0"),
             ({"batch_size": "4"}, r"`batch_size` must be a whole number of at least 1, got '4'"),
+            (
+                {"py_start_method": "thread"},
+                r"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got 'thread'",
+            ),
             ({"exec_pipelined": False}, r"`exec_pipelined=False` does not work with worker processes"),
             ({"py_callback_pickler": pickle}, r"`py_callback_pickler` has no use with forked workers"),
         ],
@@ -368,3 +398,31 @@ class TestFormats:
 def test_nothing_is_left_of_a_failed_start(method: str) -> None:
     with pytest.raises((SourceError, SourcePicklingError, WorkerStartError)):
         next(iter(make_iterator(shuffled(FaultyProvider("none", 0)), py_start_method=method)))
+
+
+def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
+    definition = PipelineDefinition(shuffled(IndexProvider(200), 1), prefetch_queue_depth=90)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=1, prefetch_queue_depth=10)
+    control = pipeline._context.control  # type: ignore[attr-defined]
+    control.note_loading(0, 5, 0)
+    for batch in range(6, 105):
+        control.note_loading(0, batch, 0)
+        control.note_loaded(batch)
+    assert control.find_loading(os.getpid()) == (0, 5, 0)
+    pipeline.close()  # type: ignore[attr-defined]
+
+
+def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
+    steps = [UnneededFieldRemover(["pair", "gain"])]
+    pipeline = PipelineDefinition(shuffled(NumberProvider()), steps).get_dali_pipeline(py_num_workers=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipeline.build()
+    [warning] = [each for each in caught if "loaded" in str(each.message)]
+    assert str(warning.message) == (
+        "These are loaded for each sample, but no step uses them and they do not reach the output: pair, "
+        "cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
+        "(`sample_data_structure`), and draws out of what the step declares."
+    )
+    assert warning.filename == __file__
+    assert [*map(len, pipeline.run())] == [4] * 4

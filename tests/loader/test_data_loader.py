@@ -607,8 +607,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a shard": ({"shard": 3}, "`shard` must be a Shard, a pair (shard id, number of shards), or the name"),
     "a triple": ({"shard": (0, 1, 2)}, "`shard` must be a Shard, a pair"),
     "a shard too many": ({"shard": (2, 2)}, "`shard_id` must be in [0, 1]"),
-    "a source of shards": ({"shard": "mpi"}, "`source` must be one of 'auto', 'torch'"),
-    "a source that is not there": ({"shard": "torchrun"}, "RANK and WORLD_SIZE are not set"),
+    "a source of shards": (
+        {"shard": "auto8"},
+        "`shard` must be one of 'auto', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'auto8'. "
+        "Did you mean 'auto'?",
+    ),
+    "a source that is not there": (
+        {"shard": "torchrun"},
+        "`shard='torchrun'` is asked for, but RANK and WORLD_SIZE are not set: start the program with `torchrun`, "
+        "or use `shard='auto'`.",
+    ),
     "an argument twice": (
         {"pipeline_arguments": {"batch_size": 4}},
         "`pipeline_arguments` has `batch_size`, which is an argument of the loader itself",

@@ -9,19 +9,27 @@ from typing import Any
 
 import pytest
 import torch
+from support.arrays import DT
 from support.providers import IndexProvider, NumberProvider
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
+    LambdaStep,
     PipelineDefinition,
     SamplerInputCallable,
     SequentialSampler,
     Shard,
     ShuffledSampler,
-    UnneededFieldRemover,
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+
+
+def doubled(pair: Any) -> Any:
+    return pair * 2
+
+
+DOUBLED = LambdaStep(doubled, "pair", {"pair": DT.FLOAT})
 
 
 def loader_of(source: Any = None, batch_size: int | None = 4, **arguments: Any) -> DataLoader:
@@ -52,14 +60,15 @@ class TestComposition:
         assert indices(loader_of(sampler=sampler)) == [batch.tolist() for batch in expected]
 
     def test_steps_are_applied(self) -> None:
-        loader = loader_of(NumberProvider(4), steps=[UnneededFieldRemover(["name", "cameras", "pair"]), None])
-        assert [[*batch] for batch in loader] == [["index"]]
+        loader = loader_of(NumberProvider(4), steps=[DOUBLED, None])
+        assert [batch["pair"].tolist() for batch in loader] == [[[2 * i, 2 * i + 2] for i in range(4)]]
 
     def test_it_delivers_what_the_nested_objects_deliver(self) -> None:
         nested = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [UnneededFieldRemover(["pair"])]
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)),
+            [DOUBLED],
         )
-        short = {"steps": [UnneededFieldRemover(["pair"])], "shuffle": True}
+        short = {"steps": [DOUBLED], "shuffle": True}
         for shard in (0, 1):
             given = {"shard": (shard, 2), "seed": 3, "last_batch": "pad"}
             pairs = itertools.zip_longest(
@@ -69,8 +78,8 @@ class TestComposition:
 
     def test_an_input_can_have_steps(self) -> None:
         data_input = SamplerInputCallable(NumberProvider(4), SequentialSampler(4))
-        loader = loader_of(data_input, steps=[UnneededFieldRemover(["name", "cameras", "pair"])])
-        assert [[*batch] for batch in loader] == [["index"]]
+        loader = loader_of(data_input, steps=[DOUBLED])
+        assert [batch["pair"].tolist() for batch in loader] == [[[2 * i, 2 * i + 2] for i in range(4)]]
 
     def test_a_state_fits_the_nested_objects(self) -> None:
         loader = loader_of(shuffle=True, seed=7)
@@ -93,7 +102,7 @@ class TestComposition:
             ({"source": IndexProvider}, "must be an object, got the class IndexProvider: create one"),
             ({"source": [1, 2]}, "must be a DataProvider .*, got list"),
             ({"source": IndexProvider(0)}, "The data set is empty"),
-            ({"steps": UnneededFieldRemover(["index"])}, "must be a sequence of steps"),
+            ({"steps": DOUBLED}, "must be a sequence of steps"),
             ({"dataset": 1}, "`dataset` is not an argument of DataLoader. It is the first argument"),
             ({"drop_last": True}, "Use `last_batch`"),
         ],
@@ -229,7 +238,8 @@ class TestCopies:
 
     def test_of_a_definition_deliver_the_same(self) -> None:
         definition = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [UnneededFieldRemover(["pair"])]
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)),
+            [DOUBLED],
         )
         copied = copy.deepcopy({"dataloader": definition})["dataloader"]
         assert repr(copied) == repr(definition)
@@ -302,10 +312,10 @@ class TestTrainers:
 
 
 def test_the_repr_has_one_line_for_the_input_and_one_for_each_step() -> None:
-    loader = loader_of(NumberProvider(10), shuffle=True, steps=[UnneededFieldRemover(["pair"])])
+    loader = loader_of(NumberProvider(10), shuffle=True, steps=[DOUBLED])
     assert re.fullmatch(
         r"DataLoader\(batch_size=4, .*\)\n"
         r"  input: SamplerInputCallable\(NumberProvider\(10 samples\), ShuffledSampler\(.*\)\)\n"
-        r"  step 0: UnneededFieldRemover\(.*\)",
+        r"  step 0: LambdaStep\(.*\)",
         repr(loader),
     )

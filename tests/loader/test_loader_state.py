@@ -30,6 +30,8 @@ from accvlab.dali_pipeline_framework.inputs import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.loader.state import MOST_LEGS
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 
 # --- the same run ----------------------------------------------------------------------------------------
 
@@ -255,6 +257,34 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
         assert len(loader) == 4 + 2  # 22 - 8 - 6 - 3 samples are left
         assert [batch["position"]["batch"].tolist() for batch in loader] == [[4], [5]]
         assert len(loader) == 8
+
+
+class DefinedOnce(PipelineStepBase):
+    """Defines nothing, and that only once."""
+
+    is_defined = False
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        if self.is_defined:
+            raise LookupError("no licence left")
+        self.is_defined = True
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -> None:
+    _, state = stages(Order(lambda: by_sampler(ShuffledSampler(22))), Stage(1, 4, 2))
+    with make_loader(by_sampler(ShuffledSampler(22)), 2, steps=[DefinedOnce()]) as loader:
+        running = iter(loader)
+        first = next(running)["index"].tolist()
+        with pytest.raises(LookupError, match="no licence left"):
+            loader.load_state_dict(state)
+        assert loader.state_dict()["legs"] == []
+        found = [first, *(batch["index"].tolist() for batch in running)]
+    with make_loader(by_sampler(ShuffledSampler(22)), 2) as loader:
+        assert found == [batch["index"].tolist() for batch in loader]
 
 
 def test_too_many_changes_within_an_epoch_are_refused_with_what_to_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
-from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
+from accvlab.dali_pipeline_framework.inputs import (
+    CallableBase,
+    IterableBase,
+    SamplerInputIterable,
+    SequenceSampler,
+    ShuffledShardedInputCallable,
+)
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
@@ -173,3 +180,61 @@ def test_a_failure_while_a_batch_is_scheduled_names_that_batch() -> None:
         assert [next(epoch)["index"].tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
         with pytest.raises(SourceError, match=r"epoch 0, batch 3, slot 0\):\n  - index: expected an array"):
             next(epoch)
+
+
+class TestBatchSizesThatDiffer:
+    """The published inputs do not compare their batch size with that of the pipeline."""
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize(
+        ("own", "batch_size", "expected"),
+        [
+            (1, 2, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]),
+            (4, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+            (2, 11, [[*range(11)]]),
+        ],
+    )
+    def test_of_a_shuffled_sharded_input(
+        self, own: int, batch_size: int, expected: list[list[int]], workers: int
+    ) -> None:
+        data_input = ShuffledShardedInputCallable(IndexProvider(11), own)
+        dropped = 11 % batch_size
+        message = (
+            f"was created with batch_size={own}, the pipeline has batch_size={batch_size}. The order of the "
+            f"samples is the same; an epoch has {len(expected)} batches of {batch_size} and drops "
+            f"{f'the last {dropped}' if dropped else 'none'} of the 11 samples of this shard"
+        )
+        with pytest.warns(UserWarning, match=re.escape(message)) as caught:
+            iterator = make_iterator(data_input, batch_size=batch_size, py_num_workers=workers)
+        assert len(caught) == 1
+        with iterator:
+            assert len(iterator) == len(expected)
+            assert indices(iterator) == indices(iterator) == expected
+        assert data_input.length == 11 // own
+
+    def test_of_a_shuffled_sharded_input_on_shards(self) -> None:
+        delivered = []
+        for shard in range(2):
+            data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, shard, 2, True, 7)
+            with pytest.warns(UserWarning, match="drops the last 1 of the 5 samples"):
+                iterator = make_iterator(data_input, batch_size=2, py_num_workers=0)
+            with iterator:
+                delivered += [index for batch in indices(iterator) for index in batch]
+        order = np.random.default_rng(7).permutation(11)
+        assert delivered == [*order[:4], *order[5:9]]
+
+    def test_where_the_last_batch_is_completed(self) -> None:
+        data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, last_batch="pad")
+        with pytest.raises(
+            SettingError, match=r"must be equal with last_batch='pad': .* 1 samples .* batch_size=2"
+        ):
+            make_iterator(data_input, batch_size=2)
+
+    def test_of_an_iterable_whose_batches_are_smaller(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(16), SequenceSampler(2, [8, 8], 0, randomize=False))
+        with pytest.warns(UserWarning, match="delivers batches of 2 samples .* batch_size=3: batches have 2"):
+            iterator = make_iterator(data_input, batch_size=3, py_num_workers=1)
+        with iterator:
+            assert indices(iterator, 2) == [[0, 8], [1, 9]]
+        with pytest.raises(SettingError, match="SamplerInputIterable is set up for 2 samples per batch"):
+            make_iterator(data_input, batch_size=1)

@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.pipeline import (
     _insert_copy_for_passthrough,
 )
 from accvlab.dali_pipeline_framework.pipeline._insert_copy_for_passthrough import _InsertCopyForPassthrough
+from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
 
 ALL_PATHS = (
     ("annotation", "boxes"),
@@ -269,3 +270,22 @@ class TestPipelineDefinition:
             definition.check_and_get_output_data_structure()
         with pytest.raises(ValueError, match=message):
             definition.get_dali_pipeline(num_threads=1)
+
+    @pytest.mark.parametrize("scope", [None, ["cameras"]])
+    def test_a_name_may_be_that_of_a_field_that_a_step_has_removed(self, scope: Any) -> None:
+        def define(*names: str) -> PipelineDefinition:
+            return PipelineDefinition(
+                shuffled(NumberProvider()),
+                [Renamer("index", "number"), UnneededFieldRemover(["gain", "number"])],
+                copy_external_source_passthrough_outputs=True,
+                passthrough_copy_field_names=names,
+                passthrough_copy_field_names_scope_paths=scope,
+            )
+
+        for removed in ("gain", "number"):  # the latter is neither in the input nor in the output
+            pipeline = define(removed, "label").get_dali_pipeline(num_threads=1, py_num_workers=0)
+            with pytest.warns(Warning, match="no step uses them"):
+                pipeline.build()
+            assert operators(pipeline).count("Copy") == 2
+        with pytest.raises(ValueError, match="The field name 'gian' does not exist"):
+            define("gian", "label").check_and_get_output_data_structure()

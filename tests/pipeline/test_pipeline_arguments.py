@@ -154,6 +154,40 @@ class TestArgumentsOfDali:
         assert first_output(pipeline).tolist() == [0, 1, 2, 3]
         pipeline.close()
 
+    def test_numpy_numbers_are_numbers(self) -> None:
+        definition = PipelineDefinition(shuffled(IndexProvider(), 4), prefetch_queue_depth=np.int64(3))
+        arguments = {"batch_size": 4, "num_threads": 2, "py_num_workers": 1, "prefetch_queue_depth": 3, "seed": 7}
+        pipeline = definition.get_dali_pipeline(**{name: np.int32(value) for name, value in arguments.items()})
+        assert (pipeline.max_batch_size, pipeline.num_threads, pipeline.seed) == (4, 2, 7)
+        assert first_output(pipeline).tolist() == [0, 1, 2, 3]
+        pipeline.close()
+        with pytest.raises(
+            SettingError, match="`prefetch_queue_depth` must be a whole number of at least 1, got True"
+        ):
+            PipelineDefinition(shuffled(IndexProvider(), 4), prefetch_queue_depth=True)
+
+    @pytest.mark.parametrize(
+        ("variables", "ranks"),
+        [
+            ({"LOCAL_WORLD_SIZE": "2"}, 2),
+            ({"LOCAL_WORLD_SIZE": "1000"}, None),
+            ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+            ({"SLURM_STEP_TASKS_PER_NODE": "1,2(x3)"}, 2),
+            ({"LOCAL_WORLD_SIZE": "none"}, 1),
+        ],
+    )
+    def test_ranks_of_a_machine_share_its_cores(
+        self, variables: dict[str, str], ranks: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        cores = len(os.sched_getaffinity(0))
+        if cores != os.cpu_count() and "LOCAL_WORLD_SIZE" not in variables:
+            ranks = 1  # the launcher has divided the cores itself
+        pipeline = make_pipeline(py_num_workers=0)
+        assert pipeline.num_threads == (1 if ranks is None else max(1, cores // ranks))
+        pipeline.close()
+
     def test_by_position_in_dali_s_order(self) -> None:
         pipeline = make_pipeline(4, 3, None, 11, True, 5, True, 64, False)
         found = (pipeline.max_batch_size, pipeline.num_threads, pipeline.device_id, pipeline.seed)

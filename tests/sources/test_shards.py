@@ -126,7 +126,10 @@ def test_a_source_that_is_asked_for_must_be_there(variables: SetVariables, sourc
 
 
 def test_an_unknown_source_is_refused() -> None:
-    message = "`source` must be one of 'auto', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'mpi'."
+    message = (
+        "`source` must be one of 'auto', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'mpi'. "
+        "Did you mean 'openmpi'?"
+    )
     with pytest.raises(SettingError) as caught:
         detect_shard("mpi")
     assert str(caught.value) == message

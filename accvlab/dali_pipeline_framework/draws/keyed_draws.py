@@ -4,7 +4,8 @@
 A number is a function of these, and of nothing else::
 
     the draw      seed, name and number of the step, path of the group, name and kind of key of the draw
-    the key       epoch; sample or sequence, and which visit of it; or the value of a field
+    the key       epoch; sample or sequence, and which visit of it; or the value of a field. A sample is its index
+                  in the data set, or its position in the epoch of all shards where the input does not tell
     the element   its flat position in the draw
 
 Each level makes 64-bit keys for the next one, for all draws and samples of a batch at once.
@@ -36,13 +37,24 @@ NEEDS_SEQUENCES = (
 class KeyedDraws:
     """Computes the draws of a batch. It has no state, so it may be used in any process."""
 
-    def __init__(self, draws: Sequence[PlannedDraw], field_paths: Sequence[FieldPath], seed: int = 0) -> None:
+    def __init__(
+        self,
+        draws: Sequence[PlannedDraw],
+        field_paths: Sequence[FieldPath],
+        seed: int = 0,
+        *,
+        shard: tuple[int, int] = (0, 1),
+        batch_size: int = 1,
+    ) -> None:
         """Prepare what does not depend on the samples.
 
         Args:
             draws: The draws, none of them constant.
             field_paths: Paths of the fields of a flat sample.
             seed: A whole number.
+            shard: Shard id and number of shards of the input.
+            batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
+                among those of all shards, which is its key where the input tells neither place nor index.
 
         Raises:
             SettingError: The seed is no whole number.
@@ -52,6 +64,8 @@ class KeyedDraws:
         except TypeError:
             raise SettingError(f"The seed of the random draws must be a whole number, got {seed!r}.") from None
         self._draws = tuple(draws)
+        self._shard_id, self._num_shards = shard
+        self._batch_size = batch_size
         positions = {path: position for position, path in enumerate(field_paths)}
         # What a draw is keyed by: "sample", "sequence", or the flat position of a field.
         key_of_draw = [_key_of(planned.draw.key, positions) for planned in draws]
@@ -95,7 +109,9 @@ class KeyedDraws:
             if isinstance(key, int):
                 values[row] = [_hash(sample[key]) for sample in samples]
                 continue
-            numbers = self._sequences(source, places) if key == "sequence" else _samples(source, infos, places)
+            numbers = (
+                self._sequences(source, places) if key == "sequence" else self._samples(source, infos, places)
+            )
             values[row] = np.array(numbers, np.int64).view(np.uint64)
             visits[row] = [0 if place is None else place.visit for place in places]
         keys: UInt64Array = random_bits(self._draw_keys[:, None], np.array(epochs, np.int64))  # (draws, batch)
@@ -127,6 +143,25 @@ class KeyedDraws:
             planned = next(planned for planned in self._draws if planned.draw.key in SEQUENCE_KEYS)
             raise SettingError(f"The {planned} {NEEDS_SEQUENCES.format(type(source).__name__)}.")
         return sequences
+
+    def _samples(
+        self, source: Any, infos: Sequence[types.SampleInfo], places: Sequence[SamplePlace | None]
+    ) -> list[int]:
+        get_index: Callable[[Any], int | None] | None = getattr(source, "get_sample_index", None)
+        samples: list[int] = []
+        for info, place in zip(infos, places, strict=True):
+            index = place.sample_index if place is not None else None if get_index is None else get_index(info)
+            samples.append(self._global_position(info) if index is None else index)
+        return samples
+
+    def _global_position(self, info: types.SampleInfo) -> int:
+        """Position of a sample in the epoch of all shards, whose batches stand one after the other::
+
+        num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+        """
+        before = info.iteration * (self._num_shards - 1) + self._shard_id  # batches of other shards
+        position: int = info.idx_in_epoch + before * self._batch_size
+        return position
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
@@ -167,15 +202,6 @@ def _normal(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _places(source: Any, infos: Sequence[types.SampleInfo]) -> list[SamplePlace | None]:
     get_place: Callable[[Any], SamplePlace | None] | None = getattr(source, "get_place", None)
     return [None if get_place is None else get_place(info) for info in infos]
-
-
-def _samples(source: Any, infos: Sequence[types.SampleInfo], places: Sequence[SamplePlace | None]) -> list[int]:
-    get_index: Callable[[Any], int | None] | None = getattr(source, "get_sample_index", None)
-    samples: list[int] = []
-    for info, place in zip(infos, places, strict=True):
-        index = place.sample_index if place is not None else None if get_index is None else get_index(info)
-        samples.append(info.idx_in_epoch if index is None else index)
-    return samples
 
 
 def _hash(value: npt.NDArray[Any]) -> int:

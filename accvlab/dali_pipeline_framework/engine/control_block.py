@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -19,23 +21,32 @@ class ControlBlock:
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
-                     2..25                ring of 8 rows, one per epoch that was begun elsewhere: its index
+                     2  num_workers       how many worker processes have taken a number
+                     3..26                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
-                     26..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
+                     27..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
                                           since they count over all), its number plus 1 (0: no batch), then
                                           for iterables the sample indices of the batch, for callables the
                                           process and the slot that it loads (0: none)
     """
 
-    _RING = 64
     _EPOCH_RING = 8
-    _HEADER = 2 + 3 * _EPOCH_RING
+    _EPOCHS_AT = 3
+    _HEADER = _EPOCHS_AT + 3 * _EPOCH_RING
     _ROW_HEADER = 2
 
-    def __init__(self, batch_size: int) -> None:
-        """Create a block for batches of at most ``batch_size`` samples."""
+    def __init__(self, batch_size: int, num_in_flight: int = 64) -> None:
+        """Create a block.
+
+        Args:
+            batch_size: Samples per batch, at most.
+            num_in_flight: Batches that can be loaded or wait for delivery at a time, at most; two batches whose
+                numbers differ by this many share a row.
+        """
         self._row_words = self._ROW_HEADER + batch_size
+        self._num_rows = num_in_flight
         self.parent_pid = os.getpid()
+        self._path = ""  # of the file, in spawned workers
         self._fd = os.memfd_create("dali_pipeline_framework", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, self._size)
         self._map_file(self._fd)
@@ -45,7 +56,7 @@ class ControlBlock:
 
     @property
     def _size(self) -> int:
-        return 8 * (self._HEADER + self._RING * self._row_words)
+        return 8 * (self._HEADER + self._num_rows * self._row_words)
 
     def _map_file(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, self._size)
@@ -54,19 +65,28 @@ class ControlBlock:
     def __getstate__(self) -> dict[str, Any]:
         return {
             "_row_words": self._row_words,
+            "_num_rows": self._num_rows,
             "parent_pid": self.parent_pid,
-            "_fd": self._fd,
+            "_fd": -1,
             "_start_report_fd": -1,
+            "_path": f"/proc/{self.parent_pid}/fd/{self._fd}",
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        fd = os.open(f"/proc/{self.parent_pid}/fd/{self._fd}", os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with self._open_file() as fd:
             self._map_file(fd)
+
+    @contextlib.contextmanager
+    def _open_file(self) -> Iterator[int]:
+        if self._fd >= 0:
+            yield self._fd
+            return
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield fd
         finally:
             os.close(fd)
-        self._fd = -1
 
     def close(self) -> None:
         """Give files and memory back, in the process that made the block. It cannot be used after that."""
@@ -86,6 +106,17 @@ class ControlBlock:
         """What workers that could not start have written; all write the same."""
         return os.pread(self._start_report_fd, 65536, 0).decode(errors="replace")
 
+    def take_worker_number(self) -> int:
+        """Get the next worker number, from 0; each worker process takes one."""
+        with self._open_file() as fd:
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+            try:
+                number = self._words[2]
+                self._words[2] = number + 1
+            finally:
+                fcntl.lockf(fd, fcntl.LOCK_UN)
+        return number
+
     def abandon_epoch(self, epoch_idx: int) -> None:
         """Tell all workers to end the epoch with this index at once."""
         self._words[0] = epoch_idx + 1
@@ -97,14 +128,14 @@ class ControlBlock:
 
     def map_epoch(self, epoch_idx: int, epoch: int, first_batch: int) -> None:
         """Note that the epoch with this index in the pipeline begins at a batch of an epoch of the input."""
-        row = 2 + 3 * (epoch_idx % self._EPOCH_RING)
+        row = self._EPOCHS_AT + 3 * (epoch_idx % self._EPOCH_RING)
         self._words[row + 1] = epoch
         self._words[row + 2] = first_batch
         self._words[row] = epoch_idx + 1
 
     def locate(self, epoch_idx: int, iteration: int) -> tuple[int, int]:
         """Epoch and batch of the input that are meant by an epoch and a batch in it of the pipeline."""
-        row = 2 + 3 * (epoch_idx % self._EPOCH_RING)
+        row = self._EPOCHS_AT + 3 * (epoch_idx % self._EPOCH_RING)
         if self._words[row] != epoch_idx + 1:
             return epoch_idx, iteration
         return self._words[row + 1], self._words[row + 2] + iteration
@@ -125,7 +156,7 @@ class ControlBlock:
 
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
         """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
-        for batch in range(self._RING):
+        for batch in range(self._num_rows):
             row = self._row_of(batch)
             loading = self._words[row + self._ROW_HEADER]
             if loading and loading >> 24 == pid:
@@ -133,7 +164,7 @@ class ControlBlock:
         return None
 
     def _row_of(self, batch: int) -> int:
-        return self._HEADER + (batch % self._RING) * self._row_words
+        return self._HEADER + (batch % self._num_rows) * self._row_words
 
     def _name_batch(self, epoch: int, batch: int) -> int:
         row = self._row_of(batch)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words for what the engine reports as numbers or noise."""
+"""Readable messages for what DALI reports as numbers or noise."""
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 _SIGNAL_HINTS = {
     "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",
@@ -71,3 +72,23 @@ def dali_reason(error: BaseException) -> str:
     if "allowed layouts" in reason:
         reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
     return reason
+
+
+def unused_outputs(warning: str, names: Sequence[str]) -> str:
+    """DALI's warning of outputs of the external source that the graph does not use, with names for its numbers.
+
+    Args:
+        warning: What DALI says; returned as it is where it is about something else, or about a source of a native
+            input.
+        names: Names of the outputs of what workers load.
+    """
+    found = re.search(r"output(?:s)? at the ind(?:ices|ex) (\d+(?:, \d+)*) (?:is|are) not used", warning)
+    numbers = [] if found is None else [*map(int, found.group(1).split(", "))]
+    if not numbers or max(numbers) >= len(names):
+        return warning
+    unused = [names[number] for number in numbers]
+    return (
+        f"These are loaded for each sample, but no step uses them and they do not reach the output: "
+        f"{', '.join(unused)}. Leave fields out of the blueprint of the data provider (`sample_data_structure`), "
+        f"and draws out of what the step declares."
+    )

@@ -11,6 +11,12 @@ from nvidia.dali.pickling import _DaliPickle
 
 from ..errors import SourcePicklingError
 
+PICKLING_ADVICE = (
+    "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
+    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader), or fork the workers '
+    "(`py_start_method='fork'` to get_dali_pipeline, `start_method='fork'` to DataLoader)"
+)
+
 Dumps = Callable[[Any], bytes]
 Loads = Callable[[bytes], Any]
 
@@ -34,21 +40,27 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
     return functools.partial(pickler.dumps, **dumps_kwargs), functools.partial(pickler.loads, **loads_kwargs)
 
 
-def pickle_source(source: Any, dumps: Dumps) -> bytes:
-    """Pickle an input object.
+def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
+    """Pickle what a worker process needs.
+
+    Args:
+        value: What to pickle.
+        what: What it is, for the message, e.g. ``"The input"``.
+        name: How to call it in the path of an attribute, e.g. the name of its class.
+        dumps: The pickler.
 
     Raises:
         SourcePicklingError: It cannot be pickled; the message names the innermost attribute to blame.
     """
     try:
-        return dumps(source)
+        return dumps(value)
     except Exception as error:
-        path, culprit = _find_culprit(source, type(source).__name__, dumps, set())
+        path, culprit = _find_culprit(value, name, dumps, set())
         raise SourcePicklingError(
-            f"The input cannot be sent to a spawned worker process, because `{path}` "
+            f"{what} cannot be sent to a spawned worker process, because `{path}` "
             f"({type(culprit).__module__}.{type(culprit).__qualname__}) cannot be pickled: {error}\n"
-            f"Create it on first use instead of in the constructor, leave it out in `__getstate__`, pass "
-            f"`py_callback_pickler=cloudpickle`, or use `py_start_method='fork'`."
+            f"Create it on first use instead of in the constructor, leave it out in `__getstate__`, "
+            f"{PICKLING_ADVICE}."
         ) from error
 
 

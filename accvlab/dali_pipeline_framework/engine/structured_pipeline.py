@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import multiprocessing.util
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -20,8 +21,9 @@ from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from .control_block import ControlBlock
-from .failure_texts import dali_cause, dali_message, describe_dead_workers
+from .failure_texts import dali_cause, dali_message, describe_dead_workers, unused_outputs
 from .interrupts import DeferredInterrupt
+from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
 from .worker_start import starting_workers
 from .worker_watch import queues_of, watch_workers
@@ -52,6 +54,7 @@ class PipelineContext:
         has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
             epochs are those of the native inputs.
         check_dtypes: Whether the first batch is compared with the blueprint.
+        source_outputs: What workers send, for messages: the paths of the fields, then the draws.
         last_changed_by: Per output field, what set it last.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
             epoch, and the batch since the start, and returns a text and the indices of the samples.
@@ -63,6 +66,7 @@ class PipelineContext:
     native: Mapping[str, NativeInput]
     has_workers: bool
     check_dtypes: bool
+    source_outputs: Sequence[str]
     last_changed_by: Sequence[str]
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
@@ -157,6 +161,14 @@ class StructuredPipeline(Pipeline):
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
+
+    def _disable_pruned_external_source_instances(self) -> None:
+        """Called by DALI, to leave out what the graph does not use. It warns of that with numbers for names."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            super()._disable_pruned_external_source_instances()
+        for warning in caught:
+            warn_user(unused_outputs(str(warning.message), self._context.source_outputs), warning.category)
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""

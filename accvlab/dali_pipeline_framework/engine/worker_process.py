@@ -6,11 +6,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import attrs
+import numpy as np
+
+from ..draws.keyed_random import derive_key
 
 _POLL_INTERVAL_S = 0.5
 
@@ -63,10 +69,40 @@ def _after_fork_in_child() -> None:
     # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
     gc.freeze()
     prepare_worker_process(parent_pid)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        # All forked workers would start with the parent's state and draw identical numbers.
-        numpy_random.seed()
+
+
+@attrs.frozen
+class WorkerSetup:
+    """What makes the worker processes of a pipeline different from each other.
+
+    Attributes:
+        seed: Seed of the pipeline.
+        rank: Rank of this process among those that train together.
+        init_fn: The user's function, called once in each worker with the number of the worker.
+    """
+
+    seed: int = 0
+    rank: int = 0
+    init_fn: Callable[[int], object] | None = None
+
+    def seed_generators(self, worker: int) -> None:
+        """Seed the global generators of Python, NumPy and (where it was imported) PyTorch in a worker process.
+
+        Forked workers would otherwise begin with copies of the parent's generators, and spawned ones with the
+        fixed default seed of PyTorch: all would draw the same numbers.
+        """
+        key = derive_key("worker", self.seed, self.rank, worker)
+        random.seed(key)
+        np.random.seed([key & 0xFFFFFFFF, key >> 32])
+        self.seed_torch(worker)
+
+    def seed_torch(self, worker: int) -> bool:
+        """Seed PyTorch's global generator; return whether PyTorch was imported."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return False
+        torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
+        return True
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

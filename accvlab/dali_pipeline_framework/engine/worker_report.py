@@ -35,11 +35,13 @@ class WorkerReport:
     traceback: str
 
     @classmethod
-    def of_exception(cls, error: BaseException, where: str, sample_index: int | None) -> WorkerReport:
-        """Describe an exception that the user's code raised."""
-        what = "a sample" if sample_index is None else f"sample {sample_index}"
+    def of_exception(
+        cls, error: BaseException, where: str, sample_index: int | None, what: str | None = None
+    ) -> WorkerReport:
+        """Describe an exception that the user's code raised; ``what`` has failed (None: loading the sample)."""
+        what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
         text = f": {error}" if str(error) else ""
-        message = f"Loading {what} failed with {type(error).__name__}{text}\n  where: {where}"
+        message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
         trace = _traceback_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"

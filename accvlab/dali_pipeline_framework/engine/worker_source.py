@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import collections
 import operator
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -21,8 +24,8 @@ from ..errors import FrameworkError
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat, format_path
 from .control_block import ControlBlock
-from .source_pickling import Dumps, Loads, pickle_source
-from .worker_process import prepare_worker_process
+from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .worker_process import WorkerSetup, prepare_worker_process
 from .worker_report import ReportedFailure, WorkerReport
 
 _ndim_of = operator.attrgetter("ndim")
@@ -187,9 +190,14 @@ class _WorkerSource:
         batch_size: int,
         draws: KeyedDraws | None = None,
         replayed: ReplayedDraws | None = None,
+        setup: WorkerSetup | None = None,
     ) -> None:
         self._source: Any = source
         self._pickled_source: bytes | None = None
+        self._setup = setup or WorkerSetup()
+        self._pickled_init_fn: bytes | None = None
+        self._worker: int | None = None  # number of this worker process, once it has begun
+        self._is_torch_seeded = False
         self._blueprint = blueprint
         self._control = control
         self._is_parallel = is_parallel
@@ -209,7 +217,9 @@ class _WorkerSource:
         return {
             **self.__dict__,
             "_source": None,
-            "_pickled_source": pickle_source(self._source, self._dumps),
+            "_pickled_source": pickle_for_worker(self._source, "The input", self._source_name, self._dumps),
+            "_setup": attrs.evolve(self._setup, init_fn=None),
+            "_pickled_init_fn": self._pickle_init_fn(),
             "_dumps": None,
             "_checker": None,
         }
@@ -217,6 +227,37 @@ class _WorkerSource:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid)
+
+    def _pickle_init_fn(self) -> bytes | None:
+        function = self._setup.init_fn
+        if function is None:
+            return None
+        return pickle_for_worker(function, "`worker_init_fn`", "worker_init_fn", self._dumps)
+
+    def _begin_work(self) -> None:
+        """In a worker process, before it loads anything: seed its generators and call the user's function."""
+        if self._worker is not None:
+            if not self._is_torch_seeded:  # it may be imported by the first sample
+                self._is_torch_seeded = self._setup.seed_torch(self._worker)
+            return
+        if os.getpid() == self._control.parent_pid:
+            return
+        self._worker = self._control.take_worker_number()
+        where = f"worker {self._worker}"
+        try:
+            self._get_source()  # which may import PyTorch
+        except (Exception, SystemExit) as error:
+            self._fail_with(error, where, None)
+        self._setup.seed_generators(self._worker)
+        self._is_torch_seeded = "torch" in sys.modules
+        try:
+            init_fn = self._setup.init_fn
+            if self._pickled_init_fn is not None:
+                init_fn = self._loads(self._pickled_init_fn)
+            if init_fn is not None:
+                init_fn(self._worker)
+        except (Exception, SystemExit) as error:
+            self._fail_with(error, where, None, "`worker_init_fn`")
 
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:
@@ -229,8 +270,7 @@ class _WorkerSource:
                 if isinstance(error, ImportError | AttributeError):
                     advice = (
                         "\nIts classes must be importable there: define them in a module (not in a notebook, an "
-                        "interactive session or a function), pass `py_callback_pickler=cloudpickle`, or use "
-                        "`py_start_method='fork'`."
+                        f"interactive session or a function), {PICKLING_ADVICE}."
                     )
                 raise RuntimeError(
                     f"The input ({self._source_name}) could not be unpickled in the worker process: "
@@ -246,10 +286,12 @@ class _WorkerSource:
             )
         return self._checker
 
-    def _fail_with(self, error: BaseException, where: str, sample_index: int | None) -> NoReturn:
+    def _fail_with(
+        self, error: BaseException, where: str, sample_index: int | None, what: str | None = None
+    ) -> NoReturn:
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
-        raise ReportedFailure(WorkerReport.of_exception(error, where, index).encode()) from error
+        raise ReportedFailure(WorkerReport.of_exception(error, where, index, what).encode()) from error
 
     def _fail_for(self, problem: str, where: str, sample_index: int | None) -> NoReturn:
         what = "A sample" if sample_index is None else f"Sample {sample_index}"
@@ -282,6 +324,7 @@ class CallableSource(_WorkerSource):
         """Load and check a batch."""
         if self._control.is_abandoned(batch_info.epoch_idx):
             raise StopIteration
+        self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
         samples: list[Sequence[Any]] = []
         infos = [
@@ -350,6 +393,7 @@ class IterableSource(_WorkerSource):
         return self._epoch()
 
     def _epoch(self) -> Iterator[list[Any]]:
+        self._begin_work()
         generation = self._control.generation
         epoch: Iterator[Any] | None = None
         while generation == self._control.generation:

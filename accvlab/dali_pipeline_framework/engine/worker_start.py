@@ -38,18 +38,21 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
         reason = control.read_start_report()
         if not reason and "Workers initialization failed" not in str(error) and isinstance(error, RuntimeError):
             raise  # not about a worker, e.g. DALI's refusal to fork after CUDA was initialised
+        what = "The worker processes could not be started. "
+        if reason:
+            raise WorkerStartError(what + reason) from None
         raise WorkerStartError(
-            "The worker processes could not be started. "
-            + (
-                reason
-                or f"A worker ended while it was set up ({error}); what it printed on stderr says why. Frequent "
-                f"causes: a module that cannot be imported in the worker, too little memory."
-            )
+            f"{what}A worker ended while it was set up ({error}); what it printed on stderr says why. Frequent "
+            f"causes: a module that cannot be imported in the worker, too little memory."
         ) from error
 
 
 def _refuse_while_main_script_is_imported() -> None:
-    """Refuse to start workers in a process that is itself a worker and only imports the main script yet."""
+    """Refuse to start workers in a process that is itself a worker and only imports the main script yet.
+
+    A worker of a pipeline reports it to its parent, which raises the error, and ends at once: a traceback of each
+    worker would bury the message, and code of the main script might catch an exception and go on.
+    """
     if not getattr(multiprocessing.current_process(), "_inheriting", False):
         return
     message = (
@@ -59,8 +62,10 @@ def _refuse_while_main_script_is_imported() -> None:
     )
     report_path = os.environ.get(_REPORT_PATH_VARIABLE)
     if report_path is not None:
-        with contextlib.suppress(OSError), open(report_path, "w") as report:
-            report.write(message)
+        with contextlib.suppress(OSError):
+            with open(report_path, "w") as report:
+                report.write(message)
+            os._exit(1)
     raise WorkerStartError(message)
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from ..checks import whole_number
-from ..errors import ClosedError, NotSupportedError, SettingError
+from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedPolicy
 from ..pipeline.pipeline import PipelineDefinition
@@ -96,6 +96,7 @@ class DataLoader(TorchInterface):
         output_type: OutputType = "torch",
         ragged: RaggedPolicy = "raise",
         post_process_func: Callable[[Any], Any] | None = None,
+        worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
     ) -> None:
@@ -110,7 +111,7 @@ class DataLoader(TorchInterface):
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``.
             num_workers: Worker processes that load samples; 0 to load in this process.
-            num_threads: Threads of the pipeline; None for the number of usable cores.
+            num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
             device_id: Number of the GPU; None for the CPU.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
@@ -127,6 +128,8 @@ class DataLoader(TorchInterface):
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
             post_process_func: Applied to each batch; its result is delivered.
+            worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
+                sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -164,6 +167,7 @@ class DataLoader(TorchInterface):
                 num_threads=num_threads,
                 device_id=device_id,
                 start_method=start_method,
+                worker_init_fn=worker_init_fn,
                 others=pipeline_arguments,
             ),
             functools.partial(
@@ -191,7 +195,11 @@ class DataLoader(TorchInterface):
 
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
-        if self._run.start():
+        try:
+            is_new = self._run.start()
+        except WorkerStartError as error:  # its message says all; how it got here does not help
+            raise error.with_traceback(None) from error.__cause__
+        if is_new:
             self._warn_of_drift()
 
     def _warn_of_drift(self) -> None:

@@ -17,7 +17,7 @@ from ..sources.completed_epochs import CompletedCallable, CompletedIterable, Epo
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_input_iterable import SamplerInputIterable
-from ..sources.shards import Shard, detect_shard
+from ..sources.shards import Shard, detect_shard, find_shard, shard_of_input
 
 _logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _shard_of(shard: ShardArgument) -> Shard | None:
     if shard is None or isinstance(shard, Shard):
         return shard
     if isinstance(shard, str):
-        return detect_shard(shard)  # type: ignore[arg-type]
+        return find_shard(shard, "shard")
     if isinstance(shard, tuple | list) and len(shard) == 2:
         return Shard(*shard)
     raise SettingError(
@@ -245,8 +245,7 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
 
 def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
     """The shard of an input of one's own, which nobody but the input can deal to shards."""
-    known = getattr(source, "shard", None)
-    own = None if known is None else known if isinstance(known, Shard) else Shard(*known)
+    own = shard_of_input(source)
     if own is not None:
         if asked not in (None, own):
             raise SettingError(

@@ -77,7 +77,7 @@ class LoaderPipeline:
         if legs[1]:
             data_input = data_input.continued(*legs)
         whole = self._bound.parts.with_main(data_input)
-        checkpoint = {} if reader is None else {"checkpoint": reader.checkpoint}
+        checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
@@ -110,10 +110,13 @@ class LoaderPipeline:
         return True
 
     def replace(self, legs: Legs) -> bool:
-        """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was."""
+        """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.
+
+        Where the new one cannot be made, nothing is changed.
+        """
+        made = self._make(legs, self.loaded_reader)
         was_started = self._close_pipeline()
-        self.legs = legs
-        self._made = self._make(legs, self.loaded_reader)
+        self.legs, self._made = legs, made
         return was_started and self.start()
 
     def continue_readers(self, reader: ReaderState | None) -> bool:
@@ -193,6 +196,7 @@ def arguments_for_pipeline(
     num_threads: int | None,
     device_id: int | None,
     start_method: str,
+    worker_init_fn: Callable[[int], object] | None,
     others: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Arguments of `PipelineDefinition.get_dali_pipeline` that a loader gives, see `DataLoader`.
@@ -206,6 +210,7 @@ def arguments_for_pipeline(
         "seed": seed,
         "py_num_workers": num_workers,
         "py_start_method": start_method,
+        "worker_init_fn": worker_init_fn,
     }
     if bound.keeps_checkpoints:
         arguments["enable_checkpointing"] = True

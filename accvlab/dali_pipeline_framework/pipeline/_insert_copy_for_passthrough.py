@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import nvidia.dali.fn as fn
@@ -27,6 +27,8 @@ class _InsertCopyForPassthrough:
         field_names: Sequence[Name] | None = None,
         field_names_scope_paths: Sequence[PathType] | None = None,
         branch_paths: Sequence[PathType] | None = None,
+        *,
+        removed_names: Collection[Name] = (),
     ) -> None:
         """Select the fields; all of them when neither names nor branches are given.
 
@@ -35,6 +37,7 @@ class _InsertCopyForPassthrough:
             field_names: Names whose every occurrence is copied; of a group, all data fields below it.
             field_names_scope_paths: Groups to which the search for ``field_names`` is restricted.
             branch_paths: Data fields, or groups whose data fields are all copied.
+            removed_names: Names of fields that steps have removed: there is nothing to copy of them.
 
         Raises:
             SettingError: A path or name does not exist, a scope is not a group, or scopes are given without names.
@@ -56,7 +59,7 @@ class _InsertCopyForPassthrough:
                 for scope in scopes
                 for path in data_empty.get_item_in_path(scope).find_all_occurrences(name)
             ]
-            if not found:
+            if not found and name not in removed_names:
                 raise SettingError(f"The field name {name!r} does not exist in the given scope.")
             for path in found:
                 selected |= _leaves_below(output_format.flat_paths, path)

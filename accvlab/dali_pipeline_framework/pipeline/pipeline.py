@@ -6,33 +6,37 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import attrs
+import numpy as np
 import nvidia.dali.fn as fn
 import nvidia.dali.pipeline as dali_pipeline
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
+from ..checks import whole_number
 from ..draws.draw_scope import DrawPlan, DrawSupply
 from ..draws.draws_in_samples import record_blueprint, take_group, with_record
 from ..draws.keyed_draws import KeyedDraws
+from ..draws.keyed_random import derive_key
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import GpuUseTracker, log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.random_operators import RandomOperatorTracker
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
+from ..engine.user_warnings import warn_user
+from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
 from ..providers.summary import summary
-from ..sample_data import FieldPath, Name, Path, SampleDataGroup, normalized_path
+from ..sample_data import FieldPath, Name, Path, SampleDataGroup, format_path, normalized_path
 from ..sample_data.graph_mode import do_not_convert
 from ..sources.callable_base import CallableBase
 from ..sources.input_parts import InputPart, InputParts
@@ -40,12 +44,15 @@ from ..sources.iterable_base import IterableBase
 from ..sources.joined_input import JoinedInput
 from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
+from ..sources.shards import Shard, detected_rank, num_cores_of_rank
+from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable
 from ..unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .draw_keys import require_keys
 from .format_folding import fold_format, step_name
 
 PipelineArguments: TypeAlias = dict[str, Any]
+Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
 # In the documentation of older DALI versions, "not given" is written as these values.
@@ -105,7 +112,7 @@ class PipelineDefinition:
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
                 since 2.3 does not need it. With True and no selection, all output fields are copied.
-            passthrough_copy_field_names: Selects fields to copy by name.
+            passthrough_copy_field_names: Selects fields to copy by name; may name fields that a step removes.
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
             record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
@@ -123,11 +130,7 @@ class PipelineDefinition:
         self._steps = _checked_steps(preprocess_functors)
         self._check_data_format = check_data_format
         self._is_parallel = use_parallel_external_source
-        if type(prefetch_queue_depth) is not int or prefetch_queue_depth < 1:
-            raise SettingError(
-                f"`prefetch_queue_depth` must be a whole number of at least 1, got {prefetch_queue_depth!r}."
-            )
-        self._prefetch_queue_depth = prefetch_queue_depth
+        self._prefetch_queue_depth = whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1)
         self._print_formats = print_sample_data_group_format
         self._record_name = record_draws
         self._replay_path = None if replay_draws is None else normalized_path(replay_draws)
@@ -178,29 +181,37 @@ class PipelineDefinition:
         """
         return self._fold()[0]
 
-    def _fold(self) -> tuple[SampleDataGroup, DrawPlan]:
+    def _fold(self) -> tuple[SampleDataGroup, DrawPlan, Copier | None]:
         blueprint = self.input_data_structure.get_empty_like_self()
         replayed = None if self._replay_path is None else take_group(blueprint, self._replay_path)
         draws = DrawPlan(blueprint.format)
-        output = fold_format(blueprint, self._steps, _print_format if self._print_formats else None, draws)
+        names: set[Name] = set()
+
+        def on_step(num_steps_done: int, blueprint: SampleDataGroup) -> None:
+            names.update(name for path in blueprint.format.flat_paths for name in path)
+            if self._print_formats:
+                _print_format(num_steps_done, blueprint)
+
+        output = fold_format(blueprint, self._steps, on_step, draws)
         if replayed is not None and self._replay_path is not None:
             require_fitting_record(replayed.format, draws.draws, self._replay_path)
         if self._record_name is not None:
             output = with_record(output, self._record_name, draws.draws)
-        self._make_copier(output)
-        return output, draws
+        return output, draws, self._make_copier(output, names)
 
-    def _make_copier(self, output: SampleDataGroup) -> Callable[[SampleDataGroup], SampleDataGroup] | None:
+    def _make_copier(self, output: SampleDataGroup, known_names: Collection[Name]) -> Copier | None:
         if self._copy_selection is None:
             return None
         try:
-            return _InsertCopyForPassthrough(output, **self._copy_selection)
+            return _InsertCopyForPassthrough(output, **self._copy_selection, removed_names=known_names)
         except SettingError as error:
             raise SettingError(
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
 
-    def get_dali_pipeline(self, *args: Any, **kwargs: Any) -> Pipeline:
+    def get_dali_pipeline(
+        self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
+    ) -> Pipeline:
         """Make a DALI pipeline.
 
         The outputs of the pipeline are the data fields of the output format, in the order of its
@@ -208,11 +219,16 @@ class PipelineDefinition:
 
         Args:
             *args: Arguments of `nvidia.dali.Pipeline`, in its order.
+            worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
+                sample and after the generators of Python, NumPy and PyTorch were seeded there; not called where
+                the input runs in this process. Spawned workers need one that can be pickled.
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
                 use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
-                input's where the input has one, ``num_threads`` is the number of usable cores, and
-                ``device_id`` is None, which means the CPU. With ``py_num_workers=0`` the input runs in this
-                process. ``seed`` is also the seed of the draws that steps declare, which is 0 if not given.
+                input's where the input has one, ``num_threads`` is the number of usable cores divided by the
+                number of ranks on this machine, and ``device_id`` is None, which means the CPU. With
+                ``py_num_workers=0`` the input runs in this process. ``seed`` is also the
+                seed of the draws that steps declare, which is 0 if not given; DALI's operators get another one,
+                derived from it, on each shard but the first.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
@@ -223,24 +239,46 @@ class PipelineDefinition:
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """
+        if worker_init_fn is not None and not callable(worker_init_fn):
+            raise SettingError(
+                f"`worker_init_fn` must be a function of the worker number, got {worker_init_fn!r}."
+            )
         arguments = _normalised_arguments(args, kwargs)
         parts = InputParts.of(self._data_input)
         unbound = None if parts.main is None else parts.main.source
         if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
             bound = unbound.with_settings(batch_size=arguments["batch_size"])
-            return self.with_input(parts.with_main(bound)).get_dali_pipeline(**arguments)
-        output, plan = self._fold()
+            changed = self.with_input(parts.with_main(bound))
+            return changed.get_dali_pipeline(worker_init_fn=worker_init_fn, **arguments)
+        size = arguments.get("batch_size")
+        if isinstance(unbound, ShuffledShardedInputCallable) and unbound.batch_size != size and _is_count(size):
+            # The published input takes any batch size; only its `length` depends on the one that it was given.
+            bound, consequence = unbound.for_pipeline(size)
+            warn_user(consequence)
+            changed = self.with_input(parts.with_main(bound))
+            return changed.get_dali_pipeline(worker_init_fn=worker_init_fn, **arguments)
+        output, plan, copier = self._fold()
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
         _complete_arguments(arguments, self._data_input if parts.main is None else parts.main.source, is_parallel)
-        control = ControlBlock(arguments["batch_size"])
-        draws = None if self._replay_path else self._keyed_draws(plan, parts, arguments.get("seed", 0))
+        seed = arguments.get("seed", 0)
+        shard = parts.shard or Shard(0, 1)
+        if "seed" in arguments:
+            arguments["seed"] = _seed_of_shard(arguments["seed"], shard)
+        # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
+        num_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
+        control = ControlBlock(arguments["batch_size"], _max_in_flight(arguments, num_ahead))
+        draws = None if self._replay_path else self._keyed_draws(plan, parts, seed, shard, arguments["batch_size"])
         source = {}
         if parts.main is not None:
             replayed = None
             if self._replay_path is not None:
                 replayed = ReplayedDraws.of(plan.draws, self._replay_path, parts.main_field_paths())
-            source = self._source_arguments(parts.main.source, control, is_parallel, arguments, draws, replayed)
-        graph = _Graph(self, parts, source, self._make_copier(output), plan, seed=arguments.get("seed", 0))
+            rank = shard.shard_id if shard.num_shards > 1 else detected_rank()
+            setup = WorkerSetup(seed, rank, worker_init_fn)
+            source = self._source_arguments(
+                parts.main.source, control, is_parallel, arguments, draws, replayed, num_ahead, setup
+            )
+        graph = _Graph(self, parts, source, copier, plan, seed=seed)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu:
             graph.gpu_use = GpuUseTracker()
@@ -265,6 +303,7 @@ class PipelineDefinition:
             native={part.operator_name: part.source for part in parts.native},
             has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
+            source_outputs=[*map(format_path, parts.main_field_paths()), *map(str, plan.draws)],
             last_changed_by=graph.last_changed_by,
             diagnose=_cannot_diagnose
             if parts.native
@@ -280,12 +319,15 @@ class PipelineDefinition:
         )
         return StructuredPipeline.adopt(pipeline, context)
 
-    def _keyed_draws(self, plan: DrawPlan, parts: InputParts, seed: int) -> KeyedDraws | None:
+    def _keyed_draws(
+        self, plan: DrawPlan, parts: InputParts, seed: int, shard: Shard, batch_size: int
+    ) -> KeyedDraws | None:
         paths = parts.main_field_paths()
         require_keys(plan.draws, self._data_input if parts.main is None else parts.main.source, paths)
         if not plan.draws or not parts.has_callable:
             return None
-        return KeyedDraws(plan.draws, paths, seed)
+        pair = (shard.shard_id, shard.num_shards)
+        return KeyedDraws(plan.draws, paths, seed, shard=pair, batch_size=batch_size)
 
     def _source_arguments(
         self,
@@ -295,6 +337,8 @@ class PipelineDefinition:
         arguments: PipelineArguments,
         draws: KeyedDraws | None,
         replayed: ReplayedDraws | None,
+        num_ahead: int,
+        setup: WorkerSetup,
     ) -> dict[str, Any]:
         is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
@@ -306,15 +350,14 @@ class PipelineDefinition:
             arguments["batch_size"],
             draws,
             replayed,
+            setup,
         )
-        # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
-        num_batches_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
         return {
             "source": source,
             "batch": True,
             "batch_info": True if is_callable else None,
             "parallel": is_parallel,
-            "prefetch_queue_depth": num_batches_ahead if is_parallel else None,
+            "prefetch_queue_depth": num_ahead if is_parallel else None,
             "cycle": None if is_callable else "raise",
         }
 
@@ -368,7 +411,7 @@ class _Graph:
     definition: PipelineDefinition
     parts: InputParts
     source: Mapping[str, Any]
-    copier: Callable[[SampleDataGroup], SampleDataGroup] | None
+    copier: Copier | None
     plan: DrawPlan
     only_output: int | None = None
     num_steps: int | None = None
@@ -563,11 +606,32 @@ def _normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pip
             hint = f" Did you mean `{close[0]}`?" if close else ""
             raise SettingError(f"`{name}` is not an argument of a DALI pipeline.{hint}")
         arguments[name] = value
+    for name, value in arguments.items():
+        if isinstance(value, np.integer):
+            arguments[name] = int(value)
     for name, not_given in _LEGACY_NOT_GIVEN.items():
         value = arguments.get(name)
         if value is None or (isinstance(value, int) and value == not_given):
             arguments.pop(name, None)
     return arguments
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _max_in_flight(arguments: PipelineArguments, num_ahead: int) -> int:
+    """How many batches can be loaded or wait for delivery at a time."""
+    depth = arguments.get("prefetch_queue_depth", 2)
+    depths = depth.values() if isinstance(depth, Mapping) else [depth]
+    return max(64, num_ahead + sum(each for each in depths if isinstance(each, int)) + 2)
+
+
+def _seed_of_shard(seed: Any, shard: Shard) -> Any:
+    """The seed of DALI's random operators. With the same seed they would draw the same numbers on all shards."""
+    if shard.shard_id == 0 or not isinstance(seed, int):
+        return seed
+    return derive_key("shard", seed, shard.shard_id) >> 33
 
 
 def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parallel: bool) -> None:
@@ -577,13 +641,19 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise SettingError(f"`batch_size` must be a whole number of at least 1, got {batch_size!r}.")
-    if expected is not None and batch_size != expected:
+    if expected is not None and batch_size > expected and not callable(data_input):
+        # DALI takes smaller batches, so this has always worked.
+        warn_user(
+            f"{type(data_input).__name__} delivers batches of {expected} samples (on this shard), the pipeline "
+            f"has batch_size={batch_size}: batches have {expected} samples."
+        )
+    elif expected is not None and batch_size != expected:
         raise SettingError(
             f"The batch sizes of input and pipeline must be equal: {type(data_input).__name__} is set up for "
             f"{expected} samples per batch (on this shard), the pipeline for batch_size={batch_size}. Leave "
             f"`batch_size` out here to use the input's."
         )
-    arguments.setdefault("num_threads", len(os.sched_getaffinity(0)))
+    arguments.setdefault("num_threads", num_cores_of_rank())
     arguments.setdefault("device_id", None)
     device_id = arguments["device_id"]
     if device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
@@ -596,7 +666,7 @@ def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parall
             raise SettingError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
     start_method = arguments.get("py_start_method", "fork")
     if start_method not in ("fork", "spawn", "forkserver"):
-        raise SettingError(f"`py_start_method` must be 'fork' or 'spawn', got {start_method!r}.")
+        raise SettingError(f"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got {start_method!r}.")
     if not is_parallel:
         return
     if not callable(data_input):

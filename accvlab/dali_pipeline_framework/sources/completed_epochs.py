@@ -16,6 +16,7 @@ from ..sampling.arithmetic.last_batch import LastBatch
 from .callable_base import CallableBase
 from .context import add_context, context_values
 from .iterable_base import IterableBase
+from .shards import shard_of_input
 
 
 @attrs.frozen
@@ -79,6 +80,7 @@ class CompletedCallable(CallableBase):
         self._settings = settings
         self.delivers_partial_batches = settings.last_batch == "partial"
         self.has_epochs = getattr(source, "has_epochs", True)
+        self.shard = shard_of_input(source)
         self._counted: tuple[int, int] | None = None  # epoch, and how many samples it has
         self._delivered_up_to = (0, 0)  # epoch and position behind the last sample that the source has delivered
         if settings.context_name is not None:
@@ -221,6 +223,7 @@ class CompletedIterable(IterableBase):
         self._source = source
         self._settings = settings
         self.has_epochs = getattr(source, "has_epochs", True)
+        self.shard = shard_of_input(source)
         self._iterator: Any = None
         self._epoch = -1
         self._start_epoch()

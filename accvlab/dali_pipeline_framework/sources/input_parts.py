@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from ..errors import SettingError
 from ..sample_data import FieldPath
 from .joined_input import JoinedInput
 from .native_input import NativeInput
+from .shards import Shard, shard_of_input
 
 
 @attrs.frozen(eq=False)
@@ -69,6 +72,16 @@ class InputParts:
     def has_callable(self) -> bool:
         """Whether there is a part that workers load at any position."""
         return self.main is not None and callable(self.main.source)
+
+    @property
+    def shard(self) -> Shard | None:
+        """The shard that the input delivers, or None where no part of it tells."""
+        for part in self.parts:
+            with contextlib.suppress(SettingError):  # an attribute of this name may mean something else
+                shard = shard_of_input(part.source)
+                if shard is not None:
+                    return shard
+        return None
 
     def with_main(self, source: Any) -> Any:
         """Get the input with another callable or iterable in the place of its own."""

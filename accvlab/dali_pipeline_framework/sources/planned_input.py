@@ -106,7 +106,7 @@ class PlannedInput(CallableBase):
         return self._loader.provider
 
     @property
-    def shard(self) -> tuple[int, int]:
+    def shard(self) -> tuple[int, int]:  # type: ignore[override]
         """Shard id and number of shards."""
         return self._shard_id, self._num_shards
 

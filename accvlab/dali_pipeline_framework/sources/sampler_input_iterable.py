@@ -129,7 +129,7 @@ class SamplerInputIterable(IterableBase):
         return None if total is None else int(total) // self._num_shards
 
     @property
-    def shard(self) -> tuple[int, int]:
+    def shard(self) -> tuple[int, int]:  # type: ignore[override]
         """Shard id and number of shards."""
         return self._shard_id, self._num_shards
 

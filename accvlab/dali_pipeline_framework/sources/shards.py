@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import functools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -51,6 +54,23 @@ class Shard:
         object.__setattr__(self, "num_shards", num_shards)
 
 
+def shard_of_input(data_input: Any) -> Shard | None:
+    """The shard that an input delivers, or None where it does not tell.
+
+    Raises:
+        SettingError: What it tells is no shard.
+    """
+    known = getattr(data_input, "shard", None)
+    if known is None or isinstance(known, Shard):
+        return known
+    if isinstance(known, tuple | list) and len(known) == 2:
+        return Shard(*known)
+    raise SettingError(
+        f"The property `shard` of {type(data_input).__name__} must be a Shard or a pair (shard id, number of "
+        f"shards), got {known!r}."
+    )
+
+
 def detect_shard(source: ShardSource = "auto") -> Shard:
     """Find out the rank of this process and the number of ranks.
 
@@ -84,6 +104,11 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
         SettingError: The source asked for is unknown or not there; or only one of two variables is set, one
             is not a number, or the rank is not one of the ranks.
     """
+    return find_shard(source, "source")
+
+
+def find_shard(source: str, argument: str) -> Shard:
+    """Same as `detect_shard`, with the name of the argument that messages are about."""
     if source == "auto":
         for name, (find, _) in _SOURCES.items():
             found = find()
@@ -91,13 +116,47 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
                 return _logged(Shard(*found, name))
         return _logged(Shard(0, 1, "single process"))
     if source not in _SOURCES:
-        known = ", ".join(map(repr, ("auto", *_SOURCES)))
-        raise SettingError(f"`source` must be one of {known}, got {source!r}.")
+        names = ("auto", *_SOURCES)
+        close = difflib.get_close_matches(source, names, 1) if isinstance(source, str) else ()
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise SettingError(f"`{argument}` must be one of {', '.join(map(repr, names))}, got {source!r}.{hint}")
     find, what_is_missing = _SOURCES[source]
     found = find()
     if found is None:
-        raise SettingError(f"`source={source!r}` is asked for, but {what_is_missing}, or use `source='auto'`.")
+        raise SettingError(
+            f"`{argument}={source!r}` is asked for, but {what_is_missing}, or use `{argument}='auto'`."
+        )
     return _logged(Shard(*found, source))
+
+
+def detected_rank() -> int:
+    """Rank of this process as far as it can be found out, else 0."""
+    for find, _ in _SOURCES.values():
+        with contextlib.suppress(SettingError):
+            found = find()
+            if found is not None:
+                return found[0]
+    return 0
+
+
+def num_cores_of_rank() -> int:
+    """Cores for one rank: those that this process may use, divided by the number of ranks on this machine.
+
+    Ranks are counted by the variables of their launcher: ``LOCAL_WORLD_SIZE`` (torchrun),
+    ``OMPI_COMM_WORLD_LOCAL_SIZE`` (Open MPI), ``SLURM_STEP_TASKS_PER_NODE`` (SLURM). The last two can bind each
+    rank to cores of its own; where not all cores of the machine are usable, nothing more is divided.
+    """
+    num_usable = len(os.sched_getaffinity(0))
+    ranks = _number_in("LOCAL_WORLD_SIZE")
+    if ranks is None and num_usable == os.cpu_count():
+        ranks = _number_in("OMPI_COMM_WORLD_LOCAL_SIZE") or _number_in("SLURM_STEP_TASKS_PER_NODE")
+    return max(1, num_usable // (ranks or 1))
+
+
+def _number_in(variable: str) -> int | None:
+    """Largest number in a variable such as ``"8"`` or (per machine) ``"4(x2),3"``; None where there is none."""
+    counts = re.findall(r"(?:^|,)\s*(\d+)", os.environ.get(variable, ""))
+    return max(map(int, counts)) if counts else None
 
 
 def _logged(shard: Shard) -> Shard:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import cast
 
 from nvidia.dali import types
@@ -78,6 +79,46 @@ class ShuffledShardedInputCallable(PlannedInput):
     @property
     def _keeps_batch_size_per_shard(self) -> bool:
         return True
+
+    def for_pipeline(self, batch_size: int) -> tuple[ShuffledShardedInputCallable, str]:
+        """Get a copy for a pipeline of another batch size, which delivers the samples in the same order.
+
+        Args:
+            batch_size: Samples per batch of the pipeline, on this shard.
+
+        Returns:
+            The copy, and what the difference means for the user.
+
+        Raises:
+            SettingError: With this batch size an epoch has no batches; or the last batch is not dropped, but
+                completed for the batch size of this input.
+        """
+        own = self.batch_size
+        if self._sampler.last_batch != "drop":
+            raise SettingError(
+                f"The batch sizes of input and pipeline must be equal with "
+                f"last_batch={self._sampler.last_batch!r}: {type(self).__name__} is set up for {own} samples per "
+                f"batch (on this shard), the pipeline for batch_size={batch_size}. Leave `batch_size` out in the "
+                f"pipeline to use that of the input."
+            )
+        changed = copy.copy(self)
+        changed._forget()
+        changed._sampler = self._sampler.with_settings(
+            total_batch_size=batch_size * self._num_shards, num_shards=self._num_shards
+        )
+        changed._check_batch_size()
+        shard_size = self._num_samples // self._num_shards
+        num_dropped = shard_size % batch_size
+        samples = f"the {shard_size} samples of this shard"
+        dropped = f"drops the last {num_dropped} of {samples}, which do not fill a batch"
+        if not num_dropped:
+            dropped = f"drops none of {samples}"
+        return changed, (
+            f"{type(self).__name__} was created with batch_size={own}, the pipeline has "
+            f"batch_size={batch_size}. The order of the samples is the same; an epoch has "
+            f"{shard_size // batch_size} batches of {batch_size} and {dropped}. The `length` of "
+            f"the input, {self.length}, counts batches of {own}. Give both the same batch size."
+        )
 
     # The published input answers for any sample of its shard, also for those that DALI then drops, and looks
     # at nothing but the position in the epoch.

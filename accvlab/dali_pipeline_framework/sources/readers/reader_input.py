@@ -212,7 +212,7 @@ class ReaderInput(NativeInput):
         return description
 
     @property
-    def shard(self) -> tuple[int, int]:
+    def shard(self) -> tuple[int, int]:  # type: ignore[override]
         """Shard id and number of shards."""
         return self._shard_id, self._num_shards
 

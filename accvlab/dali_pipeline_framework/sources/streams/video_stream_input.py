@@ -248,7 +248,7 @@ class VideoStreamInput(NativeInput):
     # --- settings of a loader ---------------------------------------------------------------------
 
     @property
-    def shard(self) -> tuple[int, int]:
+    def shard(self) -> tuple[int, int]:  # type: ignore[override]
         """Shard id and number of shards: all of it."""
         return 0, 1
 

@@ -1,0 +1,33 @@
+"""A data provider that draws its own random numbers; it imports PyTorch."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import numpy as np
+import torch
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from support.providers import IndexProvider
+
+
+class RandomProvider(IndexProvider):
+    """Draws ``"drawn"`` with the global generators of Python, NumPy and PyTorch, and tells who drew."""
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("pid", types.DALIDataType.INT64)
+        blueprint.add_data_field("drawn", types.DALIDataType.FLOAT64)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        time.sleep(0.02)  # so that all workers have something to do
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        sample["pid"] = os.getpid()
+        sample["drawn"] = [random.random(), np.random.random(), torch.rand(()).item()]
+        return sample
