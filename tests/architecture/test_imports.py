@@ -326,6 +326,12 @@ def test_names_that_are_imported_on_demand_are_the_same_everywhere(room: str) ->
         package.Nothing  # noqa: B018
 
 
+def test_the_package_names_all_its_rooms() -> None:
+    assert package.__all__ == sorted(["__version__", *package._ROOMS])
+    guarded = next(node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    assert [alias.name for node in guarded.body for alias in node.names] == [*package._ROOMS]
+
+
 # --- published names -----------------------------------------------------------------------------------
 
 # Module -> name, as code written for accvlab imports it.
