@@ -1,9 +1,9 @@
+from ..errors import FormatProblem as FormatProblem
 from .conversion import FieldValue as FieldValue
 from .conversion import as_numpy as as_numpy
 from .conversion import converted as converted
 from .dtypes import get_dali_type_for_numpy_type as get_dali_type_for_numpy_type
 from .dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
-from .format_problems import FormatProblem as FormatProblem
 from .format_problems import describe_difference as describe_difference
 from .format_problems import format_error as format_error
 from .format_queries import FieldType as FieldType

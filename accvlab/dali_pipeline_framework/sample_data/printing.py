@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample data groups as text for people."""
+"""Sample data groups as text."""
 
 from __future__ import annotations
 

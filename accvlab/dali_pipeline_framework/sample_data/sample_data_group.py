@@ -14,7 +14,7 @@ from nvidia.dali.data_node import DataNode
 from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, SettingError
 from . import dtypes
 from .conversion import FieldValue, converted
-from .format_errors import group_mismatch_error, wrong_count_error
+from .format_problems import group_mismatch_error, wrong_count_error
 from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
 from .graph_mode import methods_not_converted
 from .mappings import ValueMapping, mapped
@@ -23,6 +23,10 @@ from .strings import encoded
 from .value_queries import ValueQueries, not_empty
 
 _EMPTY = GroupFormat()
+_DECLARE = (
+    " A new field must first be declared in `sample_data_structure` of the data provider (in a step: with "
+    "add_data_field)."
+)
 
 
 @methods_not_converted
@@ -138,7 +142,7 @@ class SampleDataGroup(ValueQueries):
         Args:
             name: Name of the field.
             type: A numeric DALI type, or ``STRING``.
-            mapping: What labels become when they are assigned. The key None holds the value for all labels
+            mapping: Label -> number to store when it is assigned. The key None holds the default for labels
                 that are not listed. Not for ``STRING``.
             ndim: Number of dimensions of the arrays of this field, without the batch; None for any. It is checked
                 where a data provider delivers; steps that change it must say so, and assignments do not check it.
@@ -148,7 +152,7 @@ class SampleDataGroup(ValueQueries):
             DuplicateFieldError: If the name is taken.
             FieldKindError: If ``type`` is a `SampleDataGroup`.
             FieldValueError: If ``type`` is not a DALI type that a field can have.
-            SettingError: If mapping or ``ndim`` are not valid, or do not go with the type.
+            SettingError: If the name is empty, or mapping or ``ndim`` are not valid or do not go with the type.
         """
         name = checked_name(name)
         self._format = self._format.with_field(name, _leaf((name,), type, mapping, ndim))
@@ -163,6 +167,7 @@ class SampleDataGroup(ValueQueries):
 
         Raises:
             NameTypeError: If the name is neither ``str`` nor ``int``.
+            SettingError: If the name is empty.
             DuplicateFieldError: If the name is taken.
             FieldKindError: If the blueprint is not a `SampleDataGroup`.
         """
@@ -281,7 +286,6 @@ class SampleDataGroup(ValueQueries):
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle format, values and switches; parts of the format that occur often travel once."""
         switches = (self._apply_mapping, self._do_convert, self._do_check_type)
         return _restored, (self.format, self._values, switches)
 
@@ -353,8 +357,8 @@ class SampleDataGroup(ValueQueries):
         """Store what a DALI framework iterator returned for one of its pipelines.
 
         Args:
-            data: One dict per pipeline, with the names of `field_names_flat` as keys. More keys do not harm.
-            index: Which dict to use.
+            data: One dict per pipeline, with the names of `field_names_flat` as keys. Further keys are ignored.
+            index: Position of the dict to use.
 
         Raises:
             FieldNotFoundError: If a data field is missing in the dict. Nothing is stored then.
@@ -387,7 +391,7 @@ class SampleDataGroup(ValueQueries):
         """
         position = self._format.index.get(name) if type(name) is str else None
         if position is None:
-            position = self._position(name)
+            position = self._position(name, (), _DECLARE)
         if type(value) is np.ndarray and self._do_convert:
             child = self._format.children[position]
             if type(child) is LeafFormat and child.numpy_dtype is value.dtype and child.is_plain:
@@ -407,7 +411,7 @@ class SampleDataGroup(ValueQueries):
         """
         names = not_empty(normalized_path(path))
         group = self._group_at(names[:-1])
-        group._assign(group._position(names[-1], names[:-1]), value, names)
+        group._assign(group._position(names[-1], names[:-1], _DECLARE), value, names)
 
     def _assign(self, position: int, value: FieldValue, path: FieldPath) -> None:
         child = self._format.children[position]
@@ -443,7 +447,7 @@ class SampleDataGroup(ValueQueries):
     __delitem__ = remove_field
 
     def remove_all_occurrences(self, name_to_remove: Name) -> None:
-        """Remove all data fields and groups of this name in the whole tree; none is fine too."""
+        """Remove all data fields and groups of this name in the whole tree, if there are any."""
         if name_to_remove in self._format.index:
             self.remove_field(name_to_remove)
         for group in self._groups():
@@ -461,7 +465,7 @@ class SampleDataGroup(ValueQueries):
         dropped.
 
         Args:
-            path: Where.
+            path: Path of the data field or group.
             new_type: A DALI type for a data field, a blueprint for a group.
             new_mapping: Mapping of the data field from now on; None for none.
             new_ndim: Number of dimensions from now on, as in `add_data_field`; None for any.
