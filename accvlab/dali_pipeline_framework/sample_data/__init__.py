@@ -6,6 +6,7 @@ The rooms, from the bottom up::
     names       names and paths of fields, and how they are written
     dtypes      DALI types and their NumPy counterparts
     mappings    labels to numbers
+    image_content  what is known of an image: encoded or not, layout, range of values
     formats     the format of a sample as an immutable value
     conversion  values of all kinds to arrays of a field's type
     strings     text to bytes and back

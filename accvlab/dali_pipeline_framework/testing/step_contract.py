@@ -56,7 +56,8 @@ def check_step(
     The rules:
 
     *   Asking for the format leaves the format alone, and gives the same answer each time.
-    *   What is produced has the declared format: types of the data, and their dimensions where they are declared.
+    *   What is produced has the declared format: types of the data, and their dimensions and layouts where they
+        are declared.
     *   Fields that the step cannot know (they are added to each group of the samples) pass bit-identical.
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. No random operators of DALI are used beside them, and what is
@@ -155,6 +156,10 @@ class _StepCheck:
             except (StepOutputError, OutputError) as error:
                 self._break("the step must produce the format that it declares", str(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
+            layouts = {run.layouts[format_path(path)] for run in runs} - {"", leaf.content.layout}
+            if leaf.content.layout and layouts:
+                found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
+                self._break("the step must produce the format that it declares", found)
             counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
             if leaf.ndim is not None and counts:
                 found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
@@ -386,7 +391,7 @@ def _mapped_over_groups(
             copy.add_data_group_field(name, changed)
             copy[name] = changed
         else:
-            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim)
+            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim, content=child.content)
             copy.set_do_convert(False)
             copy[name] = value
             copy.set_do_convert(True)
