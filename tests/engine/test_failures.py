@@ -426,8 +426,8 @@ def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
         pipeline.build()
     [warning] = [each for each in caught if "loaded" in str(each.message)]
     assert str(warning.message) == (
-        "These are loaded for each sample, but no step uses them and they do not reach the output: pair, "
-        "cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
+        "These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        "output: pair, cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
         "(`sample_data_structure`), and draws out of what the step declares."
     )
     assert warning.filename == __file__

@@ -88,7 +88,7 @@ def unused_outputs(warning: str, names: Sequence[str]) -> str:
         return warning
     unused = [names[number] for number in numbers]
     return (
-        f"These are loaded for each sample, but no step uses them and they do not reach the output: "
-        f"{', '.join(unused)}. Leave fields out of the blueprint of the data provider (`sample_data_structure`), "
+        f"These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        f"output: {', '.join(unused)}. Leave fields out of the blueprint of the data provider (`sample_data_structure`), "
         f"and draws out of what the step declares."
     )

@@ -27,9 +27,9 @@ from ..errors import SettingError
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
 _TWO = np.array([2], np.int32)
-# Added to an index or a size that must not be there: DALI refuses it.
+# Added to an index to put it out of bounds, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
-# Decoded around a region: neighbors for the interpolation, and what the upsampling of colors in a JPEG needs.
+# Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
 
 
@@ -60,14 +60,14 @@ _SHARE_BEFORE = {
 
 
 class Resampling(Enum):
-    """How images are computed. The settings of a step decide, so that all batches are made in one way."""
+    """How images are resampled. Chosen from the settings of a step, not from data."""
 
     WARP = 0
     """``fn.warp_affine``: any matrix."""
     REGION = 1
     """``fn.resize`` of a region: nothing rotated or sheared, and the output shows nothing beyond the image."""
     PASTED_REGION = 2
-    """``fn.resize`` of the visible part, put in its place: nothing rotated or sheared."""
+    """``fn.resize`` of the visible part, pasted into the output: nothing rotated or sheared."""
 
 
 # --- sizes ----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def image_hw(image: DataNode) -> DataNode:
 
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
-    """Height and width of image files, ``(num_images, 2)`` int32 on the CPU; they are not decoded."""
+    """Height and width of image files from their headers, ``(num_images, 2)`` int32 on the CPU."""
     shapes: Any = fn.stack(*[fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images])
     sizes: DataNode = shapes[:, 0:2]
     return sizes
@@ -96,7 +96,7 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
         num_sizes: How many.
     """
     least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
-    # Two more axes of one element each change nothing and cost nothing; any other extents do not fit.
+    # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
     # DALI shows the next line where an image has no pixels.
     hw = fn.reshape(most, shape=ones)  # ERROR: an image has no pixels or no channels (is it decoded before?)
@@ -218,12 +218,12 @@ def _swapping() -> DataNode:
 def resizing(
     hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
 ) -> AxisScaling:
-    """Bring a size to another one.
+    """Scale an image of one size to another size.
 
     Args:
-        hw: Height and width that are brought to the output, ``(2,)``.
+        hw: Height and width of the input, ``(2,)``.
         output_hw: Height and width of the output.
-        mode: How.
+        mode: What happens where aspect ratios differ.
         anchor: What stays in place; None with ``STRETCH``.
     """
     size, origin = constant(output_hw), constant([0, 0])
@@ -280,14 +280,14 @@ def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.D
 
 
 def projections_rows(matrix: Any) -> tuple[DataNode, DataNode]:
-    """The rows of the matrix as factors for the rows of projection matrices, ``(3, 1)`` each."""
+    """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
     return fn.reshape(matrix[0], shape=[3, 1]), fn.reshape(matrix[1], shape=[3, 1])
 
 
 def transformed_projections(
     projections: DataNode, rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
 ) -> DataNode:
-    """Let a transformation follow on projections, ``(..., 3 or 4, num_columns)``: ``matrix @ projection``.
+    """Multiply projections by a transformation from the left, ``(..., 3 or 4, num_columns)``.
 
     The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
 
@@ -320,14 +320,14 @@ def _as_type(values: DataNode, dtype: types.DALIDataType) -> DataNode:
 
 @attrs.frozen
 class Resampler:
-    """Computes the images of a sample; what they share is prepared once.
+    """Resamples the images of a sample, with arguments that are computed once for all of them.
 
     Attributes:
-        resampling: How.
+        resampling: Which operators are used.
         output_hw: Height and width of the output.
-        arguments: What the operator needs, ``(2,)`` or a matrix per sample.
-        decoded_part: Least row and column, and size, of what has to be decoded, ``(2,)`` int32 each, where images
-            are encoded; the regions count from there.
+        arguments: Arguments of the operator, ``(2,)`` or a matrix per sample.
+        decoded_part: For encoded images: first row and column, and size, of the part to decode, ``(2,)`` int32
+            each; regions are relative to it.
     """
 
     resampling: Resampling
@@ -337,23 +337,23 @@ class Resampler:
 
     @classmethod
     def warping(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Resampler:
-        """Prepare for any transformation from the input to the output, ``(2, 3)``."""
+        """Prepare for any affine transformation from the input to the output, ``(2, 3)``."""
         return cls(Resampling.WARP, output_hw, {"matrix": matrix})
 
     @classmethod
     def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Any) -> Resampler:
-        """Prepare for a transformation that does not rotate or shear.
+        """Prepare for a transformation without rotation and shearing.
 
         Args:
-            resampling: How; not `WARP`.
+            resampling: Which operators are used; not `WARP`.
             scaling: The transformation from the input to the output.
             hw: Height and width of the input, ``(2,)``.
         """
         output_hw = scaling.output_hw
         if resampling == Resampling.REGION:
             return cls(resampling, output_hw, {"roi_start": scaling.start, "roi_end": scaling.end})
-        # Pixels whose center lies in the image: from `first`, before `end`. Where there are none, one pixel of an
-        # empty region is computed (DALI reads beyond the image if a region lies outside), and put out of sight.
+        # Output pixels whose center lies in the image: [first, end). Where there are none, one pixel of an empty
+        # region is computed (DALI reads out of bounds if a region lies outside), and pasted outside of the output.
         size, zero = constant(output_hw), np.float32(0)
         near, scale = scaling.offset, scaling.scale
         far = near + scale * hw
@@ -369,7 +369,7 @@ class Resampler:
         return cls(resampling, output_hw, part)
 
     def of_encoded(self, hw: Any) -> Resampler:
-        """The same for image files, of which only the part is decoded that is shown. Not for `WARP`."""
+        """The same for image files, of which only the visible part is decoded. Not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
@@ -381,7 +381,7 @@ class Resampler:
         return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
 
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
-        """Decode the part of an image file that is shown, as RGB."""
+        """Decode the visible part of an image file, as RGB."""
         corner, size = self.decoded_part or (None, None)
         image: DataNode = fn.decoders.image_slice(
             encoded, start=corner, shape=size, axis_names="HW", device=device
@@ -389,12 +389,12 @@ class Resampler:
         return image
 
     def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False) -> DataNode:
-        """Compute an image, ``(H, W, C)`` or ``(F, H, W, C)``.
+        """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
             image: The image, on the CPU or the GPU.
-            fill_value: What is written where the input shows nothing.
-            is_mask: Whether the values are labels: the nearest pixel is taken, nothing is interpolated.
+            fill_value: Value of output pixels outside of the input.
+            is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
         """
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
         if self.resampling == Resampling.WARP:

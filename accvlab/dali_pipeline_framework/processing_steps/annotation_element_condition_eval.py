@@ -15,6 +15,7 @@ from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import available_names_hint
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -73,6 +74,8 @@ class AnnotationElementConditionEval(PipelineStepBase):
         statement = Parser(condition).parse()
         if not variables_of(statement):
             raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_field_name):

@@ -20,6 +20,7 @@ from ..errors import SettingError
 from ..operators.field_types import exact_constant
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
@@ -61,8 +62,6 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
     fields may be on the CPU or the GPU.
-
-    The format does not change.
 
     Price on the CPU: the matrices once, about 30 us per sample; then 5 to 50 us per field and sample.
 
@@ -152,6 +151,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the parameters of what was asked for."""
         return self._draws
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if self._draws:

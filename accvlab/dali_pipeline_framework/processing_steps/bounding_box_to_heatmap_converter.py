@@ -19,6 +19,7 @@ from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -167,6 +168,8 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         self._radius_limits = (float(min_radius), float(max_radius))
         self._radius_factor = float(radius_scaling_factor)
         self._sigma_of_radius = float(radius_to_sigma_factor)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_name):

@@ -11,6 +11,7 @@ from nvidia.dali import types
 
 from ..errors import SettingError
 from ..sample_data import Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -59,6 +60,8 @@ class BoxFormatConverter(PipelineStepBase):
                 raise SettingError(f"`{argument}` must be one of {', '.join(_FROM_CORNERS)}, got {box_format!r}.")
         self._from_format = from_format
         self._to_format = to_format
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         of_axis = np.array(_FROM_CORNERS[self._to_format]) @ np.linalg.inv(_FROM_CORNERS[self._from_format])

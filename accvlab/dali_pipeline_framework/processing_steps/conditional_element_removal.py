@@ -12,6 +12,7 @@ from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -91,6 +92,8 @@ class ConditionalElementRemover(PipelineStepBase):
                     f"Field {name!r} has no axis {axis!r}: each of `field_dims_to_process` must be an integer in "
                     f"[-n, n), where n is the number of axes ({count!r} in `fields_to_process_num_dims`)."
                 )
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_field_name):

@@ -17,6 +17,8 @@ from ..operators.data_branches import branched
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
 from ..sample_data.formats import leaf_format
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.image_content import DECODED_CLIP
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -28,7 +30,7 @@ _NUM_CHANNELS = {
     types.DALIImageType.YCbCr: 3,
     types.DALIImageType.GRAY: 1,
 }
-# Added to the extent of a region that must not be there: no image is so large, so DALI refuses it.
+# Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
 _MOST_PASTED = 64  # inputs of `fn.multi_paste`
 
@@ -38,7 +40,7 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     Input: the groups of a `FrameSequenceDataProvider`, one per camera: ``encoded``, an array of ``F`` image files,
     ``(num_bytes,)`` uint8 each, and where sequences share frames ``places``, ``(3, F)`` int32. Output, in place
-    of each group: a field of the same name, ``(F, height, width, channels)`` uint8, layout ``FHWC``.
+    of each group: a field of the same name, ``(F, height, width, channels)`` uint8 in [0, 255], layout ``FHWC``.
 
     The frames of a sequence must have the same size; sequences of a batch may differ. Where sequences of a batch
     share frames, each frame is decoded once, and copied to the sequences that have it.
@@ -75,6 +77,8 @@ class FrameSequenceDecoder(PipelineStepBase):
         self._use_device_mixed = use_device_mixed
         self._image_type = image_type
         self._hw_decoder_load = hw_decoder_load
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = data.find_all_occurrences(self._frames_name)
@@ -114,7 +118,9 @@ class FrameSequenceDecoder(PipelineStepBase):
         """The output format: a field at each of the paths, where a group was."""
         adjusted = data.format
         for path in paths:
-            adjusted = _with_leaf(adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4))
+            adjusted = _with_leaf(
+                adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4, content=DECODED_CLIP)
+            )
         output = SampleDataGroup.from_format(adjusted)
         output.set_apply_mapping(data.apply_mapping)
         output.set_do_convert(data.do_convert)
@@ -123,7 +129,7 @@ class FrameSequenceDecoder(PipelineStepBase):
 
 
 def _why_no_frames(found: GroupFormat | LeafFormat) -> str:
-    """Why a field is not a group of encoded frames; empty where it is one."""
+    """Say why a field is not a group of encoded frames; empty if it is one."""
     if isinstance(found, LeafFormat):
         return "is a data field"
     encoded = found.get((_ENCODED,))
@@ -132,6 +138,8 @@ def _why_no_frames(found: GroupFormat | LeafFormat) -> str:
     odd = [leaf.dtype.name for leaf in encoded.flat_leaves if leaf.dtype != types.DALIDataType.UINT8]
     if odd or len(encoded.flat_leaves) != len(encoded.names):
         return f"its {_ENCODED!r} must be UINT8 (the bytes of image files), got {', '.join(odd) or 'groups'}"
+    if any(leaf.content.is_encoded is False for leaf in encoded.flat_leaves):
+        return f"its {_ENCODED!r} are decoded already"
     places = found.get((_PLACES,))
     if places is not None and (not isinstance(places, LeafFormat) or places.dtype != types.DALIDataType.INT32):
         return f"its {_PLACES!r} must be an INT32 field"

@@ -12,6 +12,7 @@ from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw
 from ..errors import SettingError
 from ..operators.image_pixels import with_pixels
 from ..sample_data import Name, SampleDataGroup
+from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -19,12 +20,10 @@ from .pipeline_step_base import PipelineStepBase
 class ImageJpegDistorter(PipelineStepBase):
     """Adds the artefacts of JPEG compression of a random quality to every image of a name, anywhere in the sample.
 
-    Input and output: ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8, on the CPU or the
-    GPU. All images of what the step is applied to, and all frames, are compressed with the same quality. An image
-    without a layout gets one,
-    one without pixels makes the graph fail.
-
-    The format does not change.
+    Input and output: decoded, ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8 in
+    [0, 255], on the CPU or the GPU. Images that are known to be otherwise are refused. All images of the group
+    that the step is applied to, and all frames, are compressed with the same quality. An image without a layout
+    gets one, one without pixels makes the graph fail.
 
     Price on the CPU for 1600 x 900: 10 ms.
 
@@ -63,6 +62,10 @@ class ImageJpegDistorter(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the quality."""
         return [self._quality]
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be in [0, 255]."""
+        return [ImageUse(self._image_name, white_at_full_scale, as_pixels)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         quality = self.draw("quality")

@@ -34,14 +34,15 @@ class ImageResizeCropFlipper(ImageTransformStep):
     beyond the image is ``fill_value``. With ``is_kept_inside``, ``scale`` is at least what fills the output, and
     ``crop_y`` at least 0, so that nothing beyond the image is shown.
 
-    Fields, shapes and types are those of `AffineTransformer`; the format does not change. All images and size
+    Fields, shapes and types are those of `AffineTransformer`. All images and size
     fields of a sample must have one size and get the same change; for a change of their own, apply the step to
     each camera by a wrapper.
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. The format
-    says then that the images have 3 dimensions.
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
+    are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
+    to have a layout other than ``HWC`` and ``FHWC``.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
     ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection

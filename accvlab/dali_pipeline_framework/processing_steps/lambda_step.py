@@ -10,8 +10,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..errors import SettingError, StepOutputError
-from ..sample_data import GroupFormat, Name, SampleDataGroup
+from ..sample_data import GroupFormat, ImageContent, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import ImageUse
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -31,6 +32,12 @@ class LambdaStep(PipelineStepBase):
 
         LambdaStep(lambda boxes: boxes * 0.5, ["boxes"], {"boxes": types.DALIDataType.FLOAT})
         LambdaStep(lambda a, b: (a + b, a - b), ["a", "b"], {"sum": FLOAT, "difference": FLOAT})
+        LambdaStep(
+            lambda image: fn.transpose(image, perm=[2, 0, 1]),
+            "image",
+            {"image": FLOAT},
+            output_contents={"image": ImageContent(is_encoded=False, layout="CHW")},
+        )
     """
 
     def __init__(
@@ -38,6 +45,8 @@ class LambdaStep(PipelineStepBase):
         function: Callable[..., Any],
         input_names: Name | Sequence[Name],
         output_types: Mapping[Name, types.DALIDataType],
+        *,
+        output_contents: Mapping[Name, ImageContent] | None = None,
     ) -> None:
         """Create the step.
 
@@ -45,9 +54,12 @@ class LambdaStep(PipelineStepBase):
             function: The function.
             input_names: Name or names of its arguments: data fields of the group.
             output_types: Name of each result -> its type, in order.
+            output_contents: Name of a result that is an image -> what is known of it, for steps that follow. Of
+                other results nothing is known.
 
         Raises:
-            SettingError: The function cannot be called, or there is no output, or a type is no type of a field.
+            SettingError: The function cannot be called, or there is no output, or a type is no type of a field, or
+                a content is no `ImageContent` or not of an output.
         """
         if not callable(function):
             raise SettingError(f"`function` must be callable, got {function!r}.")
@@ -59,9 +71,23 @@ class LambdaStep(PipelineStepBase):
                 f"`output_types` must be a dict of at least one name and type, got {output_types!r}."
             )
         as_names(list(output_types), "output_types")
+        contents = {} if output_contents is None else output_contents
+        is_of_outputs = isinstance(contents, Mapping) and contents.keys() <= output_types.keys()
+        if not is_of_outputs or not all(isinstance(content, ImageContent) for content in contents.values()):
+            raise SettingError(
+                f"`output_contents` must be a dict of names in `output_types` and ImageContent, got {contents!r}."
+            )
         self._function = function
         self._input_names = as_names(input_names, "input_names")
         self._output_types = dict(output_types)
+        self._output_contents = dict(contents)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare what is known of the images among the results."""
+        return [
+            ImageUse(name, leaves=self._output_contents.get(name, ImageContent()), is_direct=True)
+            for name in self._output_types
+        ]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data[name] for name in self._input_names])

@@ -31,7 +31,7 @@ def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, 
 
 
 def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
-    """Put together the paths of a field in the elements of an array: they differ in numbers before its name."""
+    """Group paths that are equal except for the indices of array elements."""
     alike: dict[tuple[object, ...], list[FieldPath]] = {}
     for path in paths:
         *groups, name = path
@@ -40,7 +40,7 @@ def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
 
 
 class FieldSearch:
-    """Looks for fields by name, and takes note of all problems, to report them together.
+    """Looks fields up by name and collects all problems, to report them together.
 
     Example::
 
@@ -50,7 +50,7 @@ class FieldSearch:
     """
 
     def __init__(self, data_empty: SampleDataGroup, step: object, cannot: str = "be applied") -> None:
-        """Set up for the format of what a step is applied to; ``cannot`` is what it cannot do with problems."""
+        """Set up for the format that a step is given; ``cannot`` completes "<step> cannot ..." in messages."""
         self._format = data_empty.format
         self._heading = f"{type(step).__name__} cannot {cannot}:"
         self.problems: list[FormatProblem] = []
@@ -72,7 +72,7 @@ class FieldSearch:
             what: What the field holds, e.g. "an image".
             dtypes: Allowed types; None for all.
             group_of: What the fields are called together: "No occurrences of ... found".
-            holds: What a value of these types is, where that is not plain; otherwise as ``what``.
+            holds: What a field of these types holds, for the message about a wrong type; otherwise ``what``.
             error_type: Class of the error for a name that does not occur.
 
         Returns:
@@ -105,11 +105,11 @@ class FieldSearch:
         return None
 
     def add(self, message: str, path: FieldPath | None = None, error_type: type[Exception] = ValueError) -> None:
-        """Take note of a problem."""
+        """Add a problem."""
         self.problems.append(FormatProblem(message, path, error_type=error_type))
 
     def add_missing(self, name: Name, group_of: str = "fields", error_type: type[Exception] = KeyError) -> None:
-        """Take note that no field has a name."""
+        """Add the problem that no field has a name."""
         fields = [format_path(path) for path in self._format.flat_paths]
         available = ", ".join(fields[:_MOST_FIELDS_NAMED]) or "none"
         more = ", and more" if len(fields) > _MOST_FIELDS_NAMED else ""

@@ -13,6 +13,7 @@ from ..errors import SettingError
 from ..operators.data_branches import branched
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -25,7 +26,7 @@ class PaddingToUniform(PipelineStepBase):
     bytes; zeros at its end are dropped when it is read. The shape depends on the batch: two batches may differ.
     For a shape that is the same in all batches, see `PointsPadder`.
 
-    Works for all types, on the CPU or the GPU; layouts stay. The format does not change. Price on the CPU: one
+    Works for all types, on the CPU or the GPU; layouts stay. Price on the CPU: one
     copy of the field, 0.2 ms per field and batch for small fields. Fields with a declared number of dimensions
     (``ndim`` in the blueprint) take a third of that.
 
@@ -50,6 +51,8 @@ class PaddingToUniform(PipelineStepBase):
             raise SettingError(f"`fill_value` must be a number, got {fill_value!r}.")
         self._field_names = None if field_names is None else as_names(field_names, "field_names")
         self._fill_value = fill_value
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._paths(data):

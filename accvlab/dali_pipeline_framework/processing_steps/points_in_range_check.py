@@ -10,6 +10,7 @@ from nvidia.dali import types
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -57,6 +58,8 @@ class PointsInRangeCheck(PipelineStepBase):
         self._points_fields_name = points_fields_name
         self._is_inside_field_name = is_inside_field_name
         self._limits = PointLimits.checked(minimum_point, maximum_point)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._points_fields_name):

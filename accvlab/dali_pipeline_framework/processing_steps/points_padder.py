@@ -12,6 +12,7 @@ from ..errors import SettingError
 from ..operators.field_types import exact_constant, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -60,6 +61,8 @@ class PointsPadder(PipelineStepBase):
         self._num_points = num_points
         self._mask_field_name = mask_field_name
         self._fill_value = fill_value
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._points_field_name):

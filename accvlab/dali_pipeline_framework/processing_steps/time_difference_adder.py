@@ -13,6 +13,7 @@ from ..errors import SettingError
 from ..operators.field_types import exact_constant, leaf_at
 from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
 from ..sample_data.names import format_path, normalized_path
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -78,6 +79,8 @@ class TimeDifferenceAdder(PipelineStepBase):
         self._difference_field_name = difference_field_name
         self._unit = unit
         self._output_type = output_type
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         reference = data.get_item_in_path(self._reference_path)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..errors import SettingError
 from ..sample_data import Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -43,6 +44,8 @@ class UnneededFieldRemover(PipelineStepBase):
                 f"`unneeded_field_names` must be a list or tuple of names, got {unneeded_field_names!r}."
             )
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         return self._check_and_adjust_data_format_input_to_output(data)

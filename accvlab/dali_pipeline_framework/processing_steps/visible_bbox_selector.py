@@ -17,6 +17,7 @@ from ..sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import normalized_path
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -110,6 +111,8 @@ class VisibleBboxSelector(PipelineStepBase):
         if self._check_for_minimum_size and self._minimum_bbox_size is None:
             problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
         return problems
+
+    declare_images = no_images
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

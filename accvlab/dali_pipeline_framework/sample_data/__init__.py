@@ -7,6 +7,7 @@ The modules, from the bottom up::
     dtypes      DALI types and their NumPy counterparts
     immutable   base class of values that cannot change
     mappings    labels to numbers
+    image_content  what is known of an image: encoded or not, layout, range of values
     formats     the format of a sample as an immutable value
     conversion  values of all kinds to arrays of a field's type
     strings     text to bytes and back

@@ -11,6 +11,7 @@ from .formats import ChildFormat as ChildFormat
 from .formats import GroupFormat as GroupFormat
 from .formats import LeafFormat as LeafFormat
 from .formats import leaf_format as leaf_format
+from .image_content import ImageContent as ImageContent
 from .mappings import ValueMapping as ValueMapping
 from .names import FieldPath as FieldPath
 from .names import Name as Name

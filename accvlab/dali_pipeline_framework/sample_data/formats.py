@@ -14,7 +14,8 @@ A format is a tree: `GroupFormat` is an inner node, `LeafFormat` a data field. B
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -32,6 +33,7 @@ from ..errors import (
     SettingError,
 )
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .image_content import UNKNOWN_CONTENT, ImageContent
 from .immutable import Immutable
 from .mappings import ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
@@ -45,6 +47,7 @@ class LeafFormat(Immutable):
         dtype: Type of the elements; ``STRING`` for text.
         mapping: Label -> number, or None.
         ndim: Number of dimensions of its arrays, or None for any.
+        content: What is known of the image that it holds.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -57,6 +60,7 @@ class LeafFormat(Immutable):
     dtype: types.DALIDataType
     mapping: ValueMapping | None = None
     ndim: int | None = None
+    content: ImageContent = UNKNOWN_CONTENT
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.dtype, types.DALIDataType) or self.dtype.value not in DTYPES_BY_CODE:
@@ -74,6 +78,10 @@ class LeafFormat(Immutable):
             raise SettingError(f"ndim must be None or an int >= 0, got {self.ndim!r}")
         if self.is_string and self.ndim not in (None, 1):
             raise SettingError(f"a STRING field always has one dimension (its bytes), got ndim={self.ndim}")
+        if not isinstance(self.content, ImageContent):
+            raise SettingError(f"content must be an ImageContent, got {self.content!r}")
+        if self.is_string and self.content.is_known:
+            raise SettingError("a STRING field cannot hold an image")
 
     @cached_property
     def code(self) -> int:
@@ -109,28 +117,42 @@ class LeafFormat(Immutable):
         """Whether ``other`` is a data field of the same type."""
         return isinstance(other, LeafFormat) and other.code == self.code
 
+    def with_content(self, content: ImageContent) -> LeafFormat:
+        """Return this format with something else known of the image."""
+        if content is self.content:
+            return self
+        return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if type(other) is not LeafFormat:
             return NotImplemented
-        return self.code == other.code and self.ndim == other.ndim and self.mapping == other.mapping
+        return (
+            self.code == other.code
+            and self.ndim == other.ndim
+            and self.mapping == other.mapping
+            and self.content == other.content
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.code, self.mapping, self.ndim))
+        return hash((self.code, self.mapping, self.ndim, self.content))
 
     def __repr__(self) -> str:
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
         details += "" if self.ndim is None else f", ndim={self.ndim}"
+        details += f", content={self.content.describe()!r}" if self.content.is_known else ""
         return f"LeafFormat({self.dtype.name}{details})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Equal leaves become one object.
-        return _leaf_from_code, (self.code, self.mapping, self.ndim)
+        plain = (self.code, self.mapping, self.ndim)
+        content = self.content
+        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content, content.origins)
 
 
 def _dtype_advice(dtype: object) -> str:
@@ -144,26 +166,47 @@ def _dtype_advice(dtype: object) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _leaf_from_code(code: int, mapping: ValueMapping | None, ndim: int | None) -> LeafFormat:
-    return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim)
+def _leaf_from_code(
+    code: int,
+    mapping: ValueMapping | None,
+    ndim: int | None,
+    content: ImageContent = UNKNOWN_CONTENT,
+    origins: tuple[str, ...] = UNKNOWN_CONTENT.origins,  # in the key of the cache, since contents compare without
+) -> LeafFormat:
+    return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim, content)
 
 
 def leaf_format(
-    dtype: types.DALIDataType, mapping: ValueMapping | None = None, ndim: int | None = None
+    dtype: types.DALIDataType,
+    mapping: ValueMapping | None = None,
+    ndim: int | None = None,
+    content: ImageContent = UNKNOWN_CONTENT,
 ) -> LeafFormat:
     """Return the format of a data field; equal arguments give the same object.
 
     Raises:
         FieldValueError: If ``dtype`` is not a DALI type that a field can have.
-        SettingError: If ``ndim`` is not a number of dimensions, or text is to be mapped.
+        SettingError: If ``ndim`` is not a number of dimensions, ``content`` is something else or does not fit it,
+            or text is to be mapped.
     """
+    if isinstance(content, ImageContent) and content.is_known:
+        _require_same_ndim(content, ndim)
     if (
         isinstance(dtype, types.DALIDataType)
         and dtype.value in DTYPES_BY_CODE
         and (ndim is None or type(ndim) is int)
+        and isinstance(content, ImageContent)
     ):
-        return _leaf_from_code(dtype.value, mapping, ndim)
-    return LeafFormat(dtype, mapping, ndim)  # raises
+        if content is UNKNOWN_CONTENT:
+            return _leaf_from_code(dtype.value, mapping, ndim)
+        return _leaf_from_code(dtype.value, mapping, ndim, content, content.origins)
+    return LeafFormat(dtype, mapping, ndim, content)  # raises
+
+
+def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
+    of_content = 1 if content.is_encoded else len(content.layout or "") or None
+    if None not in (ndim, of_content) and ndim != of_content:
+        raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -317,7 +360,7 @@ class GroupFormat(Immutable):
     def matches(self, other: object) -> bool:
         """Whether ``other`` is a group with the same names in the same order and the same leaf types.
 
-        Mappings and numbers of dimensions do not count. Never raises.
+        Mappings, numbers of dimensions and contents do not count. Never raises.
         """
         if self is other:
             return True
@@ -403,6 +446,21 @@ class GroupFormat(Immutable):
     def with_children(self, children: Sequence[ChildFormat]) -> GroupFormat:
         """Return this format with all children replaced; the names stay."""
         return GroupFormat(self.names, tuple(children))
+
+    def with_contents(self, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
+        """Return this format with other contents of some data fields."""
+        return self._with_contents((), contents) if contents else self
+
+    def _with_contents(self, prefix: FieldPath, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
+        children: list[ChildFormat] = []
+        for name, child in zip(self.names, self.children, strict=True):
+            path = (*prefix, name)
+            if isinstance(child, GroupFormat):
+                children.append(child._with_contents(path, contents))
+            else:
+                children.append(child.with_content(contents.get(path, child.content)))
+        is_same = all(map(operator.is_, children, self.children))
+        return self if is_same else self.with_children(children)
 
     # --- the rest ---------------------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ def check_step(
     The rules:
 
     *   The format check does not change the format that it is given, and gives the same result each time.
-    *   The output has the declared format: types, and numbers of dimensions where they are declared.
+    *   The output has the declared format: types, and numbers of dimensions and layouts where they
+        are declared.
     *   Fields that the step cannot know (they are added to each group of the samples) pass through bit-identical.
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
@@ -157,6 +158,10 @@ class _StepCheck:
             except (StepOutputError, OutputError) as error:
                 self._break("the step must produce the format that it declares", str(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
+            layouts = {run.layouts[format_path(path)] for run in runs} - {"", leaf.content.layout}
+            if leaf.content.layout and layouts:
+                found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
+                self._break("the step must produce the format that it declares", found)
             counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
             if leaf.ndim is not None and counts:
                 found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
@@ -408,7 +413,7 @@ def _mapped_over_groups(
             copy.add_data_group_field(name, changed)
             copy[name] = changed
         else:
-            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim)
+            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim, content=child.content)
             copy.set_do_convert(False)
             copy[name] = value
             copy.set_do_convert(True)

@@ -18,6 +18,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..pipeline.format_folding import fold_format
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import (
     LeafFormat,
@@ -151,7 +152,7 @@ def run_step(
     )
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* (is|are) not used")  # of fields that a step removes
+            warnings.filterwarnings("ignore", message="These fields are not used")  # a step removes them
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
@@ -185,6 +186,8 @@ class _Placing(PipelineStepBase):
     def __init__(self, layouts: Mapping[Any, str], on_gpu: Sequence[Path]) -> None:
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path, layout in self._layouts.items():

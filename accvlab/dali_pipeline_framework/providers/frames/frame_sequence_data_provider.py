@@ -14,6 +14,7 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import FileError, SettingError, error_that_is_also
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
 from ...sampling.clips.clip_settings import ClipTail, checked_tail
 from ...sampling.clips.clips import Clips, PlayedClips
@@ -174,7 +175,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             "first frame number": first_frame_number_name is not None,
         }
         frames = SampleDataGroup()
-        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1)
+        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1, content=ENCODED_IMAGE)
         if self._shares:
             frames.add_data_field(PLACES_NAME, types.DALIDataType.INT32, ndim=2)
         of_camera = SampleDataGroup()

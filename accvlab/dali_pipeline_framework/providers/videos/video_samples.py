@@ -12,6 +12,7 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import SettingError
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import DECODED_CLIP, DECODED_IMAGE
 from ...sample_data.strings import encoded
 from ..files.storage import as_utf8
 from ..optional_fields import with_fields
@@ -79,6 +80,7 @@ class VideoSamples:
         label = (fields.label if self.tracks.labels is not None else None, types.DALIDataType.INT32, 1)
         video_number = (fields.video_number, types.DALIDataType.INT32, 0)
         pixels = (fields.frames, types.DALIDataType.UINT8, 3 + num_more)
+        contents = {fields.frames: DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP}
         of_frames = [
             (fields.frame_number, types.DALIDataType.INT32, num_more),
             (fields.times, types.DALIDataType.FLOAT64, num_more),
@@ -86,8 +88,8 @@ class VideoSamples:
         ]
         blueprint = SampleDataGroup()
         if self.tracks.camera_names is None:
-            return with_fields(blueprint, [pixels, label, *of_frames, video_number])
-        of_camera = with_fields(SampleDataGroup(), [pixels, *of_frames])
+            return with_fields(blueprint, [pixels, label, *of_frames, video_number], contents)
+        of_camera = with_fields(SampleDataGroup(), [pixels, *of_frames], contents)
         for camera in self.tracks.camera_names:
             blueprint.add_data_group_field(camera, of_camera)
         return with_fields(blueprint, [label, video_number])
