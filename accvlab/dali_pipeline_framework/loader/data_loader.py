@@ -107,7 +107,7 @@ class DataLoader:
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
-            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
         """
         if not isinstance(definition, PipelineDefinition):
             raise SettingError(

@@ -7,6 +7,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name
 from ..operators.field_types import leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -43,7 +44,7 @@ class ImageRange01Normalizer(PipelineStepBase):
         Args:
             image_name: Name of the images.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import flag, number, whole_number_list
 from ..errors import SettingError
 from ..operators.image_transform import (
     AxisScaling,
@@ -33,6 +33,7 @@ from ..operators.image_transform import (
 )
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .broken_rules import failing_with
 from .named_fields import FieldSearch, as_names, fields_of_elements
 from .pipeline_step_base import PipelineStepBase
 
@@ -99,10 +100,10 @@ class ImageTransformStep(PipelineStepBase):
         self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool, is_encoded: bool = False
     ) -> None:
         """Set up for the names of the fields of each kind."""
-        self._is_encoded = is_encoded
+        self._is_encoded = flag(is_encoded, "is_encoded")
         self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
-        self._fill_value = _checked_fill_value(fill_value)
-        self._transform_image_on_gpu = transform_image_on_gpu
+        self._fill_value = number(fill_value, "fill_value")
+        self._transform_image_on_gpu = flag(transform_image_on_gpu, "transform_image_on_gpu")
         if not self._fields["image"] and not self._fields["image_hw"]:
             raise SettingError(
                 "Give `image_field_names` or `image_hw_field_names` (or both): the transformation depends on the "
@@ -227,19 +228,9 @@ def checked_hw(value: Any, argument: str) -> tuple[int, int]:
     Raises:
         SettingError: It is something else.
     """
-    try:
-        height, width = map(operator.index, value)
-    except (TypeError, ValueError):
-        height, width = 0, 0
-    if height < 1 or width < 1:
-        raise SettingError(f"`{argument}` must be [height, width] in whole pixels of at least 1, got {value!r}.")
+    what = "[height, width] in whole pixels of at least 1"
+    height, width = whole_number_list(value, argument, what, count=2, at_least=1)
     return height, width
-
-
-def _checked_fill_value(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise SettingError(f"`fill_value` must be a finite number, got {value!r}.")
-    return float(value)
 
 
 def _changed_projections(
@@ -248,7 +239,7 @@ def _changed_projections(
     if len(projections) == 1:
         return [transformed_projections(projections[0], rows, dtype)]
     # All together, since an operator costs more than its work on a matrix.
-    # DALI shows the next line where shapes differ.
-    stacked = fn.stack(*projections)  # ERROR: matrices of an array differ in shape
+    # Fails where shapes differ.
+    stacked = failing_with("matrices of an array differ in shape", fn.stack, *projections)
     changed: Any = transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]

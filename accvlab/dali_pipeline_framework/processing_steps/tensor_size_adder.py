@@ -6,9 +6,11 @@ from __future__ import annotations
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import choice
 from ..errors import SettingError
+from ..operators.field_types import NUMBER_TYPES
 from ..sample_data import Name, SampleDataGroup
-from ..sample_data.dtypes import NUMPY_TYPES
+from .broken_rules import failing_with
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -51,17 +53,15 @@ class TensorSizeAdder(PipelineStepBase):
                 "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
                 f"of the new field; got {tensor_name!r} and {size_postfix!r}."
             )
-        if store_size_as_type not in NUMPY_TYPES or store_size_as_type == types.DALIDataType.BOOL:
-            raise SettingError(f"`store_size_as_type` must be a number type, got {store_size_as_type!r}.")
         self._tensor_name = tensor_name
         self._size_postfix = size_postfix
-        self._store_size_as_type = store_size_as_type
+        self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._tensor_name):
             shape = data.get_item_in_path(path).shape(dtype=types.DALIDataType.INT64)
             # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-            size = fn.reshape(shape[-3:-1], shape=[2])  # ERROR: an image is (..., height, width, channels)
+            size = failing_with("an image is (..., height, width, channels)", fn.reshape, shape[-3:-1], shape=[2])
             size = fn.cast(size, dtype=self._store_size_as_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)
