@@ -137,7 +137,7 @@ class DataLoader(TorchInterface):
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
-            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
         """
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)

@@ -60,7 +60,7 @@ class LoaderPipeline:
         Raises:
             SettingError: An argument is out of its range.
             FormatError: The steps do not fit the data.
-            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
         """
         self._definition = definition
         self._bound = bound

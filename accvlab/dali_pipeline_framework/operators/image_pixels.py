@@ -12,6 +12,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..processing_steps.broken_rules import failing_with
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
 
@@ -27,8 +28,8 @@ def with_pixels(image: DataNode) -> DataNode:
     shape = image.shape(dtype=_INT32)
     # Additional axes of length 1 change nothing and cost nothing; an axis of length 0 does not fit the data.
     ones = fn.cat(dali_math.min(shape, 1), shape.shape(dtype=_INT32))
-    # DALI shows the next line where an image has no pixels.
-    same = fn.reshape(shape, shape=ones)  # ERROR: an image of no pixels
+    # Fails where an image has no pixels.
+    same = failing_with("an image of no pixels", fn.reshape, shape, shape=ones)
     checked: DataNode = fn.reshape(image, shape=fn.reshape(same, shape=[-1]))
     return checked
 
@@ -64,7 +65,9 @@ def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> Da
     same: Any = types.Constant(np.zeros(num_channels, np.int32), device="cpu")
     for image in images:
         count = fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1])
-        # DALI shows the next line where there are other channels.
-        same = fn.reshape(same, shape=count)  # ERROR: an image has another number of channels than there are means
+        # Fails where there are other channels.
+        same = failing_with(
+            "an image has another number of channels than there are means", fn.reshape, same, shape=count
+        )
     zero: DataNode = same.shape(dtype=_INT32) - num_channels
     return zero

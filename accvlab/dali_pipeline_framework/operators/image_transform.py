@@ -10,6 +10,7 @@ A transformation is one matrix per sample, ``(2, 3)`` float32 on the CPU: ``p_ou
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -23,6 +24,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..errors import SettingError
+from ..processing_steps.broken_rules import failing_with
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
@@ -98,8 +100,10 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
     least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
-    # DALI shows the next line where an image has no pixels.
-    hw = fn.reshape(most, shape=ones)  # ERROR: an image has no pixels or no channels (is it decoded before?)
+    # Fails where an image has no pixels.
+    hw = failing_with(
+        "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
+    )
     if num_sizes > 1:
         hw = _equal(hw, most - least)
     size: DataNode = fn.reshape(hw, shape=[2])
@@ -109,8 +113,10 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
 def _equal(hw: DataNode, difference: Any) -> Any:
     """Return a size if there is no difference to others, ``(2,)`` int32, at least 0."""
     ones = fn.cat(difference + 1, _TWO)
-    # DALI shows the next line where the sizes differ.
-    return fn.reshape(hw, shape=ones)  # ERROR: the images or size fields of a sample differ in size; wrap the step
+    # Fails where the sizes differ.
+    return failing_with(
+        "the images or size fields of a sample differ in size; wrap the step", fn.reshape, hw, shape=ones
+    )
 
 
 def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
@@ -121,12 +127,19 @@ def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
     stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
     are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
     no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
-    # DALI shows the next line where an image has no pixels.
-    size: Any = stacked[no_size]  # ERROR: a size is below 1 pixel, or not finite (is the image decoded before?)
+    # Fails where an image has no pixels.
+    size: Any = failing_with(
+        "a size is below 1 pixel, or not finite (is the image decoded before?)", operator.getitem, stacked, no_size
+    )
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
-        # DALI shows the next line where the sizes differ.
-        size = stacked[differ]  # ERROR: the images or size fields of a sample differ in size; wrap the step
+        # Fails where the sizes differ.
+        size = failing_with(
+            "the images or size fields of a sample differ in size; wrap the step",
+            operator.getitem,
+            stacked,
+            differ,
+        )
     return size
 
 
@@ -249,8 +262,10 @@ def transformed_points(points: DataNode, matrix: DataNode, dtype: types.DALIData
     The arithmetic is float32. Whole numbers are rounded.
     """
     shape: Any = points.shape(dtype=_INT32)
-    # DALI shows the next line where the number of columns is odd.
-    pairs = fn.reshape(points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO))  # ERROR: points must be x, y pairs
+    # Fails where the number of columns is odd.
+    pairs = failing_with(
+        "points must be x, y pairs", fn.reshape, points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO)
+    )
     moved = fn.coord_transform(_as_float(pairs, dtype), MT=matrix)
     return _as_type(fn.reshape(moved, shape=shape), dtype)
 
@@ -273,8 +288,10 @@ def boxes_matrix(matrix: Any) -> DataNode:
 def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.DALIDataType) -> DataNode:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
     shape = boxes.shape(dtype=_INT32)
-    # DALI shows the next line where the number of columns is another.
-    moved = fn.coord_transform(_as_float(boxes, dtype), MT=matrix_of_boxes)  # ERROR: boxes must be x1, y1, x2, y2
+    # Fails where the number of columns is another.
+    moved = failing_with(
+        "boxes must be x1, y1, x2, y2", fn.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
+    )
     # DALI forgets the number of columns where no sample of a batch has boxes.
     return _as_type(fn.reshape(moved, shape=shape), dtype)
 
@@ -297,13 +314,17 @@ def transformed_projections(
         dtype: Type of the projections.
     """
     given = _as_float(projections, dtype)
-    # DALI shows the next line where there are fewer rows.
-    upper = fn.slice(given, start=[0], shape=[3], axes=[-2])  # ERROR: projection matrices must have 3 or 4 rows
+    # Fails where there are fewer rows.
+    upper = failing_with(
+        "projection matrices must have 3 or 4 rows", fn.slice, given, start=[0], shape=[3], axes=[-2]
+    )
     changed = [fn.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
     unchanged = fn.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
     product = fn.cat(*changed, unchanged, axis=-2)
-    # DALI shows the next line where there are more rows.
-    product = fn.reshape(product, shape=projections.shape())  # ERROR: projection matrices must have 3 or 4 rows
+    # Fails where there are more rows.
+    product = failing_with(
+        "projection matrices must have 3 or 4 rows", fn.reshape, product, shape=projections.shape()
+    )
     return _as_type(product, dtype)
 
 

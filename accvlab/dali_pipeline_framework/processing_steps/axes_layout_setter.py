@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import attrs
 import nvidia.dali.fn as fn
 
+from ..checks import text
 from ..errors import SettingError
 from ..operators.field_types import leaf_at
 from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
@@ -45,9 +46,7 @@ class AxesLayoutSetter(PipelineStepBase):
         self._names_fields_to_set = as_names(names_fields_to_set, "names_fields_to_set")
         if not self._names_fields_to_set:
             raise SettingError(f"`names_fields_to_set` needs at least one name, got {names_fields_to_set!r}.")
-        if not isinstance(layout_to_set, str):
-            raise SettingError(f"`layout_to_set` must be a text, one letter per axis, got {layout_to_set!r}.")
-        self._layout_to_set = layout_to_set
+        self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare the layout."""

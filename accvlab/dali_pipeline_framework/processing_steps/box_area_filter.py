@@ -9,7 +9,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import SettingError
+from ..checks import choice, field_name, number
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from .filtered_group import check_fields, filter_fields
@@ -60,18 +60,12 @@ class BoxAreaFilter(PipelineStepBase):
         Raises:
             SettingError: The areas are no range, or the format is none of the three.
         """
-        if not 0 <= minimum_area <= maximum_area:
-            raise SettingError(
-                "`minimum_area` and `maximum_area` must be 0 <= minimum <= maximum, got "
-                f"{minimum_area!r} and {maximum_area!r}."
-            )
-        if box_format not in _FORMATS:
-            raise SettingError(f"`box_format` must be one of {', '.join(_FORMATS)}, got {box_format!r}.")
-        self._boxes_field_name = boxes_field_name
-        self._minimum_area = float(minimum_area)
-        self._maximum_area = float(maximum_area)
+        self._boxes_field_name = field_name(boxes_field_name, "boxes_field_name")
+        self._minimum_area = number(minimum_area, "minimum_area", at_least=0, may_be_infinite=True)
+        least = self._minimum_area
+        self._maximum_area = number(maximum_area, "maximum_area", at_least=least, may_be_infinite=True)
         self._further_field_names = as_names(further_field_names, "further_field_names")
-        self._box_format = box_format
+        self._box_format = choice(box_format, "box_format", _FORMATS)
 
     declare_images = no_images
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 
+from ..checks import field_name
 from ..operators.field_types import NUMBER_TYPES, computable, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
@@ -49,7 +50,7 @@ class CoordinateCropper(PipelineStepBase):
         Raises:
             SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
         """
-        self._points_fields_name = points_fields_name
+        self._points_fields_name = field_name(points_fields_name, "points_fields_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
 
     declare_images = no_images

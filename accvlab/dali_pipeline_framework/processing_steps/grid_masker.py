@@ -11,6 +11,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, number_range, probability
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
 from ..errors import SettingError
 from ..operators.data_branches import branched
@@ -19,7 +20,6 @@ from ..sample_data import Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import PIXELS, ImageUse, as_pixels
 from .named_fields import FieldSearch
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -73,12 +73,12 @@ class GridMasker(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        least_tile, most_tile = checked_range(tile, "tile", 1)
+        least_tile, most_tile = number_range(tile, "tile", at_least=1)
         if least_tile != int(least_tile) or most_tile != int(most_tile):
             raise SettingError(f"`tile` must be two whole numbers, got {tile!r}.")
-        ratios, angles_rad = checked_range(ratio, "ratio", 0, 1), checked_range(angle, "angle")
-        self._image_name = image_name
-        self._prob = checked_prob(prob, "prob")
+        ratios, angles_rad = number_range(ratio, "ratio", at_least=0, at_most=1), number_range(angle, "angle")
+        self._image_name = field_name(image_name, "image_name")
+        self._prob = probability(prob, "prob")
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),
             IntegerDraw("tile", int(least_tile), int(most_tile) + 1, key=key),

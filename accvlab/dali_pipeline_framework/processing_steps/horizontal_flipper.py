@@ -11,10 +11,10 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
 from ..sample_data import Name, SampleDataGroup
 from .image_transform_step import ImagePlaneChange, ImageTransformStep
-from .number_settings import checked_prob
 
 
 class HorizontalFlipper(ImageTransformStep):
@@ -79,7 +79,7 @@ class HorizontalFlipper(ImageTransformStep):
             "box": box_field_names,
         }
         super().__init__(fields, 0, transform_image_on_gpu)
-        self._prob = checked_prob(prob, "prob")
+        self._prob = probability(prob, "prob")
         self._draws = (UniformDraw("is_flipped", key=key),)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, number_range
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
 from ..sample_data import Name, SampleDataGroup
 from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
-from .number_settings import checked_range
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -51,9 +51,9 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
         Raises:
             SettingError: A range or the key is not of this form.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._draws = tuple(
-            UniformDraw(name, *checked_range(limits, f"{name}_range", 0), key=key)
+            UniformDraw(name, *number_range(limits, f"{name}_range", at_least=0), key=key)
             for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
         )
 

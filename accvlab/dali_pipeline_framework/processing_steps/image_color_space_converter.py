@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali.types import DALIDataType, DALIImageType
 
-from ..errors import SettingError
+from ..checks import choice, field_name
 from ..operators.image_pixels import with_pixels
 from ..sample_data import Name, SampleDataGroup
 from .image_use import ImageUse, as_pixels, white_at_full_scale
@@ -44,13 +44,9 @@ class ImageColorSpaceConverter(PipelineStepBase):
         Raises:
             SettingError: A color space is none of these.
         """
-        for argument, space in (("source", source), ("target", target)):
-            if space not in _SPACES:
-                allowed = ", ".join(each.name for each in _SPACES)
-                raise SettingError(f"`{argument}` must be one of {allowed}, got {space!r}.")
-        self._image_name = image_name
-        self._source = source
-        self._target = target
+        self._image_name = field_name(image_name, "image_name")
+        self._source = choice(source, "source", _SPACES)
+        self._target = choice(target, "target", _SPACES)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be in [0, 255]."""

@@ -9,7 +9,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import SettingError
+from ..checks import field_name, flag, probability
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from .image_use import ImageUse
@@ -46,12 +46,10 @@ class ImageDecoder(PipelineStepBase):
         Raises:
             SettingError: ``hw_decoder_load`` is not in [0, 1].
         """
-        if not 0.0 <= hw_decoder_load <= 1.0:
-            raise SettingError(f"`hw_decoder_load` must be in [0, 1], got {hw_decoder_load!r}.")
-        self._image_name = image_name
-        self._use_device_mixed = use_device_mixed
-        self._hw_decoder_load = hw_decoder_load
-        self._as_bgr = as_bgr
+        self._image_name = field_name(image_name, "image_name")
+        self._use_device_mixed = flag(use_device_mixed, "use_device_mixed")
+        self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
+        self._as_bgr = flag(as_bgr, "as_bgr")
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that image files become images."""

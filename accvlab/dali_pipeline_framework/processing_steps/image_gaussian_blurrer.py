@@ -10,13 +10,12 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, number, probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
-from ..errors import SettingError
 from ..operators.image_pixels import with_layout, with_pixels
 from ..sample_data import Name, SampleDataGroup
 from .image_use import PIXELS, ImageUse, as_pixels
 from .named_fields import FieldSearch
-from .number_settings import checked_prob
 from .pipeline_step_base import PipelineStepBase
 
 _NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
@@ -60,10 +59,10 @@ class ImageGaussianBlurrer(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not 0 < min_sigma <= max_sigma <= 20:
-            raise SettingError(f"Needed is 0 < `min_sigma` <= `max_sigma` <= 20, got {min_sigma} and {max_sigma}.")
-        self._image_name = image_name
-        self._prob = checked_prob(prob, "prob")
+        max_sigma = number(max_sigma, "max_sigma", above=0, at_most=20)
+        min_sigma = number(min_sigma, "min_sigma", above=0, at_most=max_sigma)
+        self._image_name = field_name(image_name, "image_name")
+        self._prob = probability(prob, "prob")
         self._window_size = 2 * math.ceil(3 * max_sigma) + 1
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, whole_number
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw
-from ..errors import SettingError
 from ..operators.image_pixels import with_pixels
 from ..sample_data import Name, SampleDataGroup
 from .image_use import ImageUse, as_pixels, white_at_full_scale
@@ -50,13 +50,9 @@ class ImageJpegDistorter(PipelineStepBase):
         Raises:
             SettingError: The qualities or the key are not of this form.
         """
-        is_whole = all(isinstance(quality, int) for quality in (min_quality, max_quality))
-        if not is_whole or not 1 <= min_quality <= max_quality <= 100:
-            raise SettingError(
-                "Qualities must be whole numbers, 1 <= `min_quality` <= `max_quality` <= 100, got "
-                f"{min_quality!r} and {max_quality!r}."
-            )
-        self._image_name = image_name
+        max_quality = whole_number(max_quality, "max_quality", at_least=1, at_most=100)
+        min_quality = whole_number(min_quality, "min_quality", at_least=1, at_most=max_quality)
+        self._image_name = field_name(image_name, "image_name")
         self._quality = IntegerDraw("quality", min_quality, max_quality + 1, key=key)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:

@@ -12,8 +12,9 @@ import nvidia.dali.fn as fn
 from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
+from ..checks import choice, field_name, number_list
 from ..errors import SettingError
-from ..operators.field_types import leaf_at
+from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.image_pixels import zero_where_channels_fit
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -81,11 +82,11 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             SettingError: A mean or standard deviation is no finite number, a standard deviation is not greater
                 than 0, they are for different numbers of channels, or output type or layout are none of those.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._mean = _per_channel(mean, "mean")
         self._std_dev = _per_channel(std_dev, "std_dev")
-        self._output_type = output_type
-        self._output_layout = output_layout
+        self._output_type = choice(output_type, "output_type", NUMBER_TYPES)
+        self._output_layout = choice(output_layout, "output_layout", _LAYOUTS)
         if min(self._std_dev) <= 0:
             raise SettingError(f"Standard deviation must be greater than 0, got `std_dev` {std_dev!r}.")
         if len(self._mean) != len(self._std_dev) and 1 not in (len(self._mean), len(self._std_dev)):
@@ -93,10 +94,6 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
                 f"`mean` and `std_dev` must be for the same number of channels, got {len(self._mean)} and "
                 f"{len(self._std_dev)} numbers."
             )
-        if output_type not in NUMPY_TYPES or output_type == DALIDataType.BOOL:
-            raise SettingError(f"`output_type` must be a type of numbers, e.g. FLOAT, got {output_type!r}.")
-        if output_layout not in _LAYOUTS:
-            raise SettingError(f"`output_layout` must be one of {_LAYOUTS}, got {output_layout!r}.")
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare which values and which layout images get."""
@@ -176,10 +173,6 @@ def _normalized(
 
 def _per_channel(values: object, argument: str) -> tuple[float, ...]:
     """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.size == 0 or array.size != max(array.shape, default=1) or not np.isfinite(array).all():
-        raise SettingError(f"`{argument}` must be a number, or one per channel, got {values!r}.")
-    return tuple(array.ravel().tolist())
+    array = np.asarray(values, object)
+    is_row = array.size == max(array.shape, default=1)
+    return number_list(array.ravel() if is_row else array, argument, "a number, or one per channel")

@@ -10,6 +10,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name
 from ..operators.field_types import leaf_at
 from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -44,7 +45,7 @@ class ImageRange01Normalizer(PipelineStepBase):
         Args:
             image_name: Name of the images.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images in [0, 255] come to [0, 1]."""

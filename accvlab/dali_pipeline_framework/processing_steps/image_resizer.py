@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nvidia.dali.data_node import DataNode
 
-from ..errors import SettingError
+from ..checks import choice
 from ..operators.image_transform import Resampling, ResizingAnchor, ResizingMode, resizing
 from ..sample_data import Name
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
@@ -91,10 +91,8 @@ class ImageResizer(ImageTransformStep):
         }
         super().__init__(fields, fill_value, transform_image_on_gpu, is_encoded)
         self._output_hw = checked_hw(output_hw, "output_hw")
-        for argument, value, allowed in (("mode", mode, _MODES), ("anchor", anchor, _ANCHORS)):
-            if value not in allowed:
-                raise SettingError(f"`{argument}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
-        self._mode, self._anchor = mode, anchor
+        self._mode = choice(mode, "mode", _MODES)
+        self._anchor = choice(anchor, "anchor", _ANCHORS)
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         mode = _MODES[self._mode]

@@ -10,10 +10,12 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, number
 from ..errors import SettingError
 from ..operators.field_types import leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .broken_rules import failing_with
 from .image_use import ImageUse, as_array, axis_of_height, fill_problems, with_height_and_width
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
@@ -62,10 +64,10 @@ class ImageToTileSizePadder(PipelineStepBase):
         Raises:
             SettingError: The tile is not one or two whole numbers of at least 1, or a name is none.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._tile_size_xy = _checked_tile(tile_size_to_pad_to)
         self._image_hw_field_names = as_names(image_hw_field_names, "image_hw_field_names")
-        self._fill_value = float(fill_value)
+        self._fill_value = number(fill_value, "fill_value")
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images stay as they are, whatever their layout."""
@@ -79,8 +81,8 @@ class ImageToTileSizePadder(PipelineStepBase):
                 image = fn.reinterpret(image, dtype=_DT.UINT8)
             height = axis_of_height(leaf_at(data, path))
             image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
-            # DALI shows the next line where there are fewer axes.
-            padded_hw = self._padded(image_hw)  # ERROR: an image has height, width, channels
+            # Fails where there are fewer axes.
+            padded_hw = failing_with("an image has height, width, channels", self._padded, image_hw)
             padded = fn.slice(
                 image,
                 start=[0, 0],

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import flag, number, whole_number_list
 from ..errors import SettingError
 from ..operators.image_transform import (
     AxisScaling,
@@ -35,6 +35,7 @@ from ..operators.image_transform import (
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from .broken_rules import failing_with
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, as_names, fields_of_elements
 from .pipeline_step_base import PipelineStepBase
@@ -102,10 +103,10 @@ class ImageTransformStep(PipelineStepBase):
         self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool, is_encoded: bool = False
     ) -> None:
         """Set up with the names of the fields of each kind."""
-        self._is_encoded = is_encoded
+        self._is_encoded = flag(is_encoded, "is_encoded")
         self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
-        self._fill_value = _checked_fill_value(fill_value)
-        self._transform_image_on_gpu = transform_image_on_gpu
+        self._fill_value = number(fill_value, "fill_value")
+        self._transform_image_on_gpu = flag(transform_image_on_gpu, "transform_image_on_gpu")
         if not self._fields["image"] and not self._fields["image_hw"]:
             raise SettingError(
                 "Give `image_field_names` or `image_hw_field_names` (or both): the transformation depends on the "
@@ -244,19 +245,9 @@ def checked_hw(value: Any, argument: str) -> tuple[int, int]:
     Raises:
         SettingError: It is something else.
     """
-    try:
-        height, width = map(operator.index, value)
-    except (TypeError, ValueError):
-        height, width = 0, 0
-    if height < 1 or width < 1:
-        raise SettingError(f"`{argument}` must be [height, width] in whole pixels of at least 1, got {value!r}.")
+    what = "[height, width] in whole pixels of at least 1"
+    height, width = whole_number_list(value, argument, what, count=2, at_least=1)
     return height, width
-
-
-def _checked_fill_value(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise SettingError(f"`fill_value` must be a finite number, got {value!r}.")
-    return float(value)
 
 
 def _changed_projections(
@@ -264,8 +255,7 @@ def _changed_projections(
 ) -> list[DataNode]:
     if len(projections) == 1:
         return [transformed_projections(projections[0], rows, dtype)]
-    # Stacked, since the overhead of an operator is larger than its work on one matrix.
-    # DALI shows the next line where shapes differ.
-    stacked = fn.stack(*projections)  # ERROR: matrices of an array differ in shape
+    # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
+    stacked = failing_with("matrices of an array differ in shape", fn.stack, *projections)
     changed: Any = transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]

@@ -41,27 +41,25 @@ class ImageUse:
             "FHWC" has the layout "HWC". Black and white may differ by a tenth of the range.
         leaves: What is known of the images after the step; None where it changes nothing of that.
         advice: What to do where an image is encoded and must not be, or the reverse.
-        is_direct: Whether only fields directly in the group are meant, not those further down.
+        path: Path of the only field that is meant, if it is there; then ``names`` is of no account.
 
     Example:
         >>> ImageUse("image", needs=ImageContent(is_encoded=False, layout="HWC")).needs.layout
         'HWC'
     """
 
-    names: tuple[Name, ...] = attrs.field(converter=_names)
+    names: tuple[Name, ...] = attrs.field(converter=_names, default=())
     needs: ContentRule = UNKNOWN_CONTENT
     leaves: ContentRule | None = None
     advice: str = attrs.field(default="", kw_only=True)
-    is_direct: bool = attrs.field(default=False, kw_only=True)
+    path: FieldPath | None = attrs.field(default=None, kw_only=True)
 
     def paths(self, group: GroupFormat) -> list[FieldPath]:
         """Get the paths of the data fields."""
+        if self.path is not None:
+            return [self.path] if isinstance(group.get(self.path), LeafFormat) else []
         found = [path for name in self.names for path in group.find(name)]
-        return [
-            path
-            for path in found
-            if isinstance(group.at(path), LeafFormat) and (len(path) == 1 or not self.is_direct)
-        ]
+        return [path for path in found if isinstance(group.at(path), LeafFormat)]
 
 
 def no_images(step: object, data_empty: SampleDataGroup) -> Sequence[ImageUse]:

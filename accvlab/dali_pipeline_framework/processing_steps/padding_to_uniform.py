@@ -9,7 +9,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import SettingError
+from ..checks import did_you_mean, number
 from ..operators.data_branches import branched
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
@@ -47,10 +47,8 @@ class PaddingToUniform(PipelineStepBase):
         Raises:
             SettingError: The fill value is no number, or something else than names was given.
         """
-        if not isinstance(fill_value, int | float):
-            raise SettingError(f"`fill_value` must be a number, got {fill_value!r}.")
         self._field_names = None if field_names is None else as_names(field_names, "field_names")
-        self._fill_value = fill_value
+        self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
 
     declare_images = no_images
 
@@ -91,6 +89,7 @@ class PaddingToUniform(PipelineStepBase):
         search = FieldSearch(data_empty, self, cannot="pad")
         for name in self._field_names or ():
             if not data_empty.find_all_occurrences(name):
-                search.add(f"No fields to be padded with name '{name}' were found")
+                known = [part for path in data_empty.format.flat_paths for part in path]
+                search.add(f"No fields to be padded with name '{name}' were found.{did_you_mean(name, known)}")
         search.raise_problems()
         return data_empty

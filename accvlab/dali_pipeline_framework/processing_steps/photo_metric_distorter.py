@@ -15,13 +15,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import field_name, flag, number_range, probability
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -106,22 +106,22 @@ class PhotoMetricDistorter(PipelineStepBase):
         Raises:
             SettingError: A range, a probability or the key is not of this form.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._ranges = {
-            "brightness": checked_range(min_max_brightness, "min_max_brightness"),
-            "contrast": checked_range(min_max_contrast, "min_max_contrast", 0),
-            "hue": checked_range(min_max_hue, "min_max_hue"),
-            "saturation": checked_range(min_max_saturation, "min_max_saturation", 0),
+            "brightness": number_range(min_max_brightness, "min_max_brightness"),
+            "contrast": number_range(min_max_contrast, "min_max_contrast", at_least=0),
+            "hue": number_range(min_max_hue, "min_max_hue"),
+            "saturation": number_range(min_max_saturation, "min_max_saturation", at_least=0),
         }
         self._probabilities = {
-            "brightness": checked_prob(prob_brightness_aug, "prob_brightness_aug"),
-            "contrast": checked_prob(prob_contrast_aug, "prob_contrast_aug"),
-            "saturation": checked_prob(prob_saturation_aug, "prob_saturation_aug"),
-            "hue": checked_prob(prob_hue_aug, "prob_hue_aug"),
-            "swap": checked_prob(prob_swap_channels, "prob_swap_channels"),
+            "brightness": probability(prob_brightness_aug, "prob_brightness_aug"),
+            "contrast": probability(prob_contrast_aug, "prob_contrast_aug"),
+            "saturation": probability(prob_saturation_aug, "prob_saturation_aug"),
+            "hue": probability(prob_hue_aug, "prob_hue_aug"),
+            "swap": probability(prob_swap_channels, "prob_swap_channels"),
         }
-        self._is_bgr = is_bgr
-        self._enforce_process_on_gpu = enforce_process_on_gpu
+        self._is_bgr = flag(is_bgr, "is_bgr")
+        self._enforce_process_on_gpu = flag(enforce_process_on_gpu, "enforce_process_on_gpu")
         self._draws: tuple[RandomDraw, ...] = (
             *(UniformDraw(f"{part}_decision", 0.0, 1.0, key=key) for part in _PARTS),
             IntegerDraw("contrast_is_early", 0, 2, key=key),

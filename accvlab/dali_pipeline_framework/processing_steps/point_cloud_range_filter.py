@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..checks import field_name
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
@@ -48,7 +49,7 @@ class PointCloudRangeFilter(PipelineStepBase):
         Raises:
             SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
         """
-        self._points_field_name = points_field_name
+        self._points_field_name = field_name(points_field_name, "points_field_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
         self._further_field_names = as_names(further_field_names, "further_field_names")
 

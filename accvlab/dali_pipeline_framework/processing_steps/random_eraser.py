@@ -13,14 +13,13 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, number_list, number_range, probability, whole_number
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
-from ..errors import SettingError
 from ..operators.image_pixels import with_layout, with_pixels
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -79,15 +78,12 @@ class RandomEraser(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        least_area, most_area = checked_range(scale, "scale", 0, 1)
-        least_ratio, most_ratio = checked_range(ratio, "ratio", is_positive=True)
-        is_whole = isinstance(num_rectangles, int | np.integer) and not isinstance(num_rectangles, bool)
-        if not is_whole or num_rectangles < 1:
-            raise SettingError(f"`num_rectangles` must be a whole number of at least 1, got {num_rectangles!r}.")
-        self._image_name = image_name
-        self._prob = checked_prob(prob, "prob")
-        self._value = _fill_value(value)
-        self._num_rectangles = int(num_rectangles)
+        least_area, most_area = number_range(scale, "scale", at_least=0, at_most=1)
+        least_ratio, most_ratio = number_range(ratio, "ratio", above=0)
+        self._image_name = field_name(image_name, "image_name")
+        self._prob = probability(prob, "prob")
+        self._value = number_list(value, "value", "a number, or a list of one for each channel", may_be_one=True)
+        self._num_rectangles = whole_number(num_rectangles, "num_rectangles", at_least=1)
         attempts = (self._num_rectangles, _NUM_ATTEMPTS)
         logs = math.log(least_ratio), math.log(most_ratio)
         self._draws = (
@@ -154,13 +150,3 @@ def _first_that_fits(sides: DataNode, preferences: DataNode, size: Any) -> DataN
     is_chosen = fn.expand_dims(preference == best, axes=[2])
     chosen: DataNode = fn.reductions.sum(rounded * is_chosen, axes=[1], dtype=_DT.FLOAT)
     return chosen
-
-
-def _fill_value(value: object) -> list[float]:
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.ndim > 1 or array.size == 0 or not np.isfinite(array).all():
-        raise SettingError(f"`value` must be a number, or a list of one for each channel, got {value!r}.")
-    return [float(number) for number in array.ravel()]

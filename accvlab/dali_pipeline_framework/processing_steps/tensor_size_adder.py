@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import choice
 from ..errors import SettingError
-from ..operators.field_types import leaf_at
+from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
-from ..sample_data.dtypes import NUMPY_TYPES
+from .broken_rules import failing_with
 from .image_use import ImageUse, axis_of_height, with_height_and_width
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
@@ -57,11 +58,9 @@ class TensorSizeAdder(PipelineStepBase):
                 "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
                 f"of the new field; got {tensor_name!r} and {size_postfix!r}."
             )
-        if store_size_as_type not in NUMPY_TYPES or store_size_as_type == types.DALIDataType.BOOL:
-            raise SettingError(f"`store_size_as_type` must be a number type, got {store_size_as_type!r}.")
         self._tensor_name = tensor_name
         self._size_postfix = size_postfix
-        self._store_size_as_type = store_size_as_type
+        self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded, of whatever layout."""
@@ -73,7 +72,8 @@ class TensorSizeAdder(PipelineStepBase):
             first = axis_of_height(leaf_at(data, path))
             # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
             height_width = shape[first : first + 2 or None]
-            size = fn.reshape(height_width, shape=[2])  # ERROR: an image is (..., height, width, channels)
+            rule = "an image is (..., height, width, channels)"
+            size = failing_with(rule, fn.reshape, height_width, shape=[2])
             size = fn.cast(size, dtype=self._store_size_as_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)

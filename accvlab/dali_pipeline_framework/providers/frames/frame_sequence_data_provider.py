@@ -14,6 +14,7 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import FileError, SettingError, error_that_is_also
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
 from ...sampling.clips.clip_settings import ClipTail, checked_tail
@@ -27,21 +28,11 @@ from ..rigs.rig_times import Alignment
 from ..sample_loading import name_sample
 from .frame_index import FrameIndex, FrameSettings, MissingPolicy
 from .frame_provider_base import FrameProviderBase
-from .shared_frames import (
-    MOST_FRAMES_TO_SHARE,
-    FrameLayout,
-    Int32Array,
-    can_overlap,
-    lay_out_alone,
-    lay_out_frames,
-)
+from .shared_frames import FrameLayout, Int32Array, can_overlap, lay_out_alone, lay_out_frames
 from .stream_folders import Cameras, RigLayout
 
 UInt8Array = npt.NDArray[np.uint8]
 Sizes: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (frame, camera) -> (height, width)
-
-ENCODED_NAME = "encoded"
-PLACES_NAME = "places"
 
 # An image of one pixel (a PPM file), for fields that carry no frame.
 _NO_FRAME: UInt8Array = np.frombuffer(b"P6\n1 1\n255\n\0\0\0", np.uint8)

@@ -12,8 +12,6 @@ import numpy.typing as npt
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
-MOST_FRAMES_TO_SHARE = 64  # which DALI puts together at once
-
 
 class FrameLayout(NamedTuple):
     """Which frames the samples of a batch carry, and where each window finds its own.
