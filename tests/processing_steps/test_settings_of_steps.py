@@ -202,7 +202,7 @@ def refused(step: str, setting: str, value: Any) -> bool:
 
 
 def test_no_step_is_left_out() -> None:
-    assert GOOD.keys() | {"DrawRecording", "GroupToApplyToSelectedStepBase", "PipelineStepBase"} == {
+    assert GOOD.keys() | {"DrawRecording", "GroupToApplyToSelectedStepBase", "ImageUse", "PipelineStepBase"} == {
         *processing_steps.__all__
     }
     for step in GOOD:

@@ -34,8 +34,7 @@ from ..errors import (
 )
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
 from .image_content import UNKNOWN_CONTENT, ImageContent
-from .immutable import Immutable
-from .mappings import ValueMapping
+from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 
 

@@ -7,18 +7,31 @@ import copy
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 
 from ..errors import FieldValueError, FrameworkError, SettingError, error_that_is_also
 from .conversion import check_not_masked
-from .immutable import Immutable
 from .names import FieldPath, format_path
 
 _TEXT_KINDS = frozenset("UST")
 _MOST_KEYS_IN_A_MESSAGE = 20
+
+_Self = TypeVar("_Self")
+
+
+class Immutable:
+    """Base class of values that cannot change: copies, deep ones too, are the object itself."""
+
+    __slots__ = ()
+
+    def __copy__(self: _Self) -> _Self:
+        return self
+
+    def __deepcopy__(self: _Self, memo: object) -> _Self:
+        return self
 
 
 def _copied(entries: Mapping[Any, Any]) -> dict[Any, Any]:
