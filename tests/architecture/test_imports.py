@@ -269,7 +269,7 @@ class TestTheCheckersThemselves:
             ("sources.bad", "from .readers import native_readers"),  # a sub-room above
             ("sources", "from ..pipeline import pipeline"),
             ("sampling.plans.bad", "from ..sampler_base import SamplerBase"),
-            ("sampling.arithmetic.bad", "from ..plans.tracks import Tracks"),
+            ("sampling.arithmetic.bad", "from ..plans.tracks import UnitTable"),
             ("sampling.bad", "from ..providers.data_provider import DataProvider"),
             ("providers.frames.bad", "from ..videos import video_index"),
             ("processing_steps.bad", f"try:\n    from {NAME}.inputs import DataProvider\nexcept ImportError: ..."),

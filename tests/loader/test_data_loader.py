@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
 )
 from accvlab.dali_pipeline_framework.inputs import (
-    EpochAccount,
+    SampleCounts,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
@@ -321,8 +321,8 @@ class TestAttributes:
         with make_loader(by_sampler(sampler, provider), 2, shard=(1, 2), num_workers=2) as loader:
             bound = sampler.with_settings(total_batch_size=4)
             assert len(loader) == bound.num_batches(0) == len(indices(loader))
-            assert loader.account() == bound.account(1)
-            assert loader.account(5) == bound.account(5)
+            assert loader.sample_counts() == bound.sample_counts(1)
+            assert loader.sample_counts(5) == bound.sample_counts(5)
             assert loader.shard == Shard(1, 2)
             assert loader.dataset is provider
             assert (loader.batch_size, loader.num_workers) == (2, 2)
@@ -332,14 +332,14 @@ class TestAttributes:
         with make_loader(shuffled(IndexProvider(22))) as loader:
             assert (len(loader), loader.batch_size) == (5, 4)
             assert loader.shard == Shard(0, 1)
-            assert loader.account() == EpochAccount(5, 22, 20, 2, 0, 0)
+            assert loader.sample_counts() == SampleCounts(5, 22, 20, 2, 0, 0)
 
     def test_of_a_user_s_callable(self) -> None:
         source = CountedCallable(22)
         with make_loader(source) as loader:
             assert (len(loader), loader.batch_size) == (5, 4)
             assert loader.dataset is source
-            assert loader.account() is None
+            assert loader.sample_counts() is None
 
     def test_of_a_user_s_callable_that_tells_nothing(self) -> None:
         with make_loader(NumberCallable(), 3) as loader:
@@ -453,7 +453,7 @@ class TestLifetime:
             second = set(worker_pids()) - before
             assert len(first) == len(second) == 1
             assert first != second
-            assert loader.state_dict()["legs"] == [[1, 3, 2]]
+            assert loader.state_dict()["segments"] == [[1, 3, 2]]
         assert set(worker_pids()) == before
 
     def test_close(self) -> None:
@@ -678,7 +678,7 @@ class TestNoValueTwice:
             assert loader.batch_size == 4
         with make_loader(shuffled(IndexProvider(22)), shard=(1, 2)) as loader:
             assert loader.batch_size == 4  # there it is that of a shard
-            assert loader.account() == EpochAccount(2, 22, 16, 6, 0, 0)
+            assert loader.sample_counts() == SampleCounts(2, 22, 16, 6, 0, 0)
         with pytest.raises(SettingError, match="created with batch_size=4, the loader with batch_size=2"):
             make_loader(shuffled(IndexProvider(22)), 2)
         for size in (None, 4):

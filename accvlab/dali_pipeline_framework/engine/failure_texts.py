@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from ..processing_steps.broken_rules import RULE_PREFIX
+from .dali.broken_rules import RULE_PREFIX
 
 _SIGNAL_HINTS = {
     "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",

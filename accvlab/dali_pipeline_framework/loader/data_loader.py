@@ -19,7 +19,7 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
-from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
 from ..sources.planned_input import PlannedInput
@@ -28,11 +28,11 @@ from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
 from .composition import composed_definition
 from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
-from .pipeline_owner import NO_LEGS, LoaderPipeline, arguments_for_pipeline
+from .pipeline_owner import NO_SEGMENTS, LoaderPipeline, arguments_for_pipeline
 from .position import LoopProgress, Position
 from .state import (
     LoaderState,
-    continued_legs,
+    continued_segments,
     damaged,
     fingerprint,
     parse_state,
@@ -229,9 +229,9 @@ class DataLoader(TorchInterface):
         self.start()
         self._end_running_loop()
         self._progress.end_setting()
-        self._forget_legs()
+        self._forget_segments()
         self._begin()
-        self._log_account()
+        self._log_sample_counts()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
@@ -247,11 +247,11 @@ class DataLoader(TorchInterface):
         loop = self._loop()
         return loop is not None and not loop.has_ended
 
-    def _forget_legs(self) -> None:
+    def _forget_segments(self) -> None:
         """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
-        epoch, legs = self._run.legs
-        if legs and self._progress.next_start == Position(epoch):
-            self._use(self._run.replace(NO_LEGS))
+        epoch, segments = self._run.segments
+        if segments and self._progress.next_start == Position(epoch):
+            self._use(self._run.replace(NO_SEGMENTS))
 
     def _use(self, is_started: bool) -> None:
         """Go on with a new pipeline."""
@@ -299,7 +299,7 @@ class DataLoader(TorchInterface):
         loop.has_ended = True
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
-        self._forget_legs()
+        self._forget_segments()
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
@@ -355,9 +355,9 @@ class DataLoader(TorchInterface):
         is_running = self._is_running
         self._progress.set_epoch(epoch, is_running)
         if not is_running:
-            self._forget_legs()
+            self._forget_segments()
 
-    def account(self, epoch: int | None = None) -> EpochAccount | None:
+    def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
         """What is delivered, dropped, repeated and padded in an epoch, over all shards.
 
         Args:
@@ -367,19 +367,19 @@ class DataLoader(TorchInterface):
             The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
             tell. A sampler without random access is played to the end of the epoch.
         """
-        return self._epochs.account(self.epoch if epoch is None else epoch)
+        return self._epochs.sample_counts(self.epoch if epoch is None else epoch)
 
-    def _log_account(self) -> None:
+    def _log_sample_counts(self) -> None:
         if self._has_logged_account:
             return
         self._has_logged_account = True
         source = self._bound.data_input
         if isinstance(source, PlannedInput) and source.sampler.must_be_played:
             return
-        account = self.account()
-        if account is not None and self.shard.shard_id == 0:
+        sample_counts = self.sample_counts()
+        if sample_counts is not None and self.shard.shard_id == 0:
             is_partial = getattr(source, "delivers_partial_batches", False)
-            _logger.info("epoch %d: %s", self.epoch, account.describe(self._total_batch_size, is_partial))
+            _logger.info("epoch %d: %s", self.epoch, sample_counts.describe(self._total_batch_size, is_partial))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -408,11 +408,11 @@ class DataLoader(TorchInterface):
         return position
 
     def _state(self, position: Position) -> LoaderState:
-        epoch, legs = self._run.legs
+        epoch, segments = self._run.segments
         return LoaderState(
             position.epoch,
             position.batch,
-            legs if epoch == position.epoch and position.batch > 0 else (),
+            segments if epoch == position.epoch and position.batch > 0 else (),
             self.shard.num_shards,
             self._total_batch_size,
             self._seed,
@@ -452,10 +452,10 @@ class DataLoader(TorchInterface):
             require_same_batches(saved, own)
             self._use(self._run.continue_readers(saved.reader))
         else:
-            legs = continued_legs(saved, own, self._bound.data_input)
+            segments = continued_segments(saved, own, self._bound.data_input)
             self._require_within_epoch(saved)
-            if legs != (self._run.legs if self._run.legs[1] else (saved.epoch, ())):
-                self._use(self._run.replace(legs))
+            if segments != (self._run.segments if self._run.segments[1] else (saved.epoch, ())):
+                self._use(self._run.replace(segments))
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
         if position.epoch != saved.epoch:

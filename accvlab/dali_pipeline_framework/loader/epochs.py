@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..sampling.arithmetic.last_batch import EpochAccount
+from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.planned_input import PlannedInput
 from ..sources.reader_epochs import ReaderEpochs
 from .input_binding import LoaderInput
@@ -64,7 +64,7 @@ class LoaderEpochs:
             num_batches = self._bound.data_input.length
         return num_batches
 
-    def account(self, epoch: int) -> EpochAccount | None:
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
         """What becomes of the samples of an epoch, over all shards; None where it is not known.
 
         Raises:
@@ -72,9 +72,9 @@ class LoaderEpochs:
         """
         if self._bound.is_read_natively:
             epochs = self._reader_epochs
-            return None if epochs is None else epochs.account
+            return None if epochs is None else epochs.sample_counts
         running = self._run.data_input
-        return running.account(epoch) if isinstance(running, PlannedInput) else None
+        return running.sample_counts(epoch) if isinstance(running, PlannedInput) else None
 
     @property
     def _reader_epochs(self) -> ReaderEpochs | None:

@@ -12,7 +12,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..processing_steps.broken_rules import failing_with
+from ..engine.dali.broken_rules import failing_with
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
 

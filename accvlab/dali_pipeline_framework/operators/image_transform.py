@@ -23,8 +23,8 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
-from ..processing_steps.broken_rules import failing_with
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32

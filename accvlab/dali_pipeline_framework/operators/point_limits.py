@@ -13,8 +13,8 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_list
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
-from ..processing_steps.broken_rules import failing_with
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from .field_types import computable, exact_constant

@@ -8,6 +8,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, flag, text
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
 from ..operators.conditions.parser import Parser
@@ -16,7 +17,6 @@ from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import available_names_hint
-from .broken_rules import failing_with
 from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

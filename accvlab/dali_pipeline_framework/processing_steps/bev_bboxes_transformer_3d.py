@@ -17,11 +17,11 @@ from nvidia.dali.data_node import DataNode
 
 from ..checks import index_in, number_list, number_range, probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import exact_constant
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
-from .broken_rules import failing_with
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

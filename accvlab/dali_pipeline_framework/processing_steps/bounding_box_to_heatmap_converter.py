@@ -14,13 +14,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, flag, number, number_list, shown, whole_number
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import leaf_at
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
-from .broken_rules import failing_with
 from .image_transform_step import checked_hw
 from .image_use import no_images
 from .named_fields import FieldSearch

@@ -10,8 +10,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice
+from ..engine.dali.broken_rules import failing_with
 from ..sample_data import Name, SampleDataGroup
-from .broken_rules import failing_with
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

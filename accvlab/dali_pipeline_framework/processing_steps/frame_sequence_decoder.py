@@ -13,13 +13,13 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, field_name, flag, probability
+from ..engine.dali.broken_rules import failing_with
 from ..operators.data_branches import branched
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
 from ..sample_data.formats import leaf_format
 from ..sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME, why_no_frames
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_CLIP
-from .broken_rules import failing_with
 from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

@@ -11,11 +11,11 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, number
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
-from .broken_rules import failing_with
 from .image_use import ImageUse, as_array, axis_of_height, fill_problems, with_height_and_width
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

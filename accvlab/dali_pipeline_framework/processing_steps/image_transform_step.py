@@ -17,6 +17,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import flag, number, whole_number_list
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.image_transform import (
     AxisScaling,
@@ -35,7 +36,6 @@ from ..operators.image_transform import (
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
-from .broken_rules import failing_with
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, as_names, fields_of_elements
 from .pipeline_step_base import PipelineStepBase

@@ -41,7 +41,7 @@ class ImageUse:
             "FHWC" has the layout "HWC". Black and white may differ by a tenth of the range.
         leaves: What is known of the images after the step; None where it changes nothing of that.
         advice: What to do where an image is encoded and must not be, or the reverse.
-        path: Path of the only field that is meant, if it is there; then ``names`` is of no account.
+        path: Path of the only field that is meant, if it is there; then ``names`` does not count.
 
     Example:
         >>> ImageUse("image", needs=ImageContent(is_encoded=False, layout="HWC")).needs.layout

@@ -9,10 +9,10 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
-from .broken_rules import failing_with
 from .image_use import ImageUse, axis_of_height, with_height_and_width
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

@@ -541,7 +541,7 @@ class TestLoops:
                 loader.state_dict()
             with pytest.raises(NotSupportedError):
                 loader.set_epoch(1)
-            assert loader.account() is None
+            assert loader.sample_counts() is None
 
     def test_of_short_sequences_say_what_to_do(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
@@ -717,7 +717,7 @@ class TestSettings:
         for _ in range(2):
             with pytest.raises(TypeError, match="number of batches per epoch is not known"):
                 len(loader)
-            assert loader.account() is None
+            assert loader.sample_counts() is None
             loader.close()
 
     def test_nothing_can_stand_beside_it(self) -> None:

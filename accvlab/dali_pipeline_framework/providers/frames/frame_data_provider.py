@@ -203,7 +203,7 @@ class FrameDataProvider(FrameProviderBase):
         return self._index.timestamps
 
     def __repr__(self) -> str:
-        """Return what was found, in short."""
+        """Summarise what was found."""
         index = self._index
         cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
         return (

@@ -227,7 +227,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             try:
                 files = self._read_all(layout.carried[window].tolist(), sizes)
             except _UnreadableFrame as unreadable:
-                # The frame may be for other sequences than this one.
+                # The frame may be carried for other sequences than this one.
                 users = np.flatnonzero((played.frames == unreadable.frame).any(axis=1))
                 name_sample(unreadable.error, sample_indices[users[0]])
                 raise unreadable.error from unreadable.error.__cause__
@@ -304,10 +304,10 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return sample
 
     def _check_sizes(self, frames: Int64Array, sizes: Sizes) -> None:
-        """Refuse frames of different sizes, as far as sizes are known here: the graph could not name files."""
+        """Raise for frames of different sizes, where they are known here: errors in the graph name no files."""
         for camera in range(self._index.num_cameras):
             known = {frame: sizes[frame, camera] for frame in frames.tolist() if (frame, camera) in sizes}
-            # Sorted, since decoders may turn an image that is marked as lying on its side.
+            # Sorted, since decoders may rotate an image by its EXIF orientation.
             if len({(min(size), max(size)) for size in known.values()}) > 1:
                 raise FileError(self._describe_sizes(camera, known))
 
@@ -338,7 +338,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         ).astype(np.int64)
 
     def __repr__(self) -> str:
-        """Return what was found, in short."""
+        """Summarise what was found."""
         clips, index = self._clips, self._index
         cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
         return (

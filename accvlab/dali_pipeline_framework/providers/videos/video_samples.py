@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of videos: their fields, and what stands in them."""
+"""Samples of videos: their fields and values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class VideoFields:
 
 
 class VideoSamples:
-    """Makes samples of positions in runs of frames."""
+    """Makes samples of frames at positions in tracks."""
 
     def __init__(
         self, videos: IndexedVideos, tracks: VideoTracks, fields: VideoFields, fill_value: UInt8Array

@@ -49,7 +49,7 @@ class FileReader(ReaderInput):
     operator_name = "readers.file"
 
     def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
-        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+        """Set up; paths are checked for pipes and devices, on which DALI would block, and no file is read.
 
         Args:
             data_name: Name of the field with the bytes.
@@ -102,7 +102,7 @@ class SequenceReader(ReaderInput):
     operator_name = "readers.sequence"
 
     def __init__(self, *, frames_name: Name = "frames", **arguments: Any) -> None:
-        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+        """Set up; paths are checked for pipes and devices, on which DALI would block, and no file is read.
 
         Args:
             frames_name: Name of the field.

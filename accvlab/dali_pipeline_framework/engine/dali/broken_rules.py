@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nvidia.dali.data_node import DataNode
-
-from ..sample_data.graph_mode import do_not_convert
+from nvidia.dali.pipeline import do_not_convert
 
 RULE_PREFIX = "ERROR: "
 
