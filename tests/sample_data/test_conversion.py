@@ -100,7 +100,7 @@ class TestResult:
         assert stored(date, DALIDataType.INT64).tolist() == [1577836800]
         with pytest.raises(FieldValueError, match="INT64"):
             stored(date, DALIDataType.FLOAT)
-        with pytest.raises(FieldValueError, match="^x: NaT"):
+        with pytest.raises(FieldValueError, match=r"^x: NaT"):
             stored(np.array(["2020-01-01", "NaT"], dtype="datetime64[s]"), DALIDataType.INT64)
 
     def test_anything_with_an_array_interface(self):
