@@ -9,24 +9,17 @@ of a function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
+
+from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
 
 RULE_PREFIX = "ERROR: "
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
-
 
 @do_not_convert
-def failing_with(
-    rule: str,
-    define: Callable[_Parameters, _Result],
-    /,
-    *arguments: _Parameters.args,
-    **settings: _Parameters.kwargs,
-) -> _Result:
+def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
     """Define operators that fail where data break a rule.
 
     Args:
@@ -36,9 +29,9 @@ def failing_with(
         settings: Its arguments by name.
     """
 
-    def call(define: Any, arguments: Any, settings: Any) -> Any:
-        return define(*arguments, **settings)
+    def call() -> DataNode:
+        node: DataNode = define(*arguments, **settings)
+        return node
 
     call.__code__ = call.__code__.replace(co_name=f"{RULE_PREFIX}{rule}")
-    result: _Result = call(define, arguments, settings)
-    return result
+    return call()
