@@ -94,7 +94,7 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
 
 def _checked_number(value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > float(np.finfo(np.float32).max):

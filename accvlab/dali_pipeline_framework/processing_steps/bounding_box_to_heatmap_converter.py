@@ -184,7 +184,13 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         least_radius = number(min_radius, "min_radius", above=0)
         self._radius_limits = (
             least_radius,
-            number(max_radius, "max_radius", at_least=least_radius, may_be_infinite=True),
+            number(
+                max_radius,
+                "max_radius",
+                at_least=least_radius,
+                may_be_infinite=True,
+                advice="`min_radius` is its limit.",
+            ),
         )
         self._radius_factor = number(
             radius_scaling_factor, "radius_scaling_factor", at_least=0, may_be_infinite=True

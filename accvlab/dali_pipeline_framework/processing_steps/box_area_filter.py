@@ -63,7 +63,13 @@ class BoxAreaFilter(PipelineStepBase):
         self._boxes_field_name = field_name(boxes_field_name, "boxes_field_name")
         self._minimum_area = number(minimum_area, "minimum_area", at_least=0, may_be_infinite=True)
         least = self._minimum_area
-        self._maximum_area = number(maximum_area, "maximum_area", at_least=least, may_be_infinite=True)
+        self._maximum_area = number(
+            maximum_area,
+            "maximum_area",
+            at_least=least,
+            may_be_infinite=True,
+            advice="`minimum_area` is its limit.",
+        )
         self._further_field_names = as_names(further_field_names, "further_field_names")
         self._box_format = choice(box_format, "box_format", _FORMATS)
 

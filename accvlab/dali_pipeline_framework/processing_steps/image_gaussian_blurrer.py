@@ -60,7 +60,7 @@ class ImageGaussianBlurrer(PipelineStepBase):
             SettingError: A number or the key is not of this form.
         """
         max_sigma = number(max_sigma, "max_sigma", above=0, at_most=20)
-        min_sigma = number(min_sigma, "min_sigma", above=0, at_most=max_sigma)
+        min_sigma = number(min_sigma, "min_sigma", above=0, at_most=max_sigma, advice="`max_sigma` is its limit.")
         self._image_name = field_name(image_name, "image_name")
         self._prob = probability(prob, "prob")
         self._window_size = 2 * math.ceil(3 * max_sigma) + 1

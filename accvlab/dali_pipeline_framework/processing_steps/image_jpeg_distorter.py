@@ -51,7 +51,9 @@ class ImageJpegDistorter(PipelineStepBase):
             SettingError: The qualities or the key are not of this form.
         """
         max_quality = whole_number(max_quality, "max_quality", at_least=1, at_most=100)
-        min_quality = whole_number(min_quality, "min_quality", at_least=1, at_most=max_quality)
+        min_quality = whole_number(
+            min_quality, "min_quality", at_least=1, at_most=max_quality, advice="`max_quality` is its limit."
+        )
         self._image_name = field_name(image_name, "image_name")
         self._quality = IntegerDraw("quality", min_quality, max_quality + 1, key=key)
 

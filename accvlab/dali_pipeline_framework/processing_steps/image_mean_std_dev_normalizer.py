@@ -174,5 +174,7 @@ def _normalized(
 def _per_channel(values: object, argument: str) -> tuple[float, ...]:
     """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
     array = np.asarray(values, object)
-    is_row = array.size == max(array.shape, default=1)
-    return number_list(array.ravel() if is_row else array, argument, "a number, or one per channel")
+    is_row = array.ndim > 1 and array.size == max(array.shape)
+    return number_list(
+        array.ravel() if is_row else values, argument, "a number, or one per channel", may_be_one=True
+    )

@@ -153,13 +153,11 @@ class ImageResizeCropFlipper(ImageTransformStep):
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
         output_hw: Any = constant(self._output_hw)
+        scale: Any = self.draw("scale") if "scale" in self._draws else None
         bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
-        if "scale" not in self._draws:
-            scale: Any = fn.reductions.max(output_hw / hw)
-        elif self._is_kept_inside:
-            scale = dali_math.max(self.draw("scale"), fn.reductions.max(output_hw / hw))
-        else:
-            scale = self.draw("scale")
+        if scale is None or self._is_kept_inside:
+            filling = fn.reductions.max(output_hw / hw)
+            scale = filling if scale is None else dali_math.max(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
         corner: Any = dali_math.max(hw - size, least) * fn.stack(constant(1), share)

@@ -18,7 +18,7 @@ RULE_PREFIX = "ERROR: "
 
 
 @do_not_convert
-def failing_with(rule: str, define: Callable[..., DataNode], /, *arguments: Any, **settings: Any) -> DataNode:
+def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
     """Define operators that fail where data break a rule.
 
     Args:
@@ -28,9 +28,9 @@ def failing_with(rule: str, define: Callable[..., DataNode], /, *arguments: Any,
         settings: Its arguments by name.
     """
 
-    def call(define: Any, arguments: Any, settings: Any) -> Any:
-        return define(*arguments, **settings)
+    def call() -> DataNode:
+        node: DataNode = define(*arguments, **settings)
+        return node
 
     call.__code__ = call.__code__.replace(co_name=f"{RULE_PREFIX}{rule}")
-    result: DataNode = call(define, arguments, settings)
-    return result
+    return call()
