@@ -157,7 +157,7 @@ def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
     def attempt() -> None:
         definition.get_dali_pipeline()
         with pytest.raises(SettingError):
-            definition.get_dali_pipeline(batch_size=3)
+            definition.get_dali_pipeline(batch_size=30)
 
     attempt()
     gc.collect()
@@ -226,7 +226,7 @@ class TestBatchSizesThatDiffer:
     def test_where_the_last_batch_is_completed(self) -> None:
         data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, last_batch="pad")
         with pytest.raises(
-            SettingError, match="must be equal with last_batch='pad': .* 1 samples .* batch_size=2"
+            SettingError, match=r"must be equal with last_batch='pad': .* 1 samples .* batch_size=2"
         ):
             make_iterator(data_input, batch_size=2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What inputs share whose order is that of a random-access sampler."""
+"""Base class of inputs whose order comes from a `RandomAccessSampler`."""
 
 from __future__ import annotations
 
