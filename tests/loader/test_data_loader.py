@@ -520,7 +520,7 @@ class TestOutput:
 
     def test_ragged(self) -> None:
         source = SamplerInputCallable(RaggedProvider(8), ShuffledSampler(8, shuffle=False))
-        with make_loader(source, 4, ragged="list") as loader:
+        with make_loader(source, 4, ragged={"values": "list"}) as loader:
             batches = [batch["values"] for batch in loader]
         assert [[len(each) for each in batch] for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         with make_loader(source, 4) as loader, pytest.raises(OutputError, match="values"):
@@ -602,7 +602,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"output_type": "tensorflow"},
         "`output_type` must be one of ['numpy', 'torch'], got 'tensorflow'",
     ),
-    "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', got 'pad'"),
+    "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', or a dict of these by field, got"),
+    "a ragged field": ({"ragged": {"boxes": "list"}}, "`ragged` names 'boxes', but the output has no such field"),
     "a device": ({"device_id": -2}, "`device_id` must be None (the CPU) or the number of a GPU, got -2"),
     "a shard": ({"shard": 3}, "`shard` must be a Shard, a pair (shard id, number of shards), or the name"),
     "a triple": ({"shard": (0, 1, 2)}, "`shard` must be a Shard, a pair"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that DALI calls in its worker processes, around the user's input.
+"""Wrappers of the user's input that DALI calls in its worker processes.
 
 They unpickle the input on first use, end abandoned epochs, check what the input delivers against the
 blueprint, and turn failures into reports (`worker_report`). What they pass on to DALI is right; DALI itself
@@ -178,7 +178,7 @@ def _as_array(value: Any) -> Any:
 
 
 class _WorkerSource:
-    """What the two sources share: the user's input in transit, and failures."""
+    """Base of the two sources: pickling of the user's input, start of a worker, and failures."""
 
     def __init__(
         self,
@@ -355,7 +355,7 @@ class CallableSource(_WorkerSource):
         return fields
 
     def _load_each(self, infos: Sequence[types.SampleInfo]) -> Callable[[types.SampleInfo], Any]:
-        """What loads the samples of a batch, asked for one after the other."""
+        """Get a function that loads one sample of the batch after the other, in the order of ``infos``."""
         source = self._get_source()
         if not getattr(source, "loads_batches", False):
             return lambda info: source(info)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedPolicy
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -94,7 +94,7 @@ class DataLoader(TorchInterface):
         seed: int = 0,
         start_method: str = "spawn",
         output_type: OutputType = "torch",
-        ragged: RaggedPolicy = "raise",
+        ragged: RaggedArgument = "raise",
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
@@ -126,7 +126,8 @@ class DataLoader(TorchInterface):
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
-            ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
+            ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
+                field (see `DALIStructuredOutputIterator`).
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
@@ -156,7 +157,7 @@ class DataLoader(TorchInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
-        OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
+        OutputConverter(output_type, must_copy=False)  # complains about unknown values now
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -177,6 +178,7 @@ class DataLoader(TorchInterface):
                 post_process_func=post_process_func,
             ),
         )
+        fields_as_lists(ragged, self._run.pipeline.output_blueprint.format)  # so does this
         self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)

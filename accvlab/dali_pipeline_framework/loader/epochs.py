@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many batches the epochs of a loader have, and what becomes of their samples."""
+"""Number of batches per epoch, and counts of delivered, dropped and repeated samples."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LoaderEpochs:
         return num_batches
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """What becomes of the samples of an epoch, over all shards; None where it is not known.
+        """Counts of delivered, dropped and repeated samples of an epoch, over all shards; None where not known.
 
         Raises:
             ClosedError: Only the readers could tell, and the loader was closed.
@@ -85,7 +85,7 @@ class LoaderEpochs:
         return self._run.pipeline.reader_epochs
 
     def describe_drift(self) -> str:
-        """Say why native readers do not stay in step with the input beside them; empty where they do."""
+        """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
         readers = self._run.pipeline.joined_reader_epochs
         if not readers or self._bound.is_endless:
             return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline of a loader, and those that take its place."""
+"""The pipeline that a loader runs, and its replacement when a state is loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_SEGMENTS: EpochSegments = (0, ())
 
 
 @attrs.frozen(eq=False)
-class _Made:
+class _BuiltPipeline:
     pipeline: StructuredPipeline
     data_input: Any
     starts_at: Position
@@ -72,7 +72,7 @@ class LoaderPipeline:
         self._iterator: DALIStructuredOutputIterator | None = None
         self._made = self._make(NO_SEGMENTS, None)
 
-    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
+    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _BuiltPipeline:
         data_input = self._bound.data_input
         if segments[1]:
             data_input = data_input.continued(*segments)
@@ -84,7 +84,7 @@ class LoaderPipeline:
         starts_at = Position()
         if reader is not None:
             starts_at = self._continue_readers(pipeline, reader)
-        return _Made(pipeline, data_input, starts_at)
+        return _BuiltPipeline(pipeline, data_input, starts_at)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
         try:
