@@ -15,10 +15,24 @@ import pytest
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 from support.arrays import encoded_image, gradient
+from support.frame_trees import write_frames
 from support.random_steps import filled
+from support.reader_data import coco_data, video
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
-from accvlab.dali_pipeline_framework.inputs import ConcatDataProvider, DataProvider
+from accvlab.dali_pipeline_framework.inputs import (
+    CocoReader,
+    ConcatDataProvider,
+    DataProvider,
+    FileDataProvider,
+    FileReader,
+    FrameDataProvider,
+    FrameSequenceDataProvider,
+    SequenceReader,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+    VideoReader,
+)
 from accvlab.dali_pipeline_framework.loader.state import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
@@ -143,8 +157,11 @@ class TestEncoded:
         assert refused(BYTES, RANGE) == (
             "step 0 (ImageRange01Normalizer): image: must be a decoded image, but holds the bytes of a "
             "file, as its "
-            "type and ndim=1 show. Put ImageDecoder before ImageRange01Normalizer"
+            "type and ndim=1 show. Put ImageDecoder before ImageRange01Normalizer; or declare "
+            "`content=ImageContent(is_encoded=False)` where it holds no file"
         )
+        intensities = {"image": (DT.UINT8, 1, ImageContent(is_encoded=False))}
+        assert content_after(intensities, RANGE).value_range == (0, 1)
         vectors = {"image": (DT.FLOAT, 1, ImageContent())}
         assert folded(vectors, [RANGE]).field_types_flat == (DT.FLOAT,)
 
@@ -490,6 +507,21 @@ class TestSteps:
         assert "Put PhotoMetricDistorter before Shifter" in refused(IMAGE, Shifter(), DISTORT_UNIT)
         assert "Put ImageDecoder before Shifter" in refused(FILE, Shifter())
 
+    @pytest.mark.parametrize("wrong", [None, "image", [ImageContent()]])
+    def test_declarations_are_uses(self, wrong):
+        class Wrong(Ours):
+            def declare_images(self, data_empty):
+                return wrong
+
+            def _process(self, data):
+                return data
+
+            def _check_and_adjust_data_format_input_to_output(self, data_empty):
+                return data_empty
+
+        with pytest.raises(SettingError, match=r"Wrong.declare_images must return a list of ImageUse"):
+            folded(IMAGE, [Wrong()])
+
     def test_functions_declare_what_they_leave(self):
         transposed = ImageContent(is_encoded=False, layout="CHW")
         step = LambdaStep(
@@ -541,6 +573,40 @@ class TestSteps:
 
     def test_the_type_is_not_blamed_for_a_wrong_order(self):
         assert "must be UINT8" not in refused(UNDECLARED, RANGE, DECODE)
+
+
+# --- what the providers and readers of the package declare ---------------------------------------------------
+
+
+def declared_by(source: Any) -> dict[Any, ImageContent]:
+    """The known contents of a provider or a reader, by the paths of fields."""
+    is_provider = isinstance(source, DataProvider)
+    structure = source.sample_data_structure if is_provider else source.used_sample_data_structure
+    leaves = zip(structure.format.flat_paths, structure.format.flat_leaves, strict=True)
+    return {path: leaf.content for path, leaf in leaves if leaf.content.is_known}
+
+
+class TestInputs:
+    def test_files_are_encoded(self, tmp_path):
+        root = write_frames(tmp_path, {"stream": 3})
+        encoded = {("data",): ENCODED_IMAGE}
+        assert declared_by(FileDataProvider(root)) == encoded
+        assert declared_by(FileDataProvider(root, decode=True)) == {("data",): DECODED_IMAGE}
+        assert declared_by(FileReader(file_root=root)) == encoded
+        assert [*declared_by(FrameDataProvider(root)).values()] == [ENCODED_IMAGE]
+        assert [*declared_by(FrameSequenceDataProvider(root, 3)).values()] == [ENCODED_IMAGE] * 3
+        folder, annotations = coco_data(tmp_path / "coco", 2)
+        reader = CocoReader(file_root=folder, annotations_file=annotations)
+        assert declared_by(reader) == {("image",): ENCODED_IMAGE}
+
+    def test_frames_of_videos_and_sequences_are_clips(self, tmp_path):
+        root = write_frames(tmp_path / "frames", {"stream": 3})
+        assert declared_by(SequenceReader(file_root=root, sequence_length=2)) == {("frames",): DECODED_CLIP}
+        path = video(tmp_path / "video.webm", 4)
+        reader = VideoReader(filenames=[path], sequence_length=2)
+        assert declared_by(reader) == {("frames",): DECODED_CLIP}
+        assert declared_by(VideoDataProvider(path, sequence_length=2)) == {("frames",): DECODED_CLIP}
+        assert [*declared_by(VideoFrameDataProvider(path)).values()] == [DECODED_IMAGE]
 
 
 # --- the value, and the format that has it ---------------------------------------------------------------------

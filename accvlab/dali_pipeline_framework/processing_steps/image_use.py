@@ -10,6 +10,7 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.draw_scope import current_plan
+from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.image_content import UNKNOWN_CONTENT, describe_range
 from .named_fields import as_names
@@ -142,7 +143,10 @@ def fill_problems(
 def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
     """Ask a step what it does to images; None where it does not tell.
 
-    A class that works otherwise than the class that declares tells nothing.
+    A class that overrides what a base class does, and not what it declares, does not tell.
+
+    Raises:
+        SettingError: It declares something else.
     """
     mro = type(step).__mro__
     places = {
@@ -151,7 +155,10 @@ def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequ
     }
     if places["declare_images"] > min(places.values()):
         return None
-    return step.declare_images(data_empty)
+    uses = step.declare_images(data_empty)
+    if not isinstance(uses, Sequence) or not all(isinstance(use, ImageUse) for use in uses):
+        raise SettingError(f"{type(step).__name__}.declare_images must return a list of ImageUse, got {uses!r}.")
+    return uses
 
 
 def image_problems(
@@ -246,6 +253,7 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
     shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
     if _is_encoded(leaf):
         advice = use.advice or f"Put ImageDecoder before {here}"
+        advice += "; or declare `content=ImageContent(is_encoded=False)` where it holds no file" if shown else ""
         return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
     origin = _class_of(leaf.content.origin_of("is_encoded"))
     order = f"put {here} before {origin}, or leave one of them out" if origin else f"leave {here} out"

@@ -49,8 +49,8 @@ class PipelineStepBase(ABC):
                 return data_empty
 
     A step that draws random numbers declares them in `declare_draws`, and gets them in ``_process`` from `draw`.
-    What it needs of images, and what it leaves, it declares in `declare_images`. Types, numbers of dimensions and
-    contents of fields for which nothing else is declared stay as they are.
+    What it needs of images, and what it leaves, it declares in `declare_images`. The format of fields that it does
+    not name there, or change in the format method, stays as it is.
 
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.

@@ -79,17 +79,18 @@ class VideoSamples:
         num_more = 0 if fields.holds_one_frame else 1
         label = (fields.label if self.tracks.labels is not None else None, types.DALIDataType.INT32, 1)
         video_number = (fields.video_number, types.DALIDataType.INT32, 0)
-        pixels = (fields.frames, types.DALIDataType.UINT8, 3 + num_more)
-        contents = {fields.frames: DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP}
+        content = DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP
         of_frames = [
             (fields.frame_number, types.DALIDataType.INT32, num_more),
             (fields.times, types.DALIDataType.FLOAT64, num_more),
             (fields.path, types.DALIDataType.STRING, None),
         ]
-        blueprint = SampleDataGroup()
+        of_camera = SampleDataGroup()
+        of_camera.add_data_field(fields.frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
         if self.tracks.camera_names is None:
-            return with_fields(blueprint, [pixels, label, *of_frames, video_number], contents)
-        of_camera = with_fields(SampleDataGroup(), [pixels, *of_frames], contents)
+            return with_fields(of_camera, [label, *of_frames, video_number])
+        with_fields(of_camera, of_frames)
+        blueprint = SampleDataGroup()
         for camera in self.tracks.camera_names:
             blueprint.add_data_group_field(camera, of_camera)
         return with_fields(blueprint, [label, video_number])
