@@ -29,10 +29,11 @@ LARGE = [(0, 0), (3, 17), (2**31, 5), (2**40, 2**40), (5, 2**32), (7, 2**32 + 1)
 @pytest.mark.parametrize("slot", [0, 3])
 def test_what_a_process_loads_is_found(block: ControlBlock, epoch: int, batch: int, slot: int) -> None:
     assert block.find_loading(os.getpid()) is None
-    block.note_loading(epoch, batch, slot)
+    row = block.begin_batch(epoch, batch)
+    block.note_loading(row, slot)
     assert block.find_loading(os.getpid()) == (epoch, batch, slot)
     assert block.find_loading(os.getpid() + 1) is None
-    block.note_loaded(batch)
+    block.note_loaded(row)
     assert block.find_loading(os.getpid()) is None
 
 
@@ -106,7 +107,7 @@ def test_abandoned_epochs(block: ControlBlock) -> None:
 
 def test_a_copy_in_a_worker_shares_the_memory(block: ControlBlock) -> None:
     copy = pickle.loads(pickle.dumps(block))
-    copy.note_loading(2**33, 2**34, 2)
+    copy.note_loading(copy.begin_batch(2**33, 2**34), 2)
     assert block.find_loading(os.getpid()) == (2**33, 2**34, 2)
     block.record_batch(63, [1, 2, 3, 4])  # the last row
     assert copy.recorded_batch(63) == [1, 2, 3, 4]

@@ -410,10 +410,11 @@ def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
     definition = PipelineDefinition(shuffled(IndexProvider(200), 1), prefetch_queue_depth=90)
     pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=1, prefetch_queue_depth=10)
     control = pipeline._context.control  # type: ignore[attr-defined]
-    control.note_loading(0, 5, 0)
+    control.note_loading(control.begin_batch(0, 5), 0)
     for batch in range(6, 105):
-        control.note_loading(0, batch, 0)
-        control.note_loaded(batch)
+        row = control.begin_batch(0, batch)
+        control.note_loading(row, 0)
+        control.note_loaded(row)
     assert control.find_loading(os.getpid()) == (0, 5, 0)
     pipeline.close()  # type: ignore[attr-defined]
 

@@ -145,14 +145,13 @@ class ControlBlock:
         """A number that grows whenever an epoch is abandoned."""
         return self._words[1]
 
-    def note_loading(self, epoch: int, batch: int, slot: int) -> None:
-        """Record that this process now loads the sample in a slot of a batch."""
-        row = self._name_batch(epoch, batch)
+    def note_loading(self, row: int, slot: int) -> None:
+        """Record that this process now loads the sample in a slot of the batch of a row."""
         self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
-    def note_loaded(self, batch: int) -> None:
-        """Record that a batch is loaded."""
-        self._words[self._row_of(batch) + self._ROW_HEADER] = 0
+    def note_loaded(self, row: int) -> None:
+        """Record that the batch of a row is loaded."""
+        self._words[row + self._ROW_HEADER] = 0
 
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
         """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
@@ -166,8 +165,9 @@ class ControlBlock:
     def _row_of(self, batch: int) -> int:
         return self._HEADER + (batch % self._num_rows) * self._row_words
 
-    def _name_batch(self, epoch: int, batch: int) -> int:
-        row = self._row_of(batch)
+    def begin_batch(self, epoch: int, batch: int) -> int:
+        """Record that a batch is going to be loaded; get its row."""
+        row = self._HEADER + (batch % self._num_rows) * self._row_words
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
         return row
@@ -180,7 +180,7 @@ class ControlBlock:
         row = self._row_of(batch)
         for slot, index in enumerate(indices, row + self._ROW_HEADER):
             self._words[slot] = index
-        self._name_batch(0, batch)
+        self.begin_batch(0, batch)
 
     def recorded_batch(self, batch: int) -> list[int] | None:
         """Sample indices noted for a batch, or None where there are none (any more)."""

@@ -91,7 +91,7 @@ class StructuredPipeline(Pipeline):
     _is_failure_due: bool  # whether the batch that failed was asked for
     _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int  # batches delivered since then
-    _num_in_all: int
+    num_delivered: int
     _runs: Sequence[NativeRun]  # where the native inputs stand, once the pipeline is built
     _has_scheduled: bool  # whether a batch of the current epoch was asked for
     _num_iterators: int
@@ -111,7 +111,7 @@ class StructuredPipeline(Pipeline):
         adopted._num_before_failure = 0
         adopted._first_in_epoch = 0
         adopted._num_in_epoch = 0
-        adopted._num_in_all = 0
+        adopted.num_delivered = 0
         adopted._runs = ()
         adopted._has_scheduled = False
         adopted._num_iterators = 0
@@ -127,11 +127,6 @@ class StructuredPipeline(Pipeline):
     def data_input(self) -> Any:
         """The input object that this pipeline was defined with."""
         return self._context.data_input
-
-    @property
-    def num_delivered(self) -> int:
-        """Number of batches delivered since the start."""
-        return self._num_in_all
 
     @property
     def is_closed(self) -> bool:
@@ -199,8 +194,9 @@ class StructuredPipeline(Pipeline):
 
     def schedule_run(self) -> None:
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
-        self.build()
-        if self._failure is not None or not self._await_input():
+        if not self._built or self._is_closed:
+            self.build()
+        if self._failure is not None or (self._runs and not self._await_input()):
             return
         self._has_scheduled = True
         try:
@@ -208,7 +204,10 @@ class StructuredPipeline(Pipeline):
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
             with DeferredInterrupt(self._interrupt_workers):
-                self._schedule()
+                if self._runs:
+                    self._schedule()
+                else:
+                    super().schedule_run()
         except StopIteration:
             raise
         except Exception as error:
@@ -216,7 +215,7 @@ class StructuredPipeline(Pipeline):
             if not self._exec_async and WorkerReport.find(error) is None:
                 ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
             self._failure = self._explained(error, ahead)
-            self._num_before_failure = self._num_in_all + ahead
+            self._num_before_failure = self.num_delivered + ahead
         except BaseException:
             self._failure = ClosedError(
                 "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
@@ -276,23 +275,23 @@ class StructuredPipeline(Pipeline):
         if self._is_closed:
             self._require_open()
         if self._failure is not None and (
-            self._is_failure_due or self.empty() or self._num_in_all >= self._num_before_failure
+            self._is_failure_due or self.empty() or self.num_delivered >= self._num_before_failure
         ):
             self._raise_failure()
         try:
             with DeferredInterrupt(_wait_on):
                 batch = get_outputs(cuda_stream)
                 self._num_in_epoch += 1
-                self._num_in_all += 1
+                self.num_delivered += 1
         except StopIteration:
             raise
         except Exception as error:
             self._failure = self._explained(error, 0)
             self._raise_failure()
-        if self.num_valid == 0:
+        if self._runs and self.num_valid == 0:
             self._end_with_batch_thrown_away()
         # Native readers give what is in the files, and that may change from one to the next.
-        if self._context.check_dtypes and (self._num_in_all == 1 or self._runs):
+        if self._context.check_dtypes and (self.num_delivered == 1 or self._runs):
             self._check_dtypes(batch)
         return batch
 
@@ -309,7 +308,7 @@ class StructuredPipeline(Pipeline):
 
     def _end_with_batch_thrown_away(self) -> None:
         """End the epoch with its last batch, which is not full and is dropped."""
-        self._num_in_all -= 1
+        self.num_delivered -= 1
         if self._api_type == types.PipelineAPIType.SCHEDULED:
             self.release_outputs()
         self._last_iter = True
@@ -584,9 +583,9 @@ class StructuredPipeline(Pipeline):
         reader = self._find_native(error)
         if reader is not None:
             return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
-        holds = "".join(f" {run.describe_batch(self._num_in_all + ahead)}" for run in self._runs).rstrip()
+        holds = "".join(f" {run.describe_batch(self.num_delivered + ahead)}" for run in self._runs).rstrip()
         try:
-            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self._num_in_all + ahead)
+            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self.num_delivered + ahead)
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
             sample_indices = ()

@@ -9,6 +9,7 @@ would misread some wrong arrays without an error, and name neither field nor sam
 from __future__ import annotations
 
 import collections
+import itertools
 import operator
 import os
 import sys
@@ -30,6 +31,7 @@ from .worker_process import WorkerSetup, prepare_worker_process
 from .worker_report import ReportedFailure, WorkerReport
 
 _ndim_of = operator.attrgetter("ndim")
+_shape_of = operator.attrgetter("shape")
 _dtype_of = operator.attrgetter("dtype")
 
 
@@ -87,22 +89,18 @@ class SampleChecker:
         arrays: Sequence[Any] = flat
         if list(map(type, flat)) != self._types:
             arrays = [_as_array(value) for value in flat]
-        if not self._fits(arrays):
+        try:
+            fits = list(map(_dtype_of, arrays)) == self._dtypes
+            for position, ndim in self._declared_ndims:
+                fits = fits and arrays[position].ndim == ndim
+        except AttributeError:
+            fits = False
+        if not fits:
             raise ValueError("\n".join(f"  - {text}" for text in described_together(self._problems(arrays))))
         problems = [] if self._replayed is None else self._replayed.problems(arrays)
         if problems:
             raise ValueError("\n".join(problems))
         return arrays
-
-    def _fits(self, arrays: Sequence[Any]) -> bool:
-        try:
-            if list(map(_dtype_of, arrays)) != self._dtypes:
-                return False
-        except AttributeError:
-            return False
-        return not self._declared_ndims or all(
-            arrays[position].ndim == ndim for position, ndim in self._declared_ndims
-        )
 
     def _problems(self, values: Sequence[Any]) -> Iterator[tuple[FieldPath, str]]:
         declared_ndims = dict(self._declared_ndims)
@@ -122,19 +120,13 @@ class SampleChecker:
             if value.ndim != ndim:
                 yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
 
-    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
-        """Find a sample whose fields have other numbers of dimensions than those of the batch.
-
-        Within a batch DALI needs the same number of dimensions in all samples.
+    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int]:
+        """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
 
         Returns:
-            None where all agree, else the slots of the odd sample and of one that it differs from.
+            The slots of the odd sample and of one that it differs from.
         """
         ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
-        if self._usual_ranks is None:
-            self._usual_ranks = ranks[0]
-        if all(sample_ranks == ranks[0] for sample_ranks in ranks):
-            return None
         counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
         expected = [*max(counts, key=lambda each: (counts[each], [*each] == self._usual_ranks))]
         odd = next(slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected)
@@ -149,19 +141,26 @@ class SampleChecker:
         )
         return "\n".join(f"  - {text}" for text in described_together(clashes))
 
-    def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any]:
-        """Put samples together: per field one array with the batch as first axis, or a list of arrays."""
-        return [self._column(field) for field in zip(*samples, strict=True)]
+    def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any] | None:
+        """Put samples together: per field one array with the batch as first axis, or a list of arrays.
 
-    def _column(self, arrays: tuple[Any, ...]) -> Any:
-        first = arrays[0]
-        if first.nbytes <= self._MAX_BYTES_TO_STACK:
-            shape = first.shape
-            if all(array.shape == shape for array in arrays):
-                return np.array(arrays)
-        if self._needs_contiguous:
-            return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
-        return list(arrays)
+        Returns:
+            None where samples differ in numbers of dimensions: within a batch, DALI needs the same in all samples.
+        """
+        if self._usual_ranks is None:
+            self._usual_ranks = list(map(_ndim_of, samples[0]))
+        columns: list[Any] = []
+        for arrays in zip(*samples, strict=True):
+            shapes = set(map(_shape_of, arrays))
+            if len(shapes) > 1 and len(set(map(len, shapes))) > 1:
+                return None
+            if len(shapes) == 1 and arrays[0].nbytes <= self._MAX_BYTES_TO_STACK:
+                columns.append(np.array(arrays))
+            elif self._needs_contiguous:
+                columns.append([array if array.flags.c_contiguous else array.copy(order="C") for array in arrays])
+            else:
+                columns.append(list(arrays))
+        return columns
 
 
 def _as_array(value: Any) -> Any:
@@ -302,15 +301,15 @@ class _WorkerSource:
         self, samples: Sequence[Sequence[Any]], where: str, get_index: Callable[[int], int | None]
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
-        checker = self._get_checker()
-        clash = checker.find_odd_rank(samples)
-        if clash is not None:
-            slot, other_slot = clash
-            other_index = get_index(other_slot)
-            other = "another sample" if other_index is None else f"sample {other_index}"
-            problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
-            self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
-        return checker.columns(samples)
+        checker = self._checker or self._get_checker()
+        columns = checker.columns(samples)
+        if columns is not None:
+            return columns
+        slot, other_slot = checker.find_odd_rank(samples)
+        other_index = get_index(other_slot)
+        other = "another sample" if other_index is None else f"sample {other_index}"
+        problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
+        self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
 
 
 class CallableSource(_WorkerSource):
@@ -327,40 +326,38 @@ class CallableSource(_WorkerSource):
         self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
         samples: list[Sequence[Any]] = []
-        infos = [
-            types.SampleInfo(batch * self._batch_size + slot, slot, batch, epoch)
-            for slot in range(self._batch_size)
-        ]
+        slots = range(self._batch_size)
+        positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
+        infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         where = f"epoch {epoch}, batch {batch}"
-        load: Callable[[types.SampleInfo], Any] | None = None
-        for info in infos:
-            self._control.note_loading(epoch, batch, info.idx_in_batch)
+        row = self._control.begin_batch(epoch, batch)
+        check = self._get_checker().check
+        loaded: Iterator[Any] | None = None
+        for slot, info in enumerate(infos):
+            self._control.note_loading(row, slot)
             try:
-                load = load or self._load_each(infos)
-                flat = load(info)
+                loaded = loaded or self._load(infos)
+                flat = next(loaded)
             except StopIteration:
                 if samples and self._delivers_partial_batches():
                     break
                 raise  # a batch that the epoch cannot fill is dropped
             except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
-                self._fail_with(error, f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
+                self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info))
             try:
-                samples.append(self._get_checker().check(flat))
+                samples.append(check(flat))
             except ValueError as error:
-                self._fail_for(str(error), f"{where}, slot {info.idx_in_batch}", self._sample_index(info))
-        self._control.note_loaded(batch)
+                self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info))
+        self._control.note_loaded(row)
         fields = self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
         if self._draws is not None:
             fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
         return fields
 
-    def _load_each(self, infos: Sequence[types.SampleInfo]) -> Callable[[types.SampleInfo], Any]:
-        """Get a function that loads one sample of the batch after the other, in the order of ``infos``."""
-        source = self._get_source()
-        if not getattr(source, "loads_batches", False):
-            return lambda info: source(info)
-        samples = iter(source.load_batch(infos))
-        return lambda info: next(samples)
+    def _load(self, infos: Sequence[types.SampleInfo]) -> Iterator[Any]:
+        """Load the samples of the batch, each when it is asked for."""
+        source = self._get_source() if self._source is None else self._source
+        return source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str

@@ -274,25 +274,27 @@ class DataLoader(TorchInterface):
         self._progress.begin()
 
     def _next(self, loop: _Loop) -> Any:
-        self._run.require_open()
+        run = self._run
+        if run.is_closed:
+            run.require_open()
         if loop is not self._loop():
             raise ClosedError(
                 "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
                 "loop."
             )
-        if loop.has_ended or self._run.iterator is None:
+        if loop.has_ended or run.iterator is None:
             raise StopIteration
         if self._steps is not None and self._progress.pipeline.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
-        num_before = self._run.pipeline.num_delivered
+        num_before = run.pipeline.num_delivered
         try:
-            data = self._run.iterator.next_batch()
+            data = run.iterator.next_batch()
         except StopIteration:
             self._end_loop(loop)
             raise
         finally:
-            if self._run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
+            if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
                 self._progress.leave_pipeline()
         self._progress.deliver()
         return data

@@ -38,6 +38,11 @@ class LoaderPipeline:
     can workers be told that) and where native readers go on at a checkpoint.
 
     Attributes:
+        pipeline: The present pipeline.
+        iterator: The iterator over it; None until it was started.
+        data_input: What workers load: the input of the loader, or that of an epoch that goes on.
+        starts_at: Where the present pipeline goes on if it is not told otherwise.
+        is_closed: Whether the loader was closed.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
     """
@@ -68,9 +73,12 @@ class LoaderPipeline:
         self._make_iterator = make_iterator
         self.segments = NO_SEGMENTS
         self.loaded_reader: ReaderState | None = None
-        self._is_closed = False
-        self._iterator: DALIStructuredOutputIterator | None = None
-        self._made = self._make(NO_SEGMENTS, None)
+        self.is_closed = False
+        self.iterator: DALIStructuredOutputIterator | None = None
+        self._use(self._make(NO_SEGMENTS, None))
+
+    def _use(self, built: _BuiltPipeline) -> None:
+        self.pipeline, self.data_input, self.starts_at = built.pipeline, built.data_input, built.starts_at
 
     def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _BuiltPipeline:
         data_input = self._bound.data_input
@@ -104,9 +112,9 @@ class LoaderPipeline:
             ClosedError: The loader was closed.
         """
         self.require_open()
-        if self._iterator is not None:
+        if self.iterator is not None:
             return False
-        self._iterator = self._make_iterator(pipeline=self.pipeline)
+        self.iterator = self._make_iterator(pipeline=self.pipeline)
         return True
 
     def replace(self, segments: EpochSegments) -> bool:
@@ -116,7 +124,8 @@ class LoaderPipeline:
         """
         made = self._make(segments, self.loaded_reader)
         was_started = self._close_pipeline()
-        self.segments, self._made = segments, made
+        self.segments = segments
+        self._use(made)
         return was_started and self.start()
 
     def continue_readers(self, reader: ReaderState | None) -> bool:
@@ -127,34 +136,13 @@ class LoaderPipeline:
         """
         made = self._make(self.segments, reader)
         was_started = self._close_pipeline()
-        self.segments, self.loaded_reader, self._made = NO_SEGMENTS, reader, made
+        self.segments, self.loaded_reader = NO_SEGMENTS, reader
+        self._use(made)
         return was_started and self.start()
-
-    # --- what it is -------------------------------------------------------------------------------
-
-    @property
-    def pipeline(self) -> StructuredPipeline:
-        """The present pipeline."""
-        return self._made.pipeline
-
-    @property
-    def data_input(self) -> Any:
-        """What workers load: the input of the loader, or that of an epoch that goes on."""
-        return self._made.data_input
-
-    @property
-    def starts_at(self) -> Position:
-        """Where the present pipeline goes on if it is not told otherwise."""
-        return self._made.starts_at
-
-    @property
-    def iterator(self) -> DALIStructuredOutputIterator | None:
-        """The iterator over it, once it was started."""
-        return self._iterator
 
     def reader_state(self, position: Position) -> ReaderState | None:
         """Where native readers stand, while the loader stands at a position; None where none keep their place."""
-        if not self._bound.keeps_checkpoints or self._iterator is None:
+        if not self._bound.keeps_checkpoints or self.iterator is None:
             return self.loaded_reader
         stands_at = position.epoch, position.batch
         if self._bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
@@ -163,27 +151,22 @@ class LoaderPipeline:
 
     # --- closing ----------------------------------------------------------------------------------
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the loader was closed."""
-        return self._is_closed
-
     def require_open(self) -> None:
         """Raise a `ClosedError` where the loader was closed."""
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError("The loader was closed. Create a new one.")
 
     def close(self) -> None:
         """End the worker processes and free their memory."""
-        self._is_closed = True
+        self.is_closed = True
         self._close_pipeline()
 
     def _close_pipeline(self) -> bool:
         """Close the present pipeline; return whether it was started."""
-        was_started = self._iterator is not None
-        if self._iterator is not None:
-            self._iterator.close()
-        self._iterator = None
+        was_started = self.iterator is not None
+        if self.iterator is not None:
+            self.iterator.close()
+        self.iterator = None
         self.pipeline.close()
         return was_started
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -112,6 +113,7 @@ class DALIStructuredOutputIterator:
                 )
             sample_data_structure_blueprint = self._structured.output_blueprint
         self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
+        self._format = self._blueprint.format
         self._num_batches = num_batches_in_epoch
         self._dataset = contained_dataset
         self._to_dict = convert_sample_data_group_to_dict
@@ -181,12 +183,11 @@ class DALIStructuredOutputIterator:
         Raises:
             StopIteration: The epoch has ended; `reset` starts the next one.
         """
-        self._require_open()
+        if self._is_closed:
+            self._require_open()
         if self._foreign_iterator is None:
             values = self._converted(self._pipeline.run())
-            result: Any = (
-                nested_dictionary(self._blueprint.format, values) if self._to_dict else self._filled(values)
-            )
+            result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         else:
             sample = self._next_of_foreign_iterator()
             result = sample.to_dictionary() if self._to_dict else sample
@@ -205,10 +206,7 @@ class DALIStructuredOutputIterator:
                 f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
         num_valid = None if self._structured is None else self._structured.num_valid
-        return [
-            self._convert(output, path, num_valid, as_list=as_list)
-            for output, path, as_list in zip(outputs, self._paths, self._as_lists, strict=True)
-        ]
+        return list(map(self._convert, outputs, self._paths, self._as_lists, itertools.repeat(num_valid)))
 
     def __len__(self) -> int:
         """Number of batches per epoch.

@@ -80,15 +80,15 @@ class OutputConverter:
         self._advice = advice
 
     def __call__(
-        self, tensors: Any, path: FieldPath, num_samples: int | None = None, *, as_list: bool = False
+        self, tensors: Any, path: FieldPath, as_list: bool = False, num_samples: int | None = None
     ) -> Any:
         """Convert an output.
 
         Args:
             tensors: The output.
             path: Path of the field, for messages.
-            num_samples: How many samples to deliver of it, from the first on; None for all.
             as_list: Whether to make a list of one array per sample.
+            num_samples: How many samples to deliver of it, from the first on; None for all.
 
         Returns:
             An array with the batch as its first axis, or a list of arrays.

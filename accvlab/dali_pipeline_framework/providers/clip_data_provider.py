@@ -128,7 +128,7 @@ class ClipDataProvider(DataProvider):
     @property
     def loads_batches(self) -> bool:
         """Whether the wrapped provider loads batches."""
-        return self._loader.loads_batches
+        return bool(getattr(self._loader.provider, "loads_batches", False))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the clips of a batch that start at these frames, see the class.

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, cast
 
 from ..errors import FieldValueError
 from ..sample_data import GroupFormat, SampleDataGroup, describe_difference
@@ -41,46 +41,43 @@ class SampleLoader:
 
     def load(self, sample_index: int) -> tuple[Any, ...]:
         """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
-        return self._loaded(
-            lambda: self.provider.get_data(sample_index), sample_index, f"get_data({sample_index})"
-        )
-
-    @property
-    def loads_batches(self) -> bool:
-        """Whether samples are to be loaded by `load_batch`, see `DataProvider.loads_batches`."""
-        return bool(getattr(self.provider, "loads_batches", False))
+        try:
+            return self._flat(self.provider.get_data(sample_index), "get_data({})", sample_index)
+        except Exception as error:
+            self._raise_named(error, f"get_data({sample_index})", sample_index)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Load all samples of a batch, with their numbers in it, one after the other; see `load`."""
-        if not self.loads_batches:
-            yield from map(self.load, sample_indices)
-            return
+        if getattr(self.provider, "loads_batches", False):
+            return self._load_together(sample_indices, slots)
+        return map(self.load, sample_indices)
+
+    def _load_together(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         samples: Iterator[SampleDataGroup] | None = None
-
-        def load_next() -> SampleDataGroup:
-            nonlocal samples
-            if samples is None:
-                samples = iter(self.provider.load_batch(sample_indices, slots))
-            return next(samples)
-
         for number, sample_index in enumerate(sample_indices):
             call = f"load_batch of {len(sample_indices)} samples, for sample {number},"
-            yield self._loaded(load_next, sample_index, call)
+            try:
+                if samples is None:
+                    samples = iter(self.provider.load_batch(sample_indices, slots))
+                flat = self._flat(next(samples), call, sample_index)
+            except Exception as error:
+                self._raise_named(error, call, sample_index)
+            yield flat
 
-    def _loaded(self, load: Callable[[], SampleDataGroup], sample_index: int, call: str) -> tuple[Any, ...]:
-        try:
-            sample = load()
-            if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
-                self._check(sample, call)
-            return tuple(sample.get_data())
-        except StopIteration as error:
-            # Passed on, it would end the epoch without a word.
-            stopped = RuntimeError(f"{type(self.provider).__name__}.{call} raised StopIteration")
-            name_sample(stopped, sample_index)
-            raise stopped from error
-        except Exception as error:
+    def _flat(self, sample: object, call: str, sample_index: int) -> tuple[Any, ...]:
+        if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
+            self._check(sample, call.format(sample_index))
+        return tuple(cast(SampleDataGroup, sample).get_data())
+
+    def _raise_named(self, error: Exception, call: str, sample_index: int) -> NoReturn:
+        """Raise the exception that a sample caused, with the index of the sample."""
+        if not isinstance(error, StopIteration):
             name_sample(error, sample_index)
-            raise
+            raise error
+        # Passed on, it would end the epoch without a word.
+        stopped = RuntimeError(f"{type(self.provider).__name__}.{call} raised StopIteration")
+        name_sample(stopped, sample_index)
+        raise stopped from error
 
     def _check(self, sample: object, call: str) -> None:
         provider = type(self.provider).__name__

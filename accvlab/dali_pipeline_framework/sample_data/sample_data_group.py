@@ -268,7 +268,12 @@ class SampleDataGroup(ValueQueries):
         return self._empty_copy()
 
     def _empty_copy(self) -> SampleDataGroup:
-        copy = self._without_values()
+        # As `_without_values`, written out: it is done for each group of each sample.
+        copy = SampleDataGroup.__new__(SampleDataGroup)
+        copy._format = self._format
+        copy._apply_mapping = self._apply_mapping
+        copy._do_convert = self._do_convert
+        copy._do_check_type = self._do_check_type
         values: list[FieldValue] = [None] * len(self._values)
         copy._values = values
         for position in self._format.group_positions:

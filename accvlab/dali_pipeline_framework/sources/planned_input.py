@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -26,6 +27,11 @@ from ..sampling.random_access_sampler import Description, EpochSegment, RandomAc
 from .callable_base import CallableBase
 from .context import add_context, context_values
 
+_sample_index_of = operator.attrgetter("sample_index")
+# In the order of `SamplePlace`, behind the slot.
+_columns_of = operator.attrgetter(
+    "indices", "sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"
+)
 _logger = logging.getLogger(__name__)
 
 _Self = TypeVar("_Self", bound="PlannedInput")
@@ -215,27 +221,34 @@ class PlannedInput(CallableBase):
         sample = self._loader.load(place.sample_index)
         return sample if self._context_name is None else (*sample, *context_values(place))
 
-    @property
-    def loads_batches(self) -> bool:
-        """Whether `load_batch` should be called instead of the input itself, see `DataProvider.loads_batches`."""
-        return self._loader.loads_batches
-
-    def load_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
+    def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
         """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
 
         It ends before the first position that the epoch does not have.
         """
+        if type(self).__call__ is not PlannedInput.__call__:  # a user's subclass loads in its own way
+            return map(self, sample_infos)
+        places = self._places_at(sample_infos)
+        indices = list(map(_sample_index_of, places))
+        samples = self._loader.load_batch(indices, range(len(places)))
+        if self._context_name is None:
+            return samples
+        return ((*sample, *context_values(place)) for sample, place in zip(samples, places, strict=True))
+
+    def _places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:
+        first, size = sample_infos[0], self._sampler.total_batch_size // self._num_shards
+        try:
+            if size == len(sample_infos) and first.idx_in_epoch % size == 0:  # the usual case: a batch as planned
+                return self._places_of_batch(first.epoch_idx, first.idx_in_epoch // size)
+        except StopIteration:
+            return []
         places: list[SamplePlace] = []
-        slots: list[int] = []
         for sample_info in sample_infos:
             try:
                 places.append(self._place(sample_info))
             except StopIteration:
                 break
-            slots.append(sample_info.idx_in_batch)
-        samples = self._loader.load_batch([place.sample_index for place in places], slots)
-        for place, sample in zip(places, samples, strict=True):
-            yield sample if self._context_name is None else (*sample, *context_values(place))
+        return places
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Get the place of the sample at a position, or None behind the end of the epoch."""
@@ -256,16 +269,18 @@ class PlannedInput(CallableBase):
 
     def _place(self, sample_info: types.SampleInfo) -> SamplePlace:
         batch_size = self._sampler.total_batch_size // self._num_shards
-        epoch, batch = sample_info.epoch_idx, sample_info.idx_in_epoch // batch_size
-        if self._current is None or self._current[:2] != (epoch, batch):
-            if not self._has_batch(epoch, batch):
-                raise StopIteration
-            self._current = (epoch, batch, self.get_places(epoch, batch))
-        places = self._current[2]
+        places = self._places_of_batch(sample_info.epoch_idx, sample_info.idx_in_epoch // batch_size)
         number = self._number_in_batch(sample_info)
         if number >= len(places):
             raise StopIteration
         return places[number]
+
+    def _places_of_batch(self, epoch: int, batch: int) -> list[SamplePlace]:
+        if self._current is None or self._current[:2] != (epoch, batch):
+            if not self._has_batch(epoch, batch):
+                raise StopIteration
+            self._current = (epoch, batch, self.get_places(epoch, batch))
+        return self._current[2]
 
     def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Get the places of the samples of this shard in a batch."""
@@ -278,19 +293,9 @@ class PlannedInput(CallableBase):
                 f"told by num_batches."
             ) from error
         slots = self._own_slots(planned)
-        columns = (
-            slots,
-            planned.indices[slots],
-            planned.sequence[slots],
-            planned.frame[slots],
-            planned.clip[slots],
-            planned.is_first[slots],
-            planned.is_last[slots],
-            planned.is_padding[slots],
-            planned.visit[slots],
-        )
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [SamplePlace(epoch, batch, *row) for row in rows]
+        columns = map(operator.itemgetter(slots), _columns_of(planned))
+        values = map(np.ndarray.tolist, (slots, *columns))
+        return list(map(SamplePlace, itertools.repeat(epoch), itertools.repeat(batch), *values))
 
     def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
         number: int = sample_info.idx_in_batch
@@ -313,8 +318,9 @@ class PlannedInput(CallableBase):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        if not self._leaves_out_empty_slots:
-            planned = attrs.evolve(planned, is_over=np.zeros(total, np.bool_))
+        if not planned.is_over.any() or not self._leaves_out_empty_slots:
+            size = total // self._num_shards
+            return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
         return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
 
     @property

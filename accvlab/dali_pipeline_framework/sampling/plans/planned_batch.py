@@ -27,24 +27,7 @@ _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
 
 
-def _int64(values: Any) -> Int64Array:
-    if type(values) is np.ndarray and values.dtype is _INT64:  # the usual case, which must be fast
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" and array.size:
-        raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
-    return array.astype(np.int64, copy=False)
-
-
-def _bool(values: Any) -> BoolArray:
-    return values if type(values) is np.ndarray and values.dtype is _BOOL else np.asarray(values, dtype=np.bool_)
-
-
-def _filled(value: int | bool, dtype: type) -> Any:
-    return attrs.Factory(lambda batch: np.full(batch.indices.shape, value, dtype), takes_self=True)
-
-
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, init=False)
 class PlannedBatch:
     """The samples of a global batch (all shards together), one per slot.
 
@@ -67,29 +50,44 @@ class PlannedBatch:
         SettingError: A field is not a flat list of its type, or has another number of entries than ``indices``.
     """
 
-    indices: Int64Array = attrs.field(converter=_int64)
-    is_padding: BoolArray = attrs.field(converter=_bool, default=_filled(False, np.bool_))
-    sequence: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
-    frame: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
-    clip: Int64Array = attrs.field(converter=_int64, default=_filled(-1, np.int64))
-    is_first: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
-    is_last: BoolArray = attrs.field(converter=_bool, default=_filled(True, np.bool_))
-    visit: Int64Array = attrs.field(converter=_int64, default=_filled(0, np.int64))
-    is_over: BoolArray = attrs.field(
-        converter=_bool, default=attrs.Factory(lambda batch: batch.is_padding, takes_self=True)
-    )
+    indices: Int64Array
+    is_padding: BoolArray
+    sequence: Int64Array
+    frame: Int64Array
+    clip: Int64Array
+    is_first: BoolArray
+    is_last: BoolArray
+    visit: Int64Array
+    is_over: BoolArray
 
-    def __attrs_post_init__(self) -> None:
-        """Check that all fields have one entry per slot."""
-        shape = self.indices.shape
-        if len(shape) != 1:
-            raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-        for name in _OTHER_FIELDS:
-            if getattr(self, name).shape != shape:
-                raise SettingError(
-                    f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape "
-                    f"{getattr(self, name).shape}."
-                )
+    def __init__(
+        self,
+        indices: Any,
+        is_padding: Any = False,
+        sequence: Any = -1,
+        frame: Any = -1,
+        clip: Any = -1,
+        is_first: Any = True,
+        is_last: Any = True,
+        visit: Any = 0,
+        is_over: Any = None,
+    ) -> None:
+        """Plan a batch; a single value stands for all slots."""
+        given = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
+        shape: tuple[int, ...] | None = None
+        for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
+            if type(values) is not np.ndarray or values.dtype is not dtype:
+                if values is None:
+                    values = self.is_padding
+                elif shape is not None and isinstance(values, bool | int):
+                    values = np.full(shape, values, dtype)
+                else:
+                    values = _as_array(values, dtype)
+            if shape is None:
+                shape = values.shape
+            if values.shape != shape or len(shape) != 1:
+                _refuse_shape(name, values.shape, shape)
+            object.__setattr__(self, name, values)
         if self.is_padding.any():
             for name in ("is_first", "is_last"):
                 object.__setattr__(self, name, getattr(self, name) | self.is_padding)
@@ -97,11 +95,25 @@ class PlannedBatch:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlannedBatch):
             return NotImplemented
-        return all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("indices", *_OTHER_FIELDS)
-        )
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _FIELDS)
 
     __hash__ = None  # type: ignore[assignment]  # as of arrays
 
 
-_OTHER_FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch) if field.name != "indices")
+_FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch))
+_DTYPES = tuple(_BOOL if name.startswith("is_") else _INT64 for name in _FIELDS)
+
+
+def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
+    array = np.asarray(values)
+    if dtype is _INT64 and array.dtype.kind not in "iu" and array.size:
+        raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
+    return array.astype(dtype, copy=False)
+
+
+def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if name == "indices":
+        raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
+    raise SettingError(
+        f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape {got}."
+    )

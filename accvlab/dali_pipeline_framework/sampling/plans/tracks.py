@@ -99,7 +99,7 @@ class SampleUnits(UnitTable):
 
 def _samples_alone(indices: Int64Array) -> UnitSamples:
     unknown = np.full(len(indices), -1, np.int64)
-    none = _none(len(indices))
+    none = np.zeros(len(indices), np.bool_)
     return UnitSamples(indices, unknown, unknown, unknown, none, none, none)
 
 
