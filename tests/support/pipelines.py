@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
-START_METHODS = ("fork", "spawn")
+# A spawned worker imports all packages, which takes seconds; the fork server has them. Both get what they need pickled.
+START_METHODS = ("fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide))
+ALL_START_METHODS = ("fork", "forkserver", "spawn")
 
 
 def make_iterator(
@@ -44,22 +47,28 @@ def indices(iterator: Iterable[Any], max_batches: int | None = None) -> list[lis
 
 
 def worker_pids() -> list[int]:
-    """Processes below this one that are alive, without the resource tracker of `multiprocessing`."""
+    """Processes below this one that are alive, without the helpers of `multiprocessing`."""
     # Each test asks twice; psutil, which looks through all processes, would take half a minute of the suite.
     found, parents = [], [os.getpid()]
     while parents:
-        threads = f"/proc/{parents.pop()}/task"
+        parent = parents.pop()
         with contextlib.suppress(FileNotFoundError):  # the process has ended meanwhile
-            for thread in os.listdir(threads):
-                pids = [int(pid) for pid in _read(f"{threads}/{thread}/children").split()]
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                pids = [int(pid) for pid in _read(f"/proc/{parent}/task/{thread}/children").split()]
                 parents += pids
-                found += filter(_is_worker, pids)
+                found += [pid for pid in pids if _is_alive(pid) and not _is_helper(pid, parent)]
     return found
 
 
-def _is_worker(pid: int) -> bool:
-    state = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1]
-    return state not in ([], [b"Z"]) and b"resource_tracker" not in _read(f"/proc/{pid}/cmdline")
+def _is_alive(pid: int) -> bool:
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
+
+
+def _is_helper(pid: int, parent: int) -> bool:
+    command = _read(f"/proc/{pid}/cmdline")
+    # What the fork server forks has its command line.
+    is_server = b"forkserver" in command and b"forkserver" not in _read(f"/proc/{parent}/cmdline")
+    return is_server or b"resource_tracker" in command
 
 
 def _read(path: str) -> bytes:
