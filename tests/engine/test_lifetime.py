@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support.pipelines import START_METHODS, indices, make_iterator, shuffled, worker_pids
+from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
@@ -44,7 +44,7 @@ def wait_until(condition, seconds: float = 5.0) -> bool:
     return True
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ALL_START_METHODS)
 def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     gc.collect()
     memory_before = shared_memory_kib()
@@ -192,7 +192,7 @@ SLOW_LOOP = """
         """
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ALL_START_METHODS)
 @pytest.mark.parametrize("how", ["ctrl_c", "terminate", "kill", "kill_before_first_batch"])
 def test_no_worker_outlives_its_parent(
     method: str, how: str, run_script: Callable[[str], subprocess.Popen[str]]
@@ -254,7 +254,7 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(
     assert script.returncode == 0
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ALL_START_METHODS)
 def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(
     method: str, run_script: Callable[[str], subprocess.Popen[str]]
 ) -> None:
