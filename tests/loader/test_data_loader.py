@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import LENGTHS, by_sampler, make_loader
-from support.pipelines import indices, shuffled, worker_pids
+from support.pipelines import ALL_START_METHODS, indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler
@@ -68,7 +68,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class TestLoops:
-    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "spawn"}])
+    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "forkserver"}])
     def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
         with loader_22(**arguments) as loader:
             for epoch in range(3):
@@ -433,7 +433,7 @@ class TestLifetime:
             assert len(worker_pids()) == before + 2
         assert len(worker_pids()) == before
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ALL_START_METHODS)
     def test_workers_can_be_started_ahead(self, method: str) -> None:
         before = len(worker_pids())
         with loader_22(num_workers=1, start_method=method) as loader:

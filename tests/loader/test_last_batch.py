@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
-from support.pipelines import indices
+from support.pipelines import START_METHODS, indices
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
 
@@ -188,11 +188,9 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
         assert size < 3
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
-    if method == "spawn" and policy != "partial":
-        return
     here = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2)
     there = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2, num_workers=2, start_method=method)
     for name in ("sample_index", "slot", "is_padding", "is_first"):

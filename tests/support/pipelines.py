@@ -13,9 +13,12 @@ import pytest
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
-# A spawned worker imports all packages, which takes seconds; the fork server has them. Both get what they need pickled.
+# A spawned worker imports all packages, which takes seconds; those of the fork server need not. Both get the input
+# pickled.
 START_METHODS = ("fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide))
 ALL_START_METHODS = ("fork", "forkserver", "spawn")
+
+SERVER = b"multiprocessing.forkserver"
 
 
 def make_iterator(
@@ -67,7 +70,7 @@ def _is_alive(pid: int) -> bool:
 def _is_helper(pid: int, parent: int) -> bool:
     command = _read(f"/proc/{pid}/cmdline")
     # What the fork server forks has its command line.
-    is_server = b"forkserver" in command and b"forkserver" not in _read(f"/proc/{parent}/cmdline")
+    is_server = SERVER in command and SERVER not in _read(f"/proc/{parent}/cmdline")
     return is_server or b"resource_tracker" in command
 
 
