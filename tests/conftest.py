@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="no CUDA device is usable here"))
 
 
+def pytest_collection_finish() -> None:
+    # PyTorch and what else the tests import are a million objects: each full collection would look at them.
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_worker_is_left_behind() -> Iterator[None]:
     before = set(worker_pids())

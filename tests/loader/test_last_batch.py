@@ -385,8 +385,18 @@ STEPS: dict[tuple[Any, int], list[list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-@pytest.mark.parametrize(("policy", "steps"), STEPS)
+STEPS_WITH_WORKERS = [("pad", 5), ("partial", 3), ("wrap", 6)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "num_workers"),
+    [
+        *((*each, 0) for each in STEPS),
+        *((*each, 3) for each in STEPS_WITH_WORKERS),
+        *(pytest.param(*each, 1, marks=pytest.mark.wide) for each in STEPS),
+        *(pytest.param(*each, 3, marks=pytest.mark.wide) for each in STEPS if each not in STEPS_WITH_WORKERS),
+    ],
+)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_steps_per_epoch(kind: str, policy: Any, steps: int, num_workers: int) -> None:
     with make_loader(

@@ -7,4 +7,5 @@ from hypothesis import settings
 
 def examples(few: int, wide: int) -> int:
     """Number of examples: ``few``, or ``wide`` in a run with ``--wide``."""
-    return wide if settings.get_current_profile_name() == "wide" else few
+    is_wide = settings.default.max_examples == settings.get_profile("wide").max_examples
+    return wide if is_wide else few
