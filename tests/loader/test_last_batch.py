@@ -78,7 +78,10 @@ DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("num_shards", "total"), [(1, 4), (2, 4), (3, 6), (2, 10)])
+@pytest.mark.parametrize(
+    ("num_shards", "total"),
+    [(2, 4), (3, 6), *(pytest.param(*each, marks=pytest.mark.wide) for each in [(1, 4), (2, 10)])],
+)
 @pytest.mark.parametrize("name", DISTINCT)
 def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, total: int, policy: Any) -> None:
     got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
