@@ -579,17 +579,18 @@ def test_numbers_are_checked(name: str, value: Any) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no definition": (
-        {"definition": IndexProvider(22)},
-        "`definition` must be a PipelineDefinition, got IndexProvider. Make one: PipelineDefinition(data_input",
+    "no source": (
+        {"source": 3},
+        "The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, or a "
+        "PipelineDefinition), got int.",
     ),
     "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),
     "an empty epoch": ({"batch_size": 23}, "An epoch must have at least one batch"),
     "a seed": ({"seed": 2**63}, "`seed` must be less than 2**63"),
     "a policy": ({"last_batch": "keep"}, "`last_batch` must be 'drop', 'pad'"),
-    "a name": ({"definition": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
+    "a name": ({"source": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
     "a name that is used": (
-        {"definition": definition_of(NO_CONTEXT), "context_name": "index"},
+        {"source": definition_of(NO_CONTEXT), "context_name": "index"},
         "`context_name` must be a name that is free",
     ),
     "another name": ({"context_name": "at"}, "created with context_name='position', the loader with 'at'"),
@@ -637,7 +638,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_settings_are_refused_by_the_constructor(what: str) -> None:
     arguments, message = WRONG[what]
     with pytest.raises(SettingError) as caught:
-        DataLoader(**{"definition": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
+        DataLoader(**{"source": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
     assert message in str(caught.value)
 
 
