@@ -1,5 +1,6 @@
 # make demo [DATA=<folder of images or videos>]    set up, and run the demo
 # make test                                        set up, and run lint, type check and tests
+# make test-all                                    the same, with more examples for each law and all combinations
 # make docs | bench | wheel-test | clean           what the names say
 
 PYTHON ?= python3
@@ -7,14 +8,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
 OUTPUT ?= demo_output
+# Tests run in two processes, file by file.
+PYTEST := -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test lint types docs bench wheel-test clean
+.PHONY: demo test test-all lint types docs bench wheel-test clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/demo.py --data "$(DATA)" --output "$(OUTPUT)"
 
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python $(PYTEST)
+
+test-all: lint types
+	$(BIN)/python $(PYTEST) --wide
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -41,7 +47,7 @@ wheel-test: $(VENV)/test.stamp
 	mkdir build/wheel/elsewhere
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
-	cd build/wheel/elsewhere && ../venv/bin/python -m pytest
+	cd build/wheel/elsewhere && ../venv/bin/python $(PYTEST)
 
 clean:
 	rm -rf $(VENV) build dist docs/_build $(OUTPUT)

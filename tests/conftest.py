@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import settings
 from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 
+NAME = "accvlab.dali_pipeline_framework"
+# What the workers of the fork server need not import again, each of them for about a second.
+multiprocessing.set_forkserver_preload(
+    [f"{NAME}.pipeline.pipeline", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
+)
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+settings.register_profile("default", deadline=None, max_examples=50)
+settings.register_profile("wide", deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--wide", action="store_true", help="also run tests that are marked `wide`; more examples for each law"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("wide" if config.getoption("--wide") else "default")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--wide"):
+        wide = [item for item in items if item.get_closest_marker("wide")]
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
+        config.hook.pytest_deselected(items=wide)
     if num_usable_gpus() > 0:
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no CUDA device is usable here"))
+
+
+def pytest_collection_finish() -> None:
+    # PyTorch and what else the tests import are a million objects: each full collection would look at them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

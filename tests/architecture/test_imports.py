@@ -450,8 +450,8 @@ class TestImporting:
         script = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
         # Wall time: DALI loads with several threads, so its CPU time would make the ratio look better.
         seconds: dict[str, list[float]] = {"import nvidia.dali": [], statement: []}
-        for _ in range(3):  # other work on the machine disturbs; more measurements are added, none is dropped
-            for _ in range(7):
+        for _ in range(5):  # other work on the machine disturbs; more measurements are added, none is dropped
+            for _ in range(5):
                 for measured, times in seconds.items():
                     times.append(float(run_python(script.format(measured))))
             dali, ours = (statistics.median(times) for times in seconds.values())

@@ -113,7 +113,7 @@ class TestWithoutGpu:
 
     @pytest.mark.parametrize(
         "arguments",
-        [{}, {"py_start_method": "spawn"}, {"py_num_workers": 0}, {"enable_conditionals": True}, {"seed": 3}],
+        [{}, {"py_start_method": "forkserver"}, {"py_num_workers": 0}, {"enable_conditionals": True}, {"seed": 3}],
     )
     def test_the_data_are_the_same(self, arguments: dict[str, Any]) -> None:
         with make_iterator(shuffled(IndexProvider(8)), [Doubler("index")], device_id=0, **arguments) as iterator:

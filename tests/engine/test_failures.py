@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import re
@@ -76,8 +77,14 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("mode", ["fork", "spawn", "here"])
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [
+        *itertools.product(["fork", "forkserver", "here"], FAULTS),
+        ("spawn", "custom_error"),
+        *(pytest.param("spawn", fault, marks=pytest.mark.wide) for fault in FAULTS if fault != "custom_error"),
+    ],
+)
 def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
     error_class, message = FAULTS[fault]
     arguments = (
@@ -135,8 +142,9 @@ def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) ->
         assert "got 3" in message
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "num_workers"), [("fork", 1), ("fork", 2), ("forkserver", 1), ("forkserver", 2), ("spawn", 2)]
+)
 def test_a_killed_worker_is_named_with_its_sample(method: str, num_workers: int) -> None:
     message = (
         r"process \d+ was ended by SIGKILL \(often because memory ran out: .*\), "
@@ -263,7 +271,7 @@ class TestSpawn:
     def test_advice_about_imports_is_given_only_where_it_helps(self, error: Exception) -> None:
         provider = UnloadableProvider(error=error)
         with (
-            make_iterator(shuffled(provider), py_start_method="spawn") as iterator,
+            make_iterator(shuffled(provider), py_start_method="forkserver") as iterator,
             pytest.raises(SourceError) as caught,
         ):
             next(iter(iterator))

@@ -11,12 +11,13 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from support.pipelines import START_METHODS, indices, make_iterator, shuffled, worker_pids
+from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
@@ -44,8 +45,10 @@ def wait_until(condition, seconds: float = 5.0) -> bool:
     return True
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ALL_START_METHODS)
 def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
+    if method == "forkserver":
+        forkserver.ensure_running()  # it has open files of its own
     gc.collect()
     memory_before = shared_memory_kib()
     num_files_before = psutil.Process().num_fds()
@@ -159,12 +162,24 @@ def start_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize(
-    ("ending", "exit_code"), [("", 0), ("raise RuntimeError", 1), ("sys.exit(3)", 3), ("import torch", 0)]
-)
+def scripts(by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
+    """What happens to a script, by start method; all by all in a wide run."""
+    return pytest.mark.parametrize(
+        ("method", "what"),
+        [
+            pytest.param(method, what, marks=() if what in kept else pytest.mark.wide)
+            for method, kept in by_default.items()
+            for what in by_default["fork"]
+        ],
+    )
+
+
+ENDINGS = {"": 0, "raise RuntimeError": 1, "sys.exit(3)": 3, "import torch": 0}
+
+
+@scripts({"fork": [*ENDINGS], "spawn": [""], "forkserver": ["raise RuntimeError"]})
 def test_a_script_that_closes_nothing_ends(
-    method: str, ending: str, exit_code: int, run_script: Callable[[str], subprocess.Popen[str]]
+    method: str, what: str, run_script: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     script = run_script(
         f"""
@@ -172,11 +187,11 @@ def test_a_script_that_closes_nothing_ends(
         for batch in iterator:
             break
         print(*worker_pids())
-        {ending}
+        {what}
         """,
     )
     stdout, _ = script.communicate(timeout=40)
-    assert script.returncode == exit_code
+    assert script.returncode == ENDINGS[what]
     pids = [int(pid) for pid in stdout.split()]
     assert len(pids) == 2
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
@@ -192,12 +207,17 @@ SLOW_LOOP = """
         """
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("how", ["ctrl_c", "terminate", "kill", "kill_before_first_batch"])
+@scripts(
+    {
+        "fork": ["ctrl_c", "terminate", "kill", "kill_before_first_batch"],
+        "spawn": ["ctrl_c", "kill_before_first_batch"],
+        "forkserver": ["kill"],
+    }
+)
 def test_no_worker_outlives_its_parent(
-    method: str, how: str, run_script: Callable[[str], subprocess.Popen[str]]
+    method: str, what: str, run_script: Callable[[str], subprocess.Popen[str]]
 ) -> None:
-    if how == "kill_before_first_batch":
+    if what == "kill_before_first_batch":
         body = f"""
         pipeline = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
         print(*worker_pids())
@@ -210,15 +230,15 @@ def test_no_worker_outlives_its_parent(
     pids = [int(pid) for pid in script.stdout.readline().split()]
     assert len(pids) == 2
     time.sleep(0.2)
-    if how == "ctrl_c":
+    if what == "ctrl_c":
         os.killpg(script.pid, signal.SIGINT)  # the whole process group, as a terminal does
-    elif how == "terminate":
+    elif what == "terminate":
         script.send_signal(signal.SIGTERM)
     else:
         script.kill()
     _, stderr = script.communicate(timeout=20)
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-    if how == "ctrl_c":
+    if what == "ctrl_c":
         assert script.returncode == -signal.SIGINT, stderr
         assert stderr.rstrip().endswith("KeyboardInterrupt")
         assert stderr.count("Traceback") == 1  # none from the workers
@@ -254,7 +274,7 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(
     assert script.returncode == 0
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ALL_START_METHODS)
 def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(
     method: str, run_script: Callable[[str], subprocess.Popen[str]]
 ) -> None:

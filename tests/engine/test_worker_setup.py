@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import torch
 from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
-from support.pipelines import START_METHODS, indices, make_iterator, shuffled
+from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled
 from support.providers import IndexProvider, PidProvider
 from support.random_provider import RandomProvider
 
@@ -40,14 +39,10 @@ def first_draws(num_workers: int = 2, **arguments: Any) -> set[tuple[float, ...]
 
 
 class TestGenerators:
-    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    @pytest.mark.parametrize("method", ALL_START_METHODS)
     def test_of_each_worker_are_seeded(self, method: str) -> None:
         np.random.seed(5)  # forked workers inherit the state
-        try:
-            found = first_draws(start_method=method, seed=7)
-        finally:
-            forkserver._forkserver._stop()  # type: ignore[attr-defined]
-        assert found == {expected(7, 0, worker) for worker in range(2)}
+        assert first_draws(start_method=method, seed=7) == {expected(7, 0, worker) for worker in range(2)}
 
     def test_ranks_differ(self) -> None:
         assert first_draws(1, start_method="fork", shard=(1, 2)) == {expected(0, 1, 0)}
@@ -124,9 +119,9 @@ class TestInitFunction:
             list(loader)
         assert marker.lines() == []
 
-    def test_a_lambda_can_be_sent_to_spawned_workers(self) -> None:
-        source = shuffled(IndexProvider(4))
-        with make_loader(source, num_workers=1, start_method="spawn", worker_init_fn=lambda _: None) as loader:
+    def test_a_lambda_can_be_sent_to_workers(self) -> None:
+        arguments = {"start_method": "forkserver", "worker_init_fn": lambda _: None}
+        with make_loader(shuffled(IndexProvider(4)), num_workers=1, **arguments) as loader:
             assert indices(loader) == [[0, 1, 2, 3]]
 
     @pytest.mark.parametrize(

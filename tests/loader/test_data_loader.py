@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import LENGTHS, by_sampler, make_loader
-from support.pipelines import indices, shuffled, worker_pids
+from support.pipelines import ALL_START_METHODS, indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler
@@ -68,7 +68,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class TestLoops:
-    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "spawn"}])
+    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "forkserver"}])
     def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
         with loader_22(**arguments) as loader:
             for epoch in range(3):
@@ -433,7 +433,7 @@ class TestLifetime:
             assert len(worker_pids()) == before + 2
         assert len(worker_pids()) == before
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ALL_START_METHODS)
     def test_workers_can_be_started_ahead(self, method: str) -> None:
         before = len(worker_pids())
         with loader_22(num_workers=1, start_method=method) as loader:
@@ -579,17 +579,18 @@ def test_numbers_are_checked(name: str, value: Any) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no definition": (
-        {"definition": IndexProvider(22)},
-        "`definition` must be a PipelineDefinition, got IndexProvider. Make one: PipelineDefinition(data_input",
+    "no source": (
+        {"source": 3},
+        "The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, or a "
+        "PipelineDefinition), got int.",
     ),
     "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),
     "an empty epoch": ({"batch_size": 23}, "An epoch must have at least one batch"),
     "a seed": ({"seed": 2**63}, "`seed` must be less than 2**63"),
     "a policy": ({"last_batch": "keep"}, "`last_batch` must be 'drop', 'pad'"),
-    "a name": ({"definition": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
+    "a name": ({"source": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
     "a name that is used": (
-        {"definition": definition_of(NO_CONTEXT), "context_name": "index"},
+        {"source": definition_of(NO_CONTEXT), "context_name": "index"},
         "`context_name` must be a name that is free",
     ),
     "another name": ({"context_name": "at"}, "created with context_name='position', the loader with 'at'"),
@@ -638,7 +639,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_settings_are_refused_by_the_constructor(what: str) -> None:
     arguments, message = WRONG[what]
     with pytest.raises(SettingError) as caught:
-        DataLoader(**{"definition": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
+        DataLoader(**{"source": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
     assert message in str(caught.value)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
-from support.pipelines import indices
+from support.pipelines import START_METHODS, indices
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
 
@@ -78,7 +78,10 @@ DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("num_shards", "total"), [(1, 4), (2, 4), (3, 6), (2, 10)])
+@pytest.mark.parametrize(
+    ("num_shards", "total"),
+    [(2, 4), (3, 6), *(pytest.param(*each, marks=pytest.mark.wide) for each in [(1, 4), (2, 10)])],
+)
 @pytest.mark.parametrize("name", DISTINCT)
 def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, total: int, policy: Any) -> None:
     got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
@@ -190,11 +193,9 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
         assert size < 3
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
-    if method == "spawn" and policy != "partial":
-        return
     here = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2)
     there = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2, num_workers=2, start_method=method)
     for name in ("sample_index", "slot", "is_padding", "is_first"):
@@ -397,8 +398,18 @@ STEPS: dict[tuple[Any, int], list[list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-@pytest.mark.parametrize(("policy", "steps"), STEPS)
+STEPS_WITH_WORKERS = [("pad", 5), ("partial", 3), ("wrap", 6)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "num_workers"),
+    [
+        *((*each, 0) for each in STEPS),
+        *((*each, 3) for each in STEPS_WITH_WORKERS),
+        *(pytest.param(*each, 1, marks=pytest.mark.wide) for each in STEPS),
+        *(pytest.param(*each, 3, marks=pytest.mark.wide) for each in STEPS if each not in STEPS_WITH_WORKERS),
+    ],
+)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_steps_per_epoch(kind: str, policy: Any, steps: int, num_workers: int) -> None:
     with make_loader(

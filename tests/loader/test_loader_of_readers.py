@@ -295,7 +295,7 @@ class TestJoined:
             loop(loader, 1)
         assert "on several shards, readers and samplers deal the samples in different ways" in caplog.text
 
-    @pytest.mark.parametrize(("num_workers", "start_method"), [(0, "fork"), (2, "fork"), (1, "spawn")])
+    @pytest.mark.parametrize(("num_workers", "start_method"), [(0, "fork"), (2, "fork"), (1, "forkserver")])
     def test_each_position_can_be_continued(self, root: Path, num_workers: int, start_method: str) -> None:
         def make() -> DataLoader:
             return self.make(root, num_workers=num_workers, start_method=start_method, steps=[Noise()])

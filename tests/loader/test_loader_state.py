@@ -100,11 +100,13 @@ def test_workers_and_depths_do_not_matter(name: str) -> None:
         assert is_continued(order, loops, position, **arguments), arguments
 
 
-@pytest.mark.parametrize("name", ["mixture", "stateful sampler"])
-def test_the_start_method_does_not_matter(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "method"), [("mixture", "forkserver"), ("stateful sampler", "forkserver"), ("mixture", "spawn")]
+)
+def test_the_start_method_does_not_matter(name: str, method: str) -> None:
     order = ORDERS[name]
     loops, states = loops_with_states(order, num_workers=1)
-    assert is_continued(order, loops, states[3], num_workers=2, start_method="spawn")
+    assert is_continued(order, loops, states[3], num_workers=2, start_method=method)
 
 
 def test_a_loader_that_runs_goes_back_and_forth() -> None:

@@ -78,9 +78,9 @@ class TestTheSameNumbers:
         found = drawn(SequenceInput(batch_size=batch_size), all_kinds(), 2, seed=5, py_num_workers=workers)
         self.require_expected(found, 2 * (12 // batch_size) * batch_size)
 
-    @pytest.mark.parametrize("workers", [1, 3])
-    def test_for_spawned_workers(self, workers: int) -> None:
-        arguments = {"py_num_workers": workers, "py_start_method": "spawn", "num_threads": 2}
+    @pytest.mark.parametrize(("method", "workers"), [("forkserver", 1), ("forkserver", 3), ("spawn", 2)])
+    def test_for_workers_that_inherit_nothing(self, method: str, workers: int) -> None:
+        arguments = {"py_num_workers": workers, "py_start_method": method, "num_threads": 2}
         self.require_expected(drawn(SequenceInput(batch_size=2), all_kinds(), 2, seed=5, **arguments), 24)
 
     @pytest.mark.parametrize("depth", [1, 4])

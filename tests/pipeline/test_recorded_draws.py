@@ -226,9 +226,9 @@ class TestReplaying:
         [
             (2, {}),
             (3, {"enable_conditionals": True}),
-            (2, {"py_num_workers": 2, "py_start_method": "spawn"}),
+            (2, {"py_num_workers": 2, "py_start_method": "forkserver"}),
         ],
-        ids=["here", "conditionals", "spawned"],
+        ids=["here", "conditionals", "fork server"],
     )
     def test_gives_the_same_bits(self, batch_size: int, arguments: dict[str, Any]) -> None:
         samples, records = recorded()

@@ -15,6 +15,7 @@ from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.loaders import frozen, make_loader
+from support.pipelines import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import FileError, FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
@@ -263,7 +264,7 @@ def test_rigs(tmp_path):
 # --- with samplers and loaders -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize("start_method", START_METHODS)
 def test_workers_shards_and_resume(tmp_path, start_method):
     write_frames(tmp_path, {"a": 9, "b": 3, "c": 8})
     provider = FrameSequenceDataProvider(tmp_path, 3, **PLACES)

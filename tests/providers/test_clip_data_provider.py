@@ -168,10 +168,10 @@ class TestFailures:
 
 
 class TestInAPipeline:
-    def test_spawned_workers_load_clips(self) -> None:
+    def test_workers_load_clips(self) -> None:
         frames = NumberProvider(10)
         provider = ClipDataProvider(frames, Clips([6, 4], 3, tail="mark"), padding_name="is_padding")
-        with make_iterator(shuffled(provider, 5), py_start_method="spawn") as iterator:
+        with make_iterator(shuffled(provider, 5), py_start_method="forkserver") as iterator:
             batches = [*iterator]
         assert len(batches) == 2
         for number, batch in enumerate(batches):

@@ -304,11 +304,11 @@ def test_lengths_that_are_none_are_refused(lengths: Any, message: str) -> None:
 # --- through a pipeline ---------------------------------------------------------------------------------
 
 
-def test_spawned_workers_load_from_all_providers() -> None:
+def test_workers_load_from_all_providers() -> None:
     joined = ConcatDataProvider(numbered(5, 1, 6))
     by_index = [*range(5), 100, *range(200, 206)]
     order = np.random.default_rng(seed=3).permutation(12)
-    iterator = make_iterator(shuffled(joined, 4, shuffle=True, seed=3), py_start_method="spawn")
+    iterator = make_iterator(shuffled(joined, 4, shuffle=True, seed=3), py_start_method="forkserver")
     delivered = [batch["index"].tolist() for batch in iterator]
     assert delivered == [[by_index[i] for i in order[start : start + 4]] for start in (0, 4, 8)]
 

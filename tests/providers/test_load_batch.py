@@ -69,7 +69,7 @@ def callable_of(provider, **arguments):
     return SamplerInputCallable(provider, sampler, **arguments)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"num_workers": 2, "start_method": "spawn"}])
+@pytest.mark.parametrize("arguments", [{}, {"num_workers": 2, "start_method": "forkserver"}])
 def test_batches_are_loaded_as_a_whole(arguments):
     with make_loader(callable_of(BatchProvider()), 4, **arguments) as loader:
         expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]

@@ -28,7 +28,6 @@ def tree(count):
 def quickest(action, repetitions=7):
     """CPU time of this thread, so that what else runs on the machine hardly counts."""
     times = []
-    gc.collect()
     gc.disable()
     try:
         for _ in range(repetitions):

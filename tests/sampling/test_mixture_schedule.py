@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sampling.arithmetic import mixture_schedule
@@ -57,13 +58,13 @@ def check_bound(schedule: MixtureSchedule, num_positions: int) -> None:
 
 class TestLaw:
     @given(rates=any_rates)
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(20, 40))
     def test_each_prefix_is_within_one_of_the_rates(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
         check_bound(schedule, min(2 * schedule.period, schedule.period + 1000))
 
     @given(rates=any_rates, lengths=st.lists(FAR, min_size=1, max_size=5))
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(20, 40))
     def test_far_prefixes_are_within_one_of_the_rates(self, rates: list[float], lengths: list[int]) -> None:
         schedule = MixtureSchedule(rates)
         for length in lengths:
@@ -73,7 +74,7 @@ class TestLaw:
             assert all(abs(c - length * r) <= bound for c, r in zip(counts, schedule.rates, strict=True))
 
     @given(rates=few | skewed)
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=examples(15, 30))
     def test_is_within_one_of_the_rates_asked_for(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
         if schedule.is_exact:
@@ -82,7 +83,7 @@ class TestLaw:
                 assert all(abs(c - length * Fraction(r)) < 1 for c, r in zip(counts, rates, strict=True))
 
     @given(rates=any_rates, position=FAR)
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(20, 40))
     def test_counts_and_places_agree(self, rates: list[float], position: int) -> None:
         schedule = MixtureSchedule(rates)
         components, ranks = schedule.locate(np.arange(position, position + 5))
@@ -95,7 +96,7 @@ class TestLaw:
             assert schedule.counts(position + offset + 1).tolist() == counts.tolist()
 
     @given(rates=any_rates)
-    @settings(deadline=None, max_examples=20)
+    @settings(deadline=None, max_examples=examples(10, 20))
     def test_a_period_has_exactly_the_rates(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
         assert schedule.counts(schedule.period).tolist() == [rate * schedule.period for rate in schedule.rates]
@@ -187,7 +188,7 @@ class TestRates:
         assert schedule.rates == tuple(Fraction(share, period) for share in shares)
 
     @given(rates=any_rates)
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=examples(30, 60))
     def test_rates_add_up_to_one_and_are_near_those_asked_for(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
         assert sum(schedule.rates) == 1

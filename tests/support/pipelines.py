@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import psutil
+import pytest
 
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
-START_METHODS = ("fork", "spawn")
+# A spawned worker imports all packages, which takes seconds; those of the fork server need not. Both get the input
+# pickled.
+START_METHODS = ("fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide))
+ALL_START_METHODS = ("fork", "forkserver", "spawn")
+
+SERVER = b"multiprocessing.forkserver"
 
 
 def make_iterator(
@@ -44,13 +50,34 @@ def indices(iterator: Iterable[Any], max_batches: int | None = None) -> list[lis
 
 
 def worker_pids() -> list[int]:
-    """Children of this process that are alive, without the resource tracker of `multiprocessing`."""
-    return [child.pid for child in psutil.Process(os.getpid()).children(recursive=True) if _is_worker(child)]
+    """Processes below this one that are alive, without the helpers of `multiprocessing`."""
+    # Each test asks twice; psutil, which looks through all processes, would take half a minute of the suite.
+    found, parents = [], [os.getpid()]
+    while parents:
+        parent = parents.pop()
+        with contextlib.suppress(FileNotFoundError):  # the process has ended meanwhile
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                pids = [int(pid) for pid in _read(f"/proc/{parent}/task/{thread}/children").split()]
+                parents += pids
+                found += [pid for pid in pids if _is_alive(pid) and not _is_helper(pid, parent)]
+    return found
 
 
-def _is_worker(child: psutil.Process) -> bool:
+def _is_alive(pid: int) -> bool:
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
+
+
+def _is_helper(pid: int, parent: int) -> bool:
+    command = _read(f"/proc/{pid}/cmdline")
+    # What the fork server forks has its command line.
+    is_server = SERVER in command and SERVER not in _read(f"/proc/{parent}/cmdline")
+    return is_server or b"resource_tracker" in command
+
+
+def _read(path: str) -> bytes:
+    """What the kernel says; nothing about a process or thread that has ended."""
     try:
-        is_tracker = any("resource_tracker" in part for part in child.cmdline())
-        return child.status() != psutil.STATUS_ZOMBIE and not is_tracker
-    except psutil.NoSuchProcess:
-        return False
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.pipelines import START_METHODS
 from support.providers import DT, IndexProvider, NumberProvider
 
 from accvlab.dali_pipeline_framework.errors import ContractError
@@ -193,7 +194,7 @@ def test_good_providers_pass() -> None:
     )
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", START_METHODS)
 def test_good_providers_pass_in_workers(start_method: str) -> None:
     check_provider(NumberProvider(5), start_method=start_method)
 

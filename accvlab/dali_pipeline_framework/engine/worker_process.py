@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -42,9 +43,17 @@ def prepare_worker_process(parent_pid: int) -> None:
 
 def _exit_with_parent(parent_pid: int) -> None:
     started_by = os.getppid()  # the parent itself, except with a fork server
-    while os.getppid() == started_by and os.path.exists(f"/proc/{parent_pid}"):
+    while os.getppid() == started_by and _is_running(parent_pid):
         time.sleep(_POLL_INTERVAL_S)
     os._exit(1)
+
+
+def _is_running(pid: int) -> bool:
+    # One that was killed stays as a zombie while who started it reads what its workers may still print.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

@@ -239,7 +239,7 @@ class TestDecoding:
 class TestPipelines:
     @pytest.mark.parametrize("decode", [False, True])
     @pytest.mark.parametrize("cached", [False, True])
-    def test_spawned_workers_deliver_what_the_native_reader_delivers(
+    def test_workers_deliver_what_the_native_reader_delivers(
         self, root: Path, tmp_path: Path, decode: bool, cached: bool
     ) -> None:
         provider = FileDataProvider(root, decode=decode, cache_file=tmp_path / "cache" if cached else None)
@@ -248,7 +248,7 @@ class TestPipelines:
             2,
             steps=[] if decode else [ImageDecoder("data", use_device_mixed=False)],
             num_workers=2,
-            start_method="spawn",
+            start_method="forkserver",
             ragged={"data": "list"},
         )
         delivered: list[tuple[np.ndarray, list[int], str, int]] = []
@@ -287,7 +287,7 @@ class TestPipelines:
         assert np.bincount(labels[:, 0]).min() > 150
 
     @pytest.mark.parametrize("kind", ["zip", "file"])
-    def test_remote_roots_in_spawned_workers(self, root: Path, tmp_path: Path, kind: str) -> None:
+    def test_remote_roots_in_workers(self, root: Path, tmp_path: Path, kind: str) -> None:
         with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
             for path in root.rglob("*.jpg"):
                 archive.write(path, f"in/{path.relative_to(root)}")
@@ -295,7 +295,7 @@ class TestPipelines:
         remote, local = FileDataProvider(url), FileDataProvider(root)
         assert remote.file_table == local.file_table
         source = SamplerInputCallable(remote, ShuffledSampler(9, shuffle=False, last_batch="partial"))
-        loader = make_loader(source, 3, num_workers=2, start_method="spawn", ragged="list")
+        loader = make_loader(source, 3, num_workers=2, start_method="forkserver", ragged="list")
         with loader:
             delivered = [data for batch in loader for data in batch["data"]]
         for i, data in enumerate(delivered):

@@ -302,7 +302,7 @@ def test_streams_are_played_in_order_on_each_shard(tmp_path, shard):
     assert played
 
 
-def test_a_stopped_run_goes_on_with_spawned_workers(tmp_path):
+def test_a_stopped_run_goes_on_with_workers_of_a_fork_server(tmp_path):
     write_frames(tmp_path, LENGTHS)
 
     def make(**arguments):
@@ -310,7 +310,7 @@ def test_a_stopped_run_goes_on_with_spawned_workers(tmp_path):
             tmp_path,
             lambda provider: ClipSampler(Clips(provider.sequence_lengths, 2), seed=3),
             num_workers=2,
-            start_method="spawn",
+            start_method="forkserver",
             **arguments,
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,10 +69,9 @@ def test_alone_nothing_is_shared():
     assert layout.places.tolist() == [[[1, 1, 1], [-1, -1, -1], [0, 1, 2]]]
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 4])
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 6])
-@pytest.mark.parametrize("length", [1, 2, 3, 4])
-def test_can_overlap(length, stride, step):
-    clips = Clips([60], length, stride=stride, step=step)
-    frames = clips.play(np.arange(clips.num_clips)).frames
-    assert can_overlap(length, stride, step) == (len(np.unique(frames)) < frames.size)
+def test_can_overlap():
+    for length, step, stride in itertools.product(range(1, 5), (1, 2, 3, 4, 6), range(1, 5)):
+        clips = Clips([60], length, stride=stride, step=step)
+        frames = clips.play(np.arange(clips.num_clips)).frames
+        shares = len(np.unique(frames)) < frames.size
+        assert can_overlap(length, stride, step) == shares, (length, stride, step)

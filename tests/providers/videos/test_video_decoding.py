@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
-from support.videos import damage, make_video, read_numbers
+from support.videos import OPTIONS, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.providers.videos.video_decoding import FrameConverter, VideoDecoder
@@ -51,7 +51,8 @@ def noise_video(
         stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
         stream.codec_context.colorspace = colorspace
         stream.codec_context.color_range = color_range
-        stream.codec_context.options = options or {}
+        is_slow = options is None and codec.startswith("libvpx")
+        stream.codec_context.options = OPTIONS[codec] if is_slow else options or {}
         for number in range(4):
             blocks = generator.integers(0, 256, (height // 6 + 1, width // 6 + 1, 3))
             image = np.kron(blocks, np.ones((6, 6, 1)))[:height, :width].astype(np.uint8)

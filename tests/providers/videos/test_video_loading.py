@@ -70,7 +70,7 @@ def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> N
         provider = VideoDataProvider(files, sequence_length=5, num_batch_threads=num_batch_threads)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
         source = SamplerInputCallable(provider, sampler)
-        return make_loader(source, 3, num_workers=num_workers, start_method="spawn")
+        return make_loader(source, 3, num_workers=num_workers, start_method="forkserver")
 
     with loader(2) as whole:
         expected = [numbers_of(batch) for batch in whole]
@@ -91,7 +91,7 @@ class TestStreaming:
     def counts_of_stream(self, provider: VideoDataProvider, batch_size: int, num_workers: int) -> list[list[int]]:
         sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
         source = SamplerInputCallable(CountingProvider(provider), sampler)
-        with make_loader(source, batch_size, num_workers=num_workers, start_method="spawn") as loader:
+        with make_loader(source, batch_size, num_workers=num_workers, start_method="forkserver") as loader:
             rows = [row for batch in loader for row in np.asarray(batch["counts"]).tolist()]
         last = {row[0]: row[1:] for row in rows}  # of each process
         return list(last.values())
@@ -183,7 +183,7 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
     path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
     provider = VideoDataProvider(path, sequence_length=3)
     source = SamplerInputCallable(provider, StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False))
-    with make_loader(source, 1, num_workers=1, start_method="spawn") as loader:
+    with make_loader(source, 1, num_workers=1, start_method="forkserver") as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)
@@ -200,7 +200,7 @@ def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cach
     path = make_video(tmp_path / "a.avi", 10, "mjpeg")
     arguments = {"sequence_length": 2, "index_cache": tmp_path / "cache" if is_cached else None}
     source = ShuffledShardedInputCallable(VideoDataProvider(path, **arguments), 2, shuffle=False)
-    with make_loader(source, 2, num_workers=1, start_method="spawn") as loader:
+    with make_loader(source, 2, num_workers=1, start_method="forkserver") as loader:
         make_video(path, 10, "mjpeg", first_number=100)
         VideoDataProvider(path, **arguments)  # another run, which makes the index anew
         message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
