@@ -37,7 +37,7 @@ PAGES = [
 ]
 STEP_PAGES = [page for page in PAGES if page.parent.name == "steps"]
 # They spawn workers, kill some, or import JAX, whose threads and forks do not go together.
-WITH_OWN_PROCESS = {"README.md", "errors.md", "jax.md", "pipeline.md", "provider.md", "quickstart.md"}
+WITH_OWN_PROCESS = {"README.md", "errors.md", "jax.md", "pipeline.md", "provider.md"}
 OUTPUT_MARK = "<!-- output -->"
 # Printed before each fence; "record separator" occurs in no page.
 _SEPARATOR = "\x1e"
