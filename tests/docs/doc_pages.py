@@ -135,7 +135,7 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
 
 def _script_file(page: Path, folder: Path) -> Path:
     lines = read_lines(page)
-    script = folder / f"{page.stem}.py"
+    script = folder / f"page_{page.stem}.py"  # page names may be those of packages
     script.write_text(script_of(lines, find_fences(lines)), encoding="utf-8")
     return script
 
