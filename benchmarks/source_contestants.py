@@ -59,12 +59,14 @@ def of_framework(
     num_workers: int,
 ) -> GetBatch:
     """A loader of the framework, over a provider or a native reader."""
+    definition = PipelineDefinition(data_input, steps)
+    output = definition.check_and_get_output_data_structure()
     loader = DataLoader(
-        PipelineDefinition(data_input, steps),
+        definition,
         batch_size,
         num_workers=num_workers,
         num_threads=NUM_THREADS,
-        ragged="list",
+        ragged={name: "list" for name in ("data", "frames") if output.find_all_occurrences(name)},
     )
     return contestant(resources.enter_context(loader), units_per_batch)
 

@@ -263,12 +263,14 @@ def of_framework(
     **pipeline_arguments: Any,
 ) -> GetBatch:
     sampler = ShuffledSampler(provider.get_number_of_samples(), shuffle=False)
+    definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
+    output = definition.check_and_get_output_data_structure()
     loader = DataLoader(
-        PipelineDefinition(SamplerInputCallable(provider, sampler), steps),
+        definition,
         batch_size,
         num_workers=num_workers,
         num_threads=NUM_THREADS,
-        ragged="list",
+        ragged={name: "list" for name in ("objects", "annotation") if output.find_all_occurrences(name)},
         pipeline_arguments=pipeline_arguments,
     )
     return of_loader(resources.enter_context(loader), batch_size)

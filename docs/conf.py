@@ -42,7 +42,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
-    (r"py:.*", r"(.*\.)?(GroupFormat|conversion\.converted|_Self)"),
+    (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self)"),
     (r"py:exc", r"As .*"),
 ]
 

@@ -213,10 +213,10 @@ def _describe(provider: DemoProvider, batch_size: int, image_hw: tuple[int, int]
 
 
 def _describe_epoch(loader: DataLoader) -> None:
-    account = loader.account()
-    if account is not None:
-        batches, cuts = _counted(account.num_batches, "batch"), _counted(account.num_cuts, "cut")
-        frames = f"{account.num_delivered} of {_counted(account.num_samples, 'frame')}"
+    counts = loader.sample_counts()
+    if counts is not None:
+        batches, cuts = _counted(counts.num_batches, "batch"), _counted(counts.num_cuts, "cut")
+        frames = f"{counts.num_delivered} of {_counted(counts.num_samples, 'frame')}"
         print(f"First epoch: {batches}, {frames} once each, {cuts} through sequences", flush=True)
 
 

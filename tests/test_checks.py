@@ -150,7 +150,7 @@ def test_what_is_no_flag(value: Any) -> None:
 def test_names_of_fields() -> None:
     assert checks.field_name(np.str_("a"), "f") == "a"
     assert checks.field_name(np.int64(3), "f") == 3
-    assert checks.field_names(None, "f") == ()
+    assert checks.field_names(None, "f") == checks.field_names([], "f") == ()
     assert checks.field_names("abc", "f") == ("abc",)
     assert checks.field_names(["a", 3], "f") == ("a", 3)
     no_name: list[Any] = [True, 1.0, None, math.nan, ["a"]]

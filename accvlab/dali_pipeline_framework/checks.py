@@ -66,6 +66,7 @@ def number(
     above: float = -math.inf,
     below: float = math.inf,
     may_be_infinite: bool = False,
+    may_be_nan: bool = False,
     advice: str = "",
 ) -> float:
     """Check a number.
@@ -77,7 +78,8 @@ def number(
         at_most: Greatest allowed number.
         above: What the number must be greater than.
         below: What the number must be less than.
-        may_be_infinite: Whether infinity is a number here. NaN never is.
+        may_be_infinite: Whether infinity is a number here.
+        may_be_nan: Whether NaN and infinity are numbers here.
         advice: What the message says besides.
 
     Returns:
@@ -87,9 +89,11 @@ def number(
         SettingError: It is not a number, or not in the limits.
     """
     real = _real(value)
+    if real is not None and may_be_nan and not math.isfinite(real):
+        return real
     is_number = real is not None and (math.isfinite(real) or (may_be_infinite and not math.isnan(real)))
     if real is None or not is_number or not (at_least <= real <= at_most and _is_between(above, real, below)):
-        rule = _rule_of_numbers(at_least, at_most, above, below, may_be_infinite)
+        rule = _rule_of_numbers(at_least, at_most, above, below, may_be_infinite or may_be_nan)
         raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
     return real
 
@@ -295,9 +299,9 @@ def field_names(value: object, name: str) -> tuple[str | int, ...]:
     if value is None:
         return ()
     one = _name(value)
-    several = [one] if one is not None else [_name(each) for each in _elements(value) or [None]]
-    checked = tuple(each for each in several if each is not None)
-    if len(checked) != len(several) or isinstance(value, np.ndarray):
+    given = [value] if one is not None else _elements(value)
+    checked = tuple(name for name in map(_name, given or ()) if name is not None)
+    if given is None or len(checked) != len(given) or isinstance(value, np.ndarray):
         raise SettingError(f"`{name}` must be a name (str or int) or a sequence of names, got {shown(value)}.")
     return checked
 
@@ -345,11 +349,11 @@ def bullets(values: Iterable[object], most: int = 20) -> str:
     return "\n".join(f"  - {each}" for each in [*texts[:most], *left_out])
 
 
-def did_you_mean(name: object, known: Iterable[str | int]) -> str:
+def did_you_mean(name: object, known: Iterable[str | int], least_similarity: float = 0.6) -> str:
     """Ask for the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
 
     The right text in the wrong type counts as close: ``0`` for ``'0'``.
     """
     by_text = {str(each): each for each in known}
-    close = difflib.get_close_matches(str(name), by_text, 1)
+    close = difflib.get_close_matches(str(name), by_text, 1, least_similarity)
     return f" Did you mean {by_text[close[0]]!r}?" if close else ""

@@ -34,10 +34,8 @@ situation, so ``except KeyError`` and the like keep working::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .sample_data.format_problems import FormatProblem
+import attrs
 
 
 class FrameworkError(Exception):
@@ -74,6 +72,23 @@ class FieldValueError(FrameworkError, ValueError, TypeError):
 
 class SettingError(FrameworkError, ValueError, AssertionError):
     """An argument breaks a rule that is stated in the message."""
+
+
+@attrs.frozen
+class FormatProblem:
+    """One thing that is wrong with a sample format.
+
+    Attributes:
+        message: The rule, what was got, and what to do.
+        path: Field that it is about, as a tuple of names; None where it is about no single field.
+        step: The processing step that found it, None while that is not known.
+        error_type: Exception class that ``except`` clauses for this problem use.
+    """
+
+    message: str
+    path: tuple[str | int, ...] | None = None
+    step: str | None = None
+    error_type: type[Exception] = ValueError
 
 
 class FormatError(FrameworkError, ValueError):

@@ -269,7 +269,7 @@ class TestTheCheckersThemselves:
             ("sources.bad", "from .readers import native_readers"),  # a sub-room above
             ("sources", "from ..pipeline import pipeline"),
             ("sampling.plans.bad", "from ..sampler_base import SamplerBase"),
-            ("sampling.arithmetic.bad", "from ..plans.tracks import Tracks"),
+            ("sampling.arithmetic.bad", "from ..plans.tracks import UnitTable"),
             ("sampling.bad", "from ..providers.data_provider import DataProvider"),
             ("providers.frames.bad", "from ..videos import video_index"),
             ("processing_steps.bad", f"try:\n    from {NAME}.inputs import DataProvider\nexcept ImportError: ..."),
@@ -484,8 +484,17 @@ def test_names_that_are_imported_on_demand_are_those_of_the_stub(folder: Path) -
 
 
 def test_all_public_names_stand_at_the_front_door() -> None:
-    rooms = [package.draws, package.inputs, package.pipeline, package.processing_steps, package.sample_data]
-    for room in rooms:
+    rooms = {
+        "draws",
+        "inputs",
+        "internal_helpers",
+        "operators_impl",
+        "pipeline",
+        "processing_steps",
+        "sample_data",
+    }
+    assert rooms | {"processing_steps", "__version__"} <= {*package.__all__}
+    for room in (package.draws, package.inputs, package.pipeline, package.processing_steps, package.sample_data):
         for name in room.__all__:
             assert getattr(package, name) is getattr(room, name)
 

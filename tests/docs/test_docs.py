@@ -1,11 +1,14 @@
 """The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
 
+import ast
 import functools
 import re
 import subprocess
 import sys
+import types
 import urllib.parse
 
+import numpy as np
 import pytest
 from doc_pages import (
     PAGES,
@@ -17,8 +20,11 @@ from doc_pages import (
     read_lines,
     run_page,
     run_pages,
+    script_of,
     shown_outputs,
 )
+
+from accvlab.dali_pipeline_framework.testing import check_provider
 
 PAGES_WITH_CODE = [
     page for page in PAGES if any(fence.language == "python" for fence in find_fences(read_lines(page)))
@@ -69,6 +75,38 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(part, page,
     if isinstance(printed, PageFailedError):
         raise printed
     _compare(page, printed)
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "arguments"),
+    [
+        ("README.md", "Drives", ()),
+        ("docs/input.md", "Numbers", (5,)),
+        ("docs/iterator.md", "Scenes", ()),
+        ("docs/loader.md", "Scenes", ()),
+        ("docs/order.md", "Numbers", (5,)),
+        ("docs/own_step.md", "TwoCameras", ()),
+        ("docs/pipeline.md", "TwoCameras", ()),
+        ("docs/provider.md", "BoxesProvider", ("index.npy",)),
+        ("docs/augmentations.md", "Drives", ()),
+        ("docs/readers.md", "Poses", ()),
+        ("docs/resume.md", "Numbers", (5,)),
+        ("docs/samplers.md", "Numbers", (5,)),
+        ("docs/trainers/pytorch.md", "Numbers", (5,)),
+    ],
+)
+def test_providers_of_pages_keep_the_contract(page, name, arguments, tmp_path, monkeypatch):
+    """Newcomers copy them, and then call `check_provider`."""
+    lines = read_lines(ROOT / page)
+    script = ast.parse(script_of(lines, find_fences(lines)))
+    imports = [node for node in script.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    classes = [node for node in script.body if isinstance(node, ast.ClassDef) and node.name == name]
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(compile(ast.Module([*imports, *classes], []), page, "exec"), vars(module))
+    monkeypatch.chdir(tmp_path)
+    np.save("index.npy", np.arange(27.0).reshape(3, 9))
+    check_provider(getattr(module, name)(*arguments), num_workers=0)
 
 
 @needs_source

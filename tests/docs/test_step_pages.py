@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import step_order_table
 from doc_pages import ROOT, STEP_PAGES, read_lines
 from make_step_pictures import main as make_pictures
 from PIL import Image
@@ -85,3 +86,9 @@ def test_unknown_pictures_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         make_pictures(["image_shrinker", "--output", str(tmp_path)])
     assert "there are no pictures of image_shrinker; there are: affine_transformer," in capsys.readouterr().err
+
+
+def test_the_table_of_orders_is_what_the_steps_declare():
+    page = "\n".join(read_lines(step_order_table.PAGE))
+    _, _, behind = page.partition(step_order_table.BEGIN)
+    assert behind.partition(step_order_table.END)[0].strip() == step_order_table.table()

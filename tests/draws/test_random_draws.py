@@ -52,7 +52,9 @@ def test_paths_of_fields_are_checked() -> None:
         UniformDraw("a", key=("scene", 1.5))
 
 
-@pytest.mark.parametrize("numbers", [(float("nan"), 1), (0, float("inf")), ("x", 1), (None, 1), (0, 1e39)])
+@pytest.mark.parametrize(
+    "numbers", [(float("nan"), 1), (0, float("inf")), ("x", 1), (None, 1), (0, 1e39), (True, 2), ("1", 2)]
+)
 @pytest.mark.parametrize("kind", [UniformDraw, NormalDraw])
 def test_numbers_must_be_finite_float32(kind: Any, numbers: Any) -> None:
     with pytest.raises(SettingError, match="The numbers of a draw must be finite, as float32; got "):

@@ -23,12 +23,14 @@ from support.steps import Doubler, Renamer
 from accvlab.dali_pipeline_framework.engine import gpu
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
+    LambdaStep,
     PipelineStepBase,
 )
+from accvlab.dali_pipeline_framework.testing import run_step
 
 needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -153,6 +155,29 @@ class TestWithoutGpu:
         with pytest.raises(DeviceError, match=r"step 1 \(ImageDecoder\): fn\.decoders\.image\n") as caught:
             definition.get_dali_pipeline(num_threads=1, device_id=0)
         assert str(caught.value).count("\n  - ") == 1
+
+    @pytest.mark.parametrize("device_id", [None, 0])
+    def test_own_operators_on_a_gpu_are_named_however_the_pipeline_is_made(self, device_id: int | None) -> None:
+        def decoded(image: Any) -> Any:
+            return fn.decoders.image(image, device="mixed").cpu()
+
+        steps = [Doubler("index"), LambdaStep(decoded, "image", {"image": DT.UINT8})]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        sample = image_provider().get_data(0)
+
+        def in_a_loader() -> None:
+            next(iter(DataLoader(definition, num_workers=0, device_id=device_id)))
+
+        for make in (
+            lambda: definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=device_id),
+            in_a_loader,
+            lambda: run_step(steps, sample, device_id=device_id),
+        ):
+            with pytest.raises(
+                DeviceError, match="no GPU is usable here" if device_id == 0 else "No GPU"
+            ) as caught:
+                make()
+            assert "\n  - step 1 (LambdaStep): fn.decoders.image\n" in str(caught.value)
 
     def test_each_of_several_steps_is_named(self) -> None:
         steps = [OnGpu("index", "drawn"), ImageDecoder("image", use_device_mixed=True)]

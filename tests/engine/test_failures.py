@@ -48,7 +48,10 @@ ADVICE = re.escape(
 FAULTS = {
     "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
     "no_group": (TypeError, r"must return a filled SampleDataGroup, got dict"),
-    "missing_field": (ValueError, r"another format than.*\n  - cameras\[1\]\.boxes: missing"),
+    "missing_field": (
+        ValueError,
+        r"another format than .*, which must declare all fields:\n  - cameras\[1\]\.boxes: missing",
+    ),
     "surplus_field": (ValueError, r"  - extra: not in the blueprint"),
     "declared_dtype": (ValueError, r"  - cameras\[0\]\.image: must be UINT8, got FLOAT"),
     "dtype": (
@@ -61,7 +64,10 @@ FAULTS = {
         ValueError,
         r"Sample 6 .*\n  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape \(4,\)\)",
     ),
-    "unknown_field": (FieldNotFoundError, r"No field with name 'imdex'\. Did you mean 'index'\?"),
+    "unknown_field": (
+        FieldNotFoundError,
+        r"No field with name 'imdex'\. Did you mean 'index'\?.* must first be declared in `sample_data_structure`",
+    ),
     "value_error": (ValueError, r"Loading sample 6 failed with ValueError: calibration is missing"),
     "file_not_found": (FileNotFoundError, r"Loading sample 6 failed with FileNotFoundError: .*exist\.jpg"),
     "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
@@ -420,8 +426,8 @@ def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
         pipeline.build()
     [warning] = [each for each in caught if "loaded" in str(each.message)]
     assert str(warning.message) == (
-        "These are loaded for each sample, but no step uses them and they do not reach the output: pair, "
-        "cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
+        "These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        "output: pair, cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
         "(`sample_data_structure`), and draws out of what the step declares."
     )
     assert warning.filename == __file__

@@ -32,6 +32,24 @@ def test_a_column_holds_the_samples_in_order(lengths: list[int], tail: tuple[int
         np.testing.assert_array_equal(got, expected)
 
 
+def test_equal_problems_of_array_elements_share_a_line() -> None:
+    camera = SampleDataGroup()
+    camera.add_data_field("image", DALIDataType.UINT8, ndim=1)
+    blueprint = SampleDataGroup()
+    blueprint.add_data_group_field_array("cameras", camera, 6)
+    samples = SampleChecker(blueprint.format, "Input", needs_contiguous=False)
+    flat = [None, None, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.uint8)]
+    with pytest.raises(ValueError, match="is not set") as caught:
+        samples.check(flat)
+    assert str(caught.value).splitlines() == [
+        "  - cameras[0..1].image: is not set",
+        "  - cameras[2..4].image: expected dtype uint8, got float64 (shape (1,))",
+    ]
+    images = [np.zeros(1, np.uint8)] * 6
+    clash = samples.describe_rank_clash([np.zeros((2, 1), np.uint8)] * 6, images, "slot 0")
+    assert clash == "  - cameras[0..5].image: expected 1 dimension(s) as in slot 0 of the same batch, got 2"
+
+
 def test_scalars_become_one_array() -> None:
     [column] = checker(DALIDataType.INT64).columns([(np.array(7),), (np.array(8),)])
     assert column.tolist() == [7, 8]

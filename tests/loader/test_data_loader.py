@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
 )
 from accvlab.dali_pipeline_framework.inputs import (
-    EpochAccount,
+    SampleCounts,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
@@ -321,8 +321,8 @@ class TestAttributes:
         with make_loader(by_sampler(sampler, provider), 2, shard=(1, 2), num_workers=2) as loader:
             bound = sampler.with_settings(total_batch_size=4)
             assert len(loader) == bound.num_batches(0) == len(indices(loader))
-            assert loader.account() == bound.account(1)
-            assert loader.account(5) == bound.account(5)
+            assert loader.sample_counts() == bound.sample_counts(1)
+            assert loader.sample_counts(5) == bound.sample_counts(5)
             assert loader.shard == Shard(1, 2)
             assert loader.dataset is provider
             assert (loader.batch_size, loader.num_workers) == (2, 2)
@@ -332,14 +332,14 @@ class TestAttributes:
         with make_loader(shuffled(IndexProvider(22))) as loader:
             assert (len(loader), loader.batch_size) == (5, 4)
             assert loader.shard == Shard(0, 1)
-            assert loader.account() == EpochAccount(5, 22, 20, 2, 0, 0)
+            assert loader.sample_counts() == SampleCounts(5, 22, 20, 2, 0, 0)
 
     def test_of_a_user_s_callable(self) -> None:
         source = CountedCallable(22)
         with make_loader(source) as loader:
             assert (len(loader), loader.batch_size) == (5, 4)
             assert loader.dataset is source
-            assert loader.account() is None
+            assert loader.sample_counts() is None
 
     def test_of_a_user_s_callable_that_tells_nothing(self) -> None:
         with make_loader(NumberCallable(), 3) as loader:
@@ -453,7 +453,7 @@ class TestLifetime:
             second = set(worker_pids()) - before
             assert len(first) == len(second) == 1
             assert first != second
-            assert loader.state_dict()["legs"] == [[1, 3, 2]]
+            assert loader.state_dict()["segments"] == [[1, 3, 2]]
         assert set(worker_pids()) == before
 
     def test_close(self) -> None:
@@ -520,7 +520,7 @@ class TestOutput:
 
     def test_ragged(self) -> None:
         source = SamplerInputCallable(RaggedProvider(8), ShuffledSampler(8, shuffle=False))
-        with make_loader(source, 4, ragged="list") as loader:
+        with make_loader(source, 4, ragged={"values": "list"}) as loader:
             batches = [batch["values"] for batch in loader]
         assert [[len(each) for each in batch] for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         with make_loader(source, 4) as loader, pytest.raises(OutputError, match="values"):
@@ -602,7 +602,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"output_type": "tensorflow"},
         "`output_type` must be one of ['numpy', 'torch'], got 'tensorflow'",
     ),
-    "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', got 'pad'"),
+    "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', or a dict of these by field, got"),
+    "a ragged field": ({"ragged": {"boxes": "list"}}, "`ragged` names 'boxes', but the output has no such field"),
     "a device": ({"device_id": -2}, "`device_id` must be None (the CPU) or the number of a GPU, got -2"),
     "a shard": ({"shard": 3}, "`shard` must be a Shard, a pair (shard id, number of shards), or the name"),
     "a triple": ({"shard": (0, 1, 2)}, "`shard` must be a Shard, a pair"),
@@ -678,7 +679,7 @@ class TestNoValueTwice:
             assert loader.batch_size == 4
         with make_loader(shuffled(IndexProvider(22)), shard=(1, 2)) as loader:
             assert loader.batch_size == 4  # there it is that of a shard
-            assert loader.account() == EpochAccount(2, 22, 16, 6, 0, 0)
+            assert loader.sample_counts() == SampleCounts(2, 22, 16, 6, 0, 0)
         with pytest.raises(SettingError, match="created with batch_size=4, the loader with batch_size=2"):
             make_loader(shuffled(IndexProvider(22)), 2)
         for size in (None, 4):

@@ -18,7 +18,7 @@ from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import (
-    EpochAccount,
+    SampleCounts,
     SamplerInputCallable,
     Shard,
     ShuffledShardedInputCallable,
@@ -34,11 +34,11 @@ class Delivery:
 
     Attributes:
         steps: Per shard the batches.
-        account: What was announced.
+        sample_counts: What was announced.
     """
 
     steps: list[list[Any]]
-    account: EpochAccount
+    sample_counts: SampleCounts
 
     def column(self, name: str) -> list[Any]:
         """A field of all batches of all shards."""
@@ -61,12 +61,12 @@ def epoch_of(
         ]
         for loader in loaders:
             loader.set_epoch(epoch)
-        account = loaders[0].account()
-        assert account is not None
-        assert all(loader.account() == account for loader in loaders)
+        sample_counts = loaders[0].sample_counts()
+        assert sample_counts is not None
+        assert all(loader.sample_counts() == sample_counts for loader in loaders)
         lengths = [len(loader) for loader in loaders]
-        assert max(lengths) == account.num_batches
-        got = Delivery([[*loader] for loader in loaders], account)
+        assert max(lengths) == sample_counts.num_batches
+        got = Delivery([[*loader] for loader in loaders], sample_counts)
         assert got.num_steps == lengths
         return got
 
@@ -82,7 +82,7 @@ DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of
 @pytest.mark.parametrize("name", DISTINCT)
 def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, total: int, policy: Any) -> None:
     got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
-    account = got.account
+    sample_counts = got.sample_counts
     places = [*zip(*map(got.column, ("is_padding", "sample_index", "sequence", "clip")), strict=True)]
     delivered = {place for place in places if not place[0]}
     # Of the padding that a clip has at its end, and the repetitions that fill batches, the former counts.
@@ -91,28 +91,30 @@ def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, tot
         num_padded = CLIPS.frames(CLIPS.first_frames(np.arange(CLIPS.num_clips)))[1].sum(axis=1)
     padded = Counter(clip for is_padding, _, _, clip in places if is_padding and clip >= 0)
     num_in_clips = sum(min(count, int(num_padded[clip])) for clip, count in padded.items())
-    assert account.num_delivered == len(delivered) + num_in_clips
-    assert account.num_samples == account.num_delivered + account.num_dropped
-    num_slots = account.num_batches * total
+    assert sample_counts.num_delivered == len(delivered) + num_in_clips
+    assert sample_counts.num_samples == sample_counts.num_delivered + sample_counts.num_dropped
+    num_slots = sample_counts.num_batches * total
     if policy == "partial":
-        assert account.num_dropped == account.num_repeated == 0
-        assert len(got.column("slot")) == account.num_delivered == num_slots - account.num_padded
-        assert max(got.num_steps) == account.num_batches
+        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
+        assert len(got.column("slot")) == sample_counts.num_delivered == num_slots - sample_counts.num_padded
+        assert max(got.num_steps) == sample_counts.num_batches
     else:
-        assert got.num_steps == [account.num_batches] * num_shards  # all shards make the same number of steps
+        assert (
+            got.num_steps == [sample_counts.num_batches] * num_shards
+        )  # all shards make the same number of steps
         assert len(got.column("slot")) == num_slots
-        assert num_slots == account.num_delivered + account.num_repeated + account.num_padded
+        assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
     if policy == "wrap":
-        assert account.num_padded == 0
+        assert sample_counts.num_padded == 0
         assert not any(got.column("is_padding")) or "clips" in name
     elif policy == "pad":
-        assert account.num_dropped == account.num_repeated == 0
+        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
         if "clips" not in name:
-            assert sum(got.column("is_padding")) == account.num_padded
+            assert sum(got.column("is_padding")) == sample_counts.num_padded
     if policy == "drop":
-        assert account.num_repeated == 0
+        assert sample_counts.num_repeated == 0
     else:
-        assert account.num_dropped == 0
+        assert sample_counts.num_dropped == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -120,12 +122,12 @@ def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, tot
 def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
     got = epoch_of(PLANNED["shuffled"], num_shards, 6, policy)  # 22 samples: 3 batches of 6, 4 are left
     num_steps, counts = {
-        "drop": (3, EpochAccount(3, 22, 18, 4, 0, 0)),
-        "pad": (4, EpochAccount(4, 22, 22, 0, 0, 2)),
-        "partial": (4, EpochAccount(4, 22, 22, 0, 0, 2)),
-        "wrap": (4, EpochAccount(4, 22, 22, 0, 2, 0)),
+        "drop": (3, SampleCounts(3, 22, 18, 4, 0, 0)),
+        "pad": (4, SampleCounts(4, 22, 22, 0, 0, 2)),
+        "partial": (4, SampleCounts(4, 22, 22, 0, 0, 2)),
+        "wrap": (4, SampleCounts(4, 22, 22, 0, 2, 0)),
     }[policy]
-    assert got.account == counts
+    assert got.sample_counts == counts
     assert got.num_steps == [num_steps] * num_shards
     order = Counter(got.column("sample_index"))
     if policy == "drop":
@@ -219,8 +221,8 @@ def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy:
     shares = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
     num_steps = max(len(share) for share in shares)
     num_steps = num_steps // size if policy == "drop" else -(-num_steps // size)
-    account = got.account
-    assert account.num_batches == num_steps
+    sample_counts = got.sample_counts
+    assert sample_counts.num_batches == num_steps
     for share, shard in zip(shares, got.steps, strict=True):
         delivered = [index for batch in shard for index in batch["index"].tolist()]
         padding = [flag for batch in shard for flag in batch["position"]["is_padding"].tolist()]
@@ -240,9 +242,17 @@ def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy:
             assert len(shard) == num_steps
     num_surplus = num_shards * num_steps * size - num_samples
     if policy == "drop":
-        assert (account.num_delivered, account.num_dropped) == (num_samples + num_surplus, -num_surplus)
+        assert (sample_counts.num_delivered, sample_counts.num_dropped) == (
+            num_samples + num_surplus,
+            -num_surplus,
+        )
     else:
-        counts = (account.num_delivered, account.num_dropped, account.num_padded, account.num_repeated)
+        counts = (
+            sample_counts.num_delivered,
+            sample_counts.num_dropped,
+            sample_counts.num_padded,
+            sample_counts.num_repeated,
+        )
         assert counts == (
             num_samples,
             0,

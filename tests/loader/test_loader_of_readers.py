@@ -417,7 +417,7 @@ class TestWhatIsRefused:
     def test_a_closed_loader_says_that_it_is_closed(self, root: Path) -> None:
         loader = make_loader(FileReader(file_root=root), 4)
         loader.close()
-        for ask in (loader.__len__, loader.account):
+        for ask in (loader.__len__, loader.sample_counts):
             with pytest.raises(ClosedError, match="The loader was closed"):
                 ask()
 

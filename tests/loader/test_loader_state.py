@@ -29,7 +29,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.loader.state import MOST_LEGS
+from accvlab.dali_pipeline_framework.loader.state import MOST_SEGMENTS
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 
@@ -221,7 +221,7 @@ def test_another_batch_size_delivers_exactly_what_is_left(name: str, parts: str)
     if name in IN_ORDER:
         assert one_by_one(steps) == one_by_one(expected)
     assert state["epoch"] == 1
-    assert (state["batch"], state["legs"]) == (0, [])
+    assert (state["batch"], state["segments"]) == (0, [])
     following, _ = stages(order, Stage(1, 4), state=state, last_batch="pad")
     with order.loader(last_batch="pad") as loader:
         loader.set_epoch(1)
@@ -250,7 +250,7 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
     order = ORDERS["shuffled, padded"]
     _, state = stages(order, Stage(1, 4, 2), Stage(3, 6, 1), Stage(3, 3, 1))
     assert (state["epoch"], state["batch"]) == (0, 4)
-    assert state["legs"] == [[1, 4, 2], [3, 6, 1]]
+    assert state["segments"] == [[1, 4, 2], [3, 6, 1]]
     assert (state["num_shards"], state["total_batch_size"]) == (3, 3)
     with order.loader((2, 3), 3) as loader:
         loader.load_state_dict(state)
@@ -281,7 +281,7 @@ def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -
         first = next(running)["index"].tolist()
         with pytest.raises(LookupError, match="no licence left"):
             loader.load_state_dict(state)
-        assert loader.state_dict()["legs"] == []
+        assert loader.state_dict()["segments"] == []
         found = [first, *(batch["index"].tolist() for batch in running)]
     with make_loader(by_sampler(ShuffledSampler(22)), 2) as loader:
         assert found == [batch["index"].tolist() for batch in loader]
@@ -289,16 +289,16 @@ def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -
 
 def test_too_many_changes_within_an_epoch_are_refused_with_what_to_do() -> None:
     order = Order(lambda: by_sampler(ShuffledSampler(22)))
-    sizes = [1, 2] * (MOST_LEGS // 2) + [1]
+    sizes = [1, 2] * (MOST_SEGMENTS // 2) + [1]
     _, state = stages(order, *(Stage(1, size, 1) for size in sizes))
-    assert len(state["legs"]) == MOST_LEGS
+    assert len(state["segments"]) == MOST_SEGMENTS
     with order.loader(None, 2) as loader:
 
         def go_on() -> None:
             loader.load_state_dict(state)
             loader.state_dict()
 
-        with pytest.raises(StateError, match=f"changed {MOST_LEGS + 1} times within epoch 0"):
+        with pytest.raises(StateError, match=f"changed {MOST_SEGMENTS + 1} times within epoch 0"):
             go_on()
 
 
@@ -315,7 +315,7 @@ def test_a_state_is_a_small_value() -> None:
         "batch": 2,
         "num_shards": 1,
         "total_batch_size": 4,
-        "legs": [],
+        "segments": [],
         "seed": 7,
         "plan": {
             "sampler": "ShuffledSampler",
@@ -545,14 +545,23 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no shards": ({"num_shards": 0}, "`num_shards` must be a whole number of at least 1, got 0"),
     "an empty batch": ({"total_batch_size": 0}, "`total_batch_size` must be a whole number of at least 1, got 0"),
     "no seed": ({"seed": None}, "`seed` must be a whole number of at least 0, got None"),
-    "legs that are no list": ({"legs": 3}, "`legs` must be a list of lists of three whole numbers, got 3"),
-    "short legs": ({"legs": [[1, 4]]}, "`legs` must be a list of lists of three whole numbers"),
-    "legs without a batch": ({"legs": [[1, 4, 0]]}, "`legs` must be a list of lists of three whole numbers"),
-    "legs of texts": ({"legs": [["1", 4, 1]]}, "`legs` must be a list of lists of three whole numbers"),
-    "more legs than batches": ({"legs": [[1, 3, 3]]}, "`legs` have more batches than `batch` tells"),
-    "legs with parts of samples": ({"legs": [[2, 3, 1]]}, "cannot be dealt evenly to"),
+    "segments that are no list": (
+        {"segments": 3},
+        "`segments` must be a list of lists of three whole numbers, got 3",
+    ),
+    "short segments": ({"segments": [[1, 4]]}, "`segments` must be a list of lists of three whole numbers"),
+    "segments without a batch": (
+        {"segments": [[1, 4, 0]]},
+        "`segments` must be a list of lists of three whole numbers",
+    ),
+    "segments of texts": (
+        {"segments": [["1", 4, 1]]},
+        "`segments` must be a list of lists of three whole numbers",
+    ),
+    "more segments than batches": ({"segments": [[1, 3, 3]]}, "`segments` have more batches than `batch` tells"),
+    "segments with parts of samples": ({"segments": [[2, 3, 1]]}, "cannot be dealt evenly to"),
     "batches with parts of samples": ({"num_shards": 3}, "cannot be dealt evenly to"),
-    "legs beyond the epoch": ({"legs": [[1, 7, 9]], "batch": 9}, "only"),
+    "segments beyond the epoch": ({"segments": [[1, 7, 9]], "batch": 9}, "only"),
     "a batch beyond the epoch": ({"batch": 9}, "only"),
     "no plan": ({"plan": None}, "`plan` must be a dict, got None"),
     "a plan of another kind": ({"plan": [1]}, "`plan` must be a dict"),
@@ -568,7 +577,7 @@ def test_damaged_states_are_refused(what: str) -> None:
     assert error.differences == ()
 
 
-@pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "legs", "seed", "plan"])
+@pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
 def test_missing_entries_are_named(name: str) -> None:
     state = saved_state(streams())
     del state[name], state["blueprint"]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.inputs import Clips, ClipSampler, MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.loader.state import (
-    MOST_LEGS,
+    MOST_SEGMENTS,
     LoaderState,
     parse_state,
-    require_few_legs,
+    require_few_segments,
     require_same_run,
     shortened,
 )
-from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, Leg
+from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
 
 BUDGET = 450
 
@@ -28,7 +28,7 @@ def state_of(plan: Description, **changes: Any) -> LoaderState:
     values: dict[str, Any] = {
         "epoch": 0,
         "batch": 3,
-        "legs": (),
+        "segments": (),
         "num_shards": 1,
         "total_batch_size": 4,
         "seed": 7,
@@ -76,7 +76,7 @@ class TestSize:
             longest,
             epoch=2**31 - 1,
             batch=2**62 - 1,
-            legs=tuple(Leg(1024, 1048576, 10**9) for _ in range(MOST_LEGS)),
+            segments=tuple(EpochSegment(1024, 1048576, 10**9) for _ in range(MOST_SEGMENTS)),
             num_shards=1024,
             total_batch_size=1048576,
             seed=2**63 - 1,
@@ -104,11 +104,14 @@ class TestSize:
             assert size(plan) > 1000
             assert size(shortened(plan)) <= BUDGET
 
-    def test_too_many_legs_are_refused_with_what_to_do(self) -> None:
-        legs = tuple(Leg(1, 1 + number % 2, 1) for number in range(MOST_LEGS + 1))
-        assert MOST_LEGS == 12
-        require_few_legs(5, legs[1:])
-        for use in (lambda: require_few_legs(5, legs), state_of({}, epoch=5, batch=13, legs=legs).to_dict):
+    def test_too_many_segments_are_refused_with_what_to_do(self) -> None:
+        segments = tuple(EpochSegment(1, 1 + number % 2, 1) for number in range(MOST_SEGMENTS + 1))
+        assert MOST_SEGMENTS == 12
+        require_few_segments(5, segments[1:])
+        for use in (
+            lambda: require_few_segments(5, segments),
+            state_of({}, epoch=5, batch=13, segments=segments).to_dict,
+        ):
             with pytest.raises(
                 StateError, match=r"changed 13 times within epoch 5.* 12 changes.*Finish the epoch"
             ):
@@ -191,8 +194,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a large seed": (broken(seed=2**63), r"`seed` must be less than 2\*\*63"),
     "many shards": (broken(num_shards=2**31), r"`num_shards` must be less than 2\*\*31"),
     "large batches": (broken(total_batch_size=2**31), r"`total_batch_size` must be less than 2\*\*31"),
-    "many legs": (broken(batch=99, legs=[[1, 1, 1]] * 13), "`legs` must be at most 12, got 13"),
-    "large batches in legs": (broken(legs=[[1, 2**31, 1]]), r"in `legs` must be less than 2\*\*31"),
+    "many segments": (broken(batch=99, segments=[[1, 1, 1]] * 13), "`segments` must be at most 12, got 13"),
+    "large batches in segments": (broken(segments=[[1, 2**31, 1]]), r"in `segments` must be less than 2\*\*31"),
     "names that are no texts": (broken(plan={3: 4}), "`plan` must be a dict that JSON can hold"),
     "values that are no values": (broken(plan={"a": object()}), "`plan` must be a dict that JSON can hold"),
 }
@@ -206,7 +209,7 @@ def test_damaged_states_are_refused(what: str) -> None:
 
 
 def test_the_largest_numbers_are_read() -> None:
-    state = broken(epoch=2**31 - 1, batch=2**62 - 1, seed=2**63 - 1, legs=[[1, 2**31 - 1, 10**18]])
+    state = broken(epoch=2**31 - 1, batch=2**62 - 1, seed=2**63 - 1, segments=[[1, 2**31 - 1, 10**18]])
     assert parse_state(state).batch == 2**62 - 1
 
 
@@ -223,7 +226,7 @@ def test_text_that_is_no_state_is_refused(text: str) -> None:
         parse_state(text)
 
 
-@pytest.mark.parametrize("name", ["version", "epoch", "legs", "plan", "blueprint"])
+@pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "blueprint"])
 def test_nested_values_are_refused(name: str) -> None:
     nested: list[Any] = []
     for _ in range(DEEP):

@@ -157,7 +157,7 @@ def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
     def attempt() -> None:
         definition.get_dali_pipeline()
         with pytest.raises(SettingError):
-            definition.get_dali_pipeline(batch_size=3)
+            definition.get_dali_pipeline(batch_size=30)
 
     attempt()
     gc.collect()

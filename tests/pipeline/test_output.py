@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -225,7 +226,7 @@ class TestRagged:
         message = (
             r"^lidar\.points: all samples of a batch must have the same shape to form one array, got the shapes "
             r"\(3, 2\), \(5, 2\)\. Resize or pad the field in a step \(ImageResizer, "
-            r"PaddingToUniform\), or pass ragged='list' to the loader or iterator\.$"
+            r"PaddingToUniform\), or pass ragged=\{'points': 'list'\} to the loader or iterator\.$"
         )
         with pytest.raises(OutputError, match=message) as caught:
             batches_of(RAGGED_FIELDS)
@@ -249,10 +250,42 @@ class TestRagged:
         first, second = batches_of(RAGGED_FIELDS, iterator={"ragged": "list", "output_type": output_type})
         points = first["lidar"]["points"]
         assert isinstance(points, list)
-        assert [type(array) for array in points] == [type(first["index"])] * 2
+        array_type = torch.Tensor if output_type == "torch" else np.ndarray
+        assert [type(array) for array in points] == [array_type] * 2
         assert [tuple(array.shape) for array in points] == [(3, 2), (5, 2)]
         assert all(np.asarray(array).tolist() == np.ones(array.shape).tolist() for array in points)
-        assert tuple(second["lidar"]["points"].shape) == (2, 5, 2)  # dense where it can be
+        assert [tuple(array.shape) for array in second["lidar"]["points"]] == [(5, 2)] * 2  # always a list
+        assert [type(number) for number in second["index"]] == [array_type] * 2
+        assert [(number.ndim, int(number)) for number in second["index"]] == [(0, 2), (0, 3)]
+
+    @pytest.mark.parametrize(
+        "key", ["points", "lidar", ("lidar",), ("lidar", "points"), ["lidar", "points"]], ids=str
+    )
+    def test_is_a_list_for_the_fields_that_are_named(self, key: Any) -> None:
+        policies = {key if isinstance(key, str) else tuple(key): "list"}
+        for batch in batches_of(RAGGED_FIELDS, iterator={"ragged": policies}):
+            assert isinstance(batch["lidar"]["points"], list)
+            assert isinstance(batch["index"], np.ndarray)
+
+    def test_a_later_policy_takes_precedence(self) -> None:
+        policies = {(): "list", "index": "raise"}
+        [first, _] = batches_of(RAGGED_FIELDS, iterator={"ragged": policies})
+        assert isinstance(first["lidar"]["points"], list)
+        assert isinstance(first["index"], np.ndarray)
+
+    def test_elements_of_arrays_and_texts(self) -> None:
+        fields = {
+            "cameras": {0: (DT.FLOAT, [np.ones(2), np.ones(3)]), 1: (DT.FLOAT, [np.ones(1), np.ones(1)])},
+            "town": (DT.STRING, ["Ulm", "Aachen"]),
+        }
+        [batch] = batches_of(fields, iterator={"ragged": "list"})
+        assert [[array.shape for array in batch["cameras"][camera]] for camera in (0, 1)] == [
+            [(2,), (3,)],
+            [(1,), (1,)],
+        ]
+        assert batch["town"] == ["Ulm", "Aachen"]
+        with pytest.raises(OutputError, match=r"^cameras\[0\]: .* pass ragged=\{'cameras': 'list'\} to"):
+            batches_of(fields)
 
     def test_the_arrays_of_a_list_stay_as_they_are(self) -> None:
         values = [np.full(size, size) for size in (3, 5, 4, 6, 7, 2)]
@@ -273,8 +306,16 @@ class TestSettings:
             make_iterator(shuffled(IndexProvider()), iterator={"output_type": "jax"})
 
     def test_an_unknown_ragged_policy_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"`ragged` must be 'raise' or 'list', got 'pad'"):
-            make_iterator(shuffled(IndexProvider()), iterator={"ragged": "pad"})
+        for ragged in ("pad", {"index": "pad"}):
+            message = re.escape(f"`ragged` must be 'raise' or 'list', or a dict of these by field, got {ragged!r}")
+            with pytest.raises(SettingError, match=message):
+                make_iterator(shuffled(IndexProvider()), iterator={"ragged": ragged})
+
+    @pytest.mark.parametrize("key", ["indx", ("index", 0), 3])
+    def test_a_ragged_policy_for_a_field_that_is_not_there_is_refused(self, key: Any) -> None:
+        message = re.escape(f"`ragged` names {key!r}, but the output has no such field. Its fields are index.")
+        with pytest.raises(SettingError, match=message):
+            make_iterator(shuffled(IndexProvider()), iterator={"ragged": {key: "list"}})
 
     def test_swapped_arguments_are_refused(self) -> None:
         pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(num_threads=1)

@@ -276,7 +276,10 @@ class TestRefusals:
             (ArrayWithName(Doubler("x"), "lidars"), "No data group field array with the name 'lidars' exists"),
             (ArrayWithName(Doubler("x"), "camera"), r"'camera' exists\. Did you mean 'cameras'\? Groups: 'cam"),
             (WithName(Doubler("x"), ["egos", "way"]), r"'egos', 'way' exists\. Did you mean 'ego'\? Groups: 'cam"),
-            (ArrayWithName(Doubler("x"), "meta"), r"rig\.cameras\[0\]\.meta: must be a data group field array"),
+            (
+                ArrayWithName(Doubler("x"), "meta"),
+                r"rig\.cameras\[0\.\.1\]\.meta: must be a data group field array",
+            ),
             (ArrayWithName(Doubler("x"), "value", False), "value: must be a data group field array"),
         ],
     )
@@ -372,7 +375,7 @@ class TestProblemsInside:
             PipelineDefinition(shuffled(provider(), 2), steps).get_dali_pipeline(num_threads=1)
         message = str(caught.value)
         assert "step 1 (DataGroupArrayWithNameElementsAppliedStep of ImageUser):" in message
-        assert "    - rig.cameras[0].meta.value: must be UINT8, got INT32" in message
+        assert "    - rig.cameras[0..1].meta.value: must be UINT8, got INT32" in message
 
 
 def test_own_selections_can_be_derived() -> None:

@@ -223,7 +223,7 @@ def test_keyed_draws_do_not_depend_on_the_batch() -> None:
     ("changed", "message"),
     [
         ({"rotation_axis": None}, "`rotation_axis` must be 0, 1 or 2"),
-        ({"rotation_axis": 3}, "`rotation_axis` must be 0, 1 or 2"),
+        ({"rotation_axis": 3}, r"`rotation_axis` must be in \[0, 2\], got 3"),
         ({"rotation_range": [1]}, "`rotation_range` must be two numbers, least <= greatest"),
         ({"rotation_range": [1, -1]}, "`rotation_range` must be two numbers, least <= greatest"),
         ({"scaling_range": [0.5, 1, 2]}, "`scaling_range` must be two numbers, 0 < least <= greatest"),

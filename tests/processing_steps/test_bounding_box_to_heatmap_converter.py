@@ -318,10 +318,13 @@ def test_without_categories() -> None:
         ({"per_category_min_object_sizes": [[1, 1]] * 2}, "height and width of each category"),
         ({"per_category_min_object_sizes": [1, 1, 1]}, "height and width of each category"),
         ({"min_object_size": 3}, "`min_object_size` must be a height and a width"),
-        ({"heatmap_hw": (0, 4)}, "`heatmap_hw` must be two whole numbers of at least 1"),
-        ({"heatmap_hw": 4}, "`heatmap_hw` must be two whole numbers of at least 1"),
-        ({"min_radius": 0}, "0 < `min_radius` <= `max_radius`"),
-        ({"min_radius": 3, "max_radius": 2}, "0 < `min_radius` <= `max_radius`"),
+        ({"heatmap_hw": (0, 4)}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1"),
+        ({"heatmap_hw": 4}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1"),
+        ({"min_radius": 0}, "`min_radius` must be a number above 0, got 0"),
+        (
+            {"min_radius": 3, "max_radius": 2},
+            "`max_radius` must be a number of at least 3, got 2. `min_radius` is its limit",
+        ),
     ],
 )
 def test_settings_are_checked(changed: dict[str, Any], message: str) -> None:

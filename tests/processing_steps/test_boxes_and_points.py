@@ -49,7 +49,7 @@ class TestBoxFormatConverter:
             assert one["b"].shape == (0, 4)
 
     def test_refusals(self) -> None:
-        with pytest.raises(SettingError, match="`to_format` must be one of xyxy, xywh, cxcywh, got 'yxyx'"):
+        with pytest.raises(SettingError, match="`to_format` must be one of 'xyxy', 'xywh', 'cxcywh', got 'yxyx'"):
             BoxFormatConverter("boxes", "xyxy", "yxyx")
         sample = {"boxes": np.zeros((1, 4))}
         with pytest.raises(ValueError, match=r"boxes: must be FLOAT .* got FLOAT64"):
@@ -91,7 +91,10 @@ class TestBoxAreaFilter:
         assert [len(one["boxes"]) for one in run_step(BoxAreaFilter("boxes", 6.5), samples)] == [0, 0, 0]
 
     def test_refusals(self) -> None:
-        with pytest.raises(SettingError, match="must be 0 <= minimum <= maximum"):
+        with pytest.raises(
+            SettingError,
+            match=r"`maximum_area` must be a number of at least 3, got 2\. `minimum_area` is its limit",
+        ):
             BoxAreaFilter("boxes", 3, 2)
         with pytest.raises(SettingError, match="`box_format` must be one of"):
             BoxAreaFilter("boxes", box_format="ltrb")
@@ -150,7 +153,7 @@ class TestPointsPadder:
 
     @pytest.mark.parametrize("num_points", [0, -1, 2.5, "3", None])
     def test_numbers_that_are_refused(self, num_points: Any) -> None:
-        with pytest.raises(SettingError, match="`num_points` must be a positive integer"):
+        with pytest.raises(SettingError, match="`num_points` must be a whole number of at least 1, got"):
             PointsPadder("p", num_points)
 
     def test_refusals(self) -> None:

@@ -265,6 +265,7 @@ def test_no_step_is_left_out() -> None:
         "FrameSequenceDecoder",
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",
+        "ImageUse",
         "PaddingToUniform",
         "PipelineStepBase",
         "TensorSizeAdder",

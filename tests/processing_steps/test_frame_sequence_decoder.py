@@ -407,6 +407,14 @@ def test_the_decoder_of_single_images_names_this_one(tmp_path):
         ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
 
 
+def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():
+    blueprint = group_of(frames=group_of(encoded=DT.UINT8))
+    with pytest.raises(FormatError) as caught:
+        ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
+    assert "frames: must be a data field with an encoded image, is a group" in str(caught.value)
+    assert "FrameSequenceDecoder" not in str(caught.value)
+
+
 def group_of(**fields):
     group = SampleDataGroup()
     for name, field in fields.items():

@@ -111,13 +111,22 @@ def test_frames_of_a_clip_alike_and_other_fields_untouched(kind: str, layout: st
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ImageGaussianBlurrer("image", 0, 1), "0 < `min_sigma` <= `max_sigma` <= 20"),
-        (lambda: ImageGaussianBlurrer("image", 2, 1), "0 < `min_sigma` <= `max_sigma` <= 20"),
+        (lambda: ImageGaussianBlurrer("image", 0, 1), r"`min_sigma` must be in \(0, 1\], got 0"),
+        (
+            lambda: ImageGaussianBlurrer("image", 2, 1),
+            r"`min_sigma` must be in \(0, 1\], got 2. `max_sigma` is its limit",
+        ),
+        (lambda: ImageGaussianBlurrer("image", 1, 21), r"`max_sigma` must be in \(0, 20\], got 21"),
         (lambda: ImageGaussianBlurrer("image", prob=2), r"`prob` must be in \[0, 1\]"),
-        (lambda: ImageJpegDistorter("image", 0, 5), "1 <= `min_quality` <= `max_quality` <= 100"),
-        (lambda: ImageJpegDistorter("image", 5.5, 7), "1 <= `min_quality` <= `max_quality` <= 100"),  # type: ignore[arg-type]
+        (lambda: ImageJpegDistorter("image", 0, 5), "`min_quality` must be a whole number of at least 1, got 0"),
+        (
+            lambda: ImageJpegDistorter("image", 6, 5),
+            "`min_quality` must be at most 5, got 6. `max_quality` is its limit",
+        ),
+        (lambda: ImageJpegDistorter("image", 6, 101), "`max_quality` must be at most 100, got 101"),
+        (lambda: ImageJpegDistorter("image", 5.5, 7), "`min_quality` must be a whole number"),  # type: ignore[arg-type]
         (lambda: ImageJpegDistorter("image", key="camera"), "The `key` of a draw"),
-        (lambda: ImageColorSpaceConverter("image", "RGB", DALIImageType.BGR), "`source` must be one of RGB"),  # type: ignore[arg-type]
+        (lambda: ImageColorSpaceConverter("image", "RGB", DALIImageType.BGR), "`source` must be one of .*RGB"),  # type: ignore[arg-type]
         (lambda: ImageColorSpaceConverter("image", DALIImageType.BGR, DALIImageType.ANY_DATA), "`target` must be"),
     ],
 )

@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizeCropFlipper,
     ImageResizer,
 )
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 FIELDS = {
     "image_hw_field_names": "image_hw",
@@ -190,6 +191,40 @@ def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) ->
             assert (corners <= [[hw[1] + 1e-6], [hw[0] + 1e-6]]).all()
 
 
+def drawn_names(step: ImageResizeCropFlipper) -> list[str]:
+    return [draw.name for draw in step.declare_draws(SampleDataGroup()) if draw.constant is None]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
+    step = ImageResizeCropFlipper(
+        "image", [7, 9], (0.75, 0.75), flip_prob=0, crop_x_range=(share, share), fill_value=7, **FIELDS
+    )
+    assert drawn_names(step) == []
+    with given_draws(np.zeros((3, 0))) as ranges:
+        found = run_step(step, samples())
+    assert ranges == []
+    for sample, output, hw in zip(samples(), found, SIZES, strict=True):
+        check(sample, output, crop_matrix(hw, (7, 9), 0.75, 0.0, share, False), (7, 9), 7)
+
+
+@pytest.mark.parametrize("bottom_range", [(0, 0), (0.1, 0.3)])
+def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, float]) -> None:
+    """As `ResizeCropFlipRotImage` with `training=False`, but for its rounding."""
+    step = ImageResizeCropFlipper("image", [7, 9], (0.5, 1.5), bottom_range, fill_value=7, **FIELDS)
+    evaluation = step.for_evaluation()
+    assert drawn_names(evaluation) == []
+    assert drawn_names(step) == ["scale", *(["bottom"] if bottom_range[1] else []), "share", "is_flipped"]
+    with given_draws(np.zeros((3, 0))):
+        found = check_laws(evaluation, samples())
+    for sample, output, (height, width) in zip(samples(), found, SIZES, strict=True):
+        scale = max(7 / height, 9 / width)
+        matrix = np.diag([scale, scale, 1.0])
+        matrix[0, 2] = -max(0, scale * width - 9) / 2
+        matrix[1, 2] = -((1 - np.mean(bottom_range)) * scale * height - 7)
+        check(sample, output, matrix, (7, 9), 7)
+
+
 @pytest.mark.parametrize("is_kept_inside", [True, False])
 def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
     step = ImageResizeCropFlipper(
@@ -263,6 +298,8 @@ def test_files_are_bytes() -> None:
         ({"bottom_crop_range": (0, 1.5)}, "`bottom_crop_range` must be two numbers, 0 <= least <= greatest <= 1"),
         ({"bottom_crop_range": (0.5,)}, "`bottom_crop_range` must be two numbers"),
         ({"flip_prob": 2}, "`flip_prob` must be in [0, 1]"),
+        ({"crop_x_range": (0.5, 1.5)}, "`crop_x_range` must be two numbers, 0 <= least <= greatest <= 1"),
+        ({"crop_x_range": 0.5}, "`crop_x_range` must be two numbers"),
         ({"key": "camera"}, "The `key` of a draw"),
         ({"output_hw": "ab"}, "`output_hw` must be"),
     ],

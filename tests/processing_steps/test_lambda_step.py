@@ -34,6 +34,42 @@ def test_a_single_result_of_a_lambda_in_a_wrapper() -> None:
     assert [one["c"]["more"].tolist() for one in found] == [3, 1, 4]
 
 
+def shifted_and_half(image: Any, offset: Any, gain: Any) -> Any:
+    return fn.cast(image + offset, dtype=DT.INT32), gain * 0.5
+
+
+def test_fields_are_named_by_path() -> None:
+    samples = [
+        {
+            "cameras": {0: {"image": np.full((2, 3), n, np.uint8)}, 1: {"gain": np.float32(n)}},
+            "offset": np.int32(4),
+        }
+        for n in (5, 6)
+    ]
+    paths = [("cameras", 0, "image"), "offset", ("cameras", 1, "gain")]
+    step = LambdaStep(
+        shifted_and_half,
+        paths,
+        {("cameras", 0, "image"): DT.INT32, ("cameras", 1, "half"): DT.FLOAT},
+    )
+    for one, sample, n in zip(check_laws(step, samples), samples, (5, 6), strict=True):
+        cameras = {
+            0: {"image": np.full((2, 3), n + 4, np.int32)},
+            1: {"gain": np.float32(n), "half": np.float32(n / 2)},
+        }
+        assert_same(one, {**sample, "cameras": cameras})
+
+
+def test_paths_that_are_refused() -> None:
+    step = LambdaStep(halved_and_sum, [("c", "x"), ("c",)], {("d", "y"): DT.FLOAT, ("c",): DT.FLOAT})
+    with pytest.raises(KeyError) as caught:
+        output_format(step, SAMPLES[0])
+    assert "c.x: there is no such field for the function" in str(caught.value)
+    assert "c: must be a data field for the function, is a group" in str(caught.value)
+    assert "d: there is no such group for a result" in str(caught.value)
+    assert "c: must be a data field for a result, is a group" in str(caught.value)
+
+
 @pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: 1])
 def test_another_number_of_results_is_refused(function: Any) -> None:
     with pytest.raises(StepOutputError, match="the function must return one node for each of 'x'"):
@@ -56,6 +92,10 @@ def test_refusals() -> None:
         ((len, "a", ["b"]), "at least one name and type"),
         ((len, "a", {"b": np.float32}), "at least one name and type"),
         ((len, 1.5, {"b": DT.FLOAT}), "`input_names` must be a name"),
+        ((len, [("a", None)], {"b": DT.FLOAT}), "`input_names` must be a name"),
+        ((len, [("a", ())], {"b": DT.FLOAT}), "`input_names` must be a name"),
+        ((len, "a", {(): DT.FLOAT}), "`output_types` must be a name"),
+        ((len, "a", {("b", 1.5): DT.FLOAT}), "`output_types` must be a name"),
     ],
 )
 def test_settings_that_are_refused(arguments: Any, message: str) -> None:

@@ -230,7 +230,7 @@ def steps_in_3d() -> list[Any]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:The external source node:Warning")  # of DALI, for fields that are removed
+@pytest.mark.filterwarnings("ignore:These fields are not used:Warning")  # they are removed
 @pytest.mark.parametrize("enable_conditionals", [False, True])
 def test_detection_in_3d(enable_conditionals: bool) -> None:
     provider = ArrayProvider(joined([scene(seed) for seed in range(9)]))

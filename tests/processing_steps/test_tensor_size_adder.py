@@ -60,5 +60,5 @@ def test_names_that_cannot_be_formed(arguments: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [DT.BOOL, DT.STRING, np.int32, None])
 def test_types_that_are_no_number_types(dtype: Any) -> None:
-    with pytest.raises(SettingError, match="`store_size_as_type` must be a number type"):
+    with pytest.raises(SettingError, match=r"`store_size_as_type` must be one of DALIDataType.INT8, "):
         TensorSizeAdder("a", "_hw", dtype)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -65,33 +69,52 @@ def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: in
         assert_same(mask, painted(array[:, :4], array[:, 4], (height, width)))
 
 
-@pytest.mark.parametrize("num_boxes", [5, 63, 64, 65, 130, 300])
-def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
-    random = np.random.default_rng(num_boxes)
-    samples = []
-    for _ in range(2):
-        centers, sizes = (
-            random.random((num_boxes, 2)) * [1600, 900],
-            random.random((num_boxes, 2)) ** 2 * [900, 500],
-        )
-        boxes = np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=1)
-        samples.append({"boxes": boxes.astype(np.float32), "depths": random.integers(0, 30, num_boxes)})
-    for mask, sample in zip(visible(samples, (900, 1600)), samples, strict=True):
-        expected = painted(sample["boxes"], sample["depths"].astype(float), (900, 1600))
+def crowd(num_boxes: int, hw: tuple[int, int], seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    size = np.array(hw[::-1])
+    centers, sizes = random.random((num_boxes, 2)) * size, random.random((num_boxes, 2)) ** 2 * size * 0.55
+    boxes = np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=1)
+    return {"boxes": boxes.astype(np.float32), "depths": random.integers(0, 30, num_boxes)}
+
+
+def assert_as_painted(samples: list[dict[str, Any]], hw: tuple[int, int]) -> None:
+    for mask, sample in zip(visible(samples, hw), samples, strict=True):
+        expected = painted(sample["boxes"], sample["depths"].astype(float), hw)
         assert (mask == expected).all()
         assert expected.any()
 
 
-def test_more_boxes_than_fit_fail_and_the_limit_is_told() -> None:
-    boxes = np.tile(np.array([[1, 1, 3, 3]], np.float32), (1025, 1))
-    fields = {"boxes": (DT.FLOAT, [boxes[:2], boxes]), "depths": (DT.FLOAT, [np.ones(2), np.ones(1025)])}
-    step = VisibleBboxSelector(
-        "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
+@pytest.mark.parametrize("num_boxes", [5, 63, 64, 65, 130, 300, 384, 385])
+def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
+    assert_as_painted([crowd(num_boxes, (900, 1600), seed) for seed in (num_boxes, num_boxes + 1)], (900, 1600))
+
+
+@pytest.mark.parametrize("hw", [(9, 17), (40, 30), (300, 400)])
+def test_of_many_boxes_with_few_places_for_their_edges(hw: tuple[int, int]) -> None:
+    samples = [crowd(num_boxes, hw, num_boxes) for num_boxes in (430, 3, 512, 400)]  # in one batch with few boxes
+    samples[0]["boxes"][::7, 1] = np.nan
+    samples[2]["boxes"][:, 2:] += 1
+    assert_as_painted(samples, hw)
+
+
+def test_there_may_be_any_number_of_boxes() -> None:
+    """In memory that grows with the square of the number; with its third power, it would be 3 GB here."""
+    script = """
+        import resource
+        from processing_steps.test_visible_bbox_selector import assert_as_painted, crowd
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert_as_painted([crowd(1100, (900, 1600), 1)], (900, 1600))
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
-    with iterator, pytest.raises(RuntimeError, match="sample 1, field m") as caught:
-        next(iter(iterator))
-    assert "ERROR: there are more than 1024 boxes" in str(caught.value)
+    assert float(run.stdout) < 1500  # MiB
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "f2"])

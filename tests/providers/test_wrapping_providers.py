@@ -15,18 +15,19 @@ from support.frame_trees import sequences, write_frames
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     ClipDataProvider,
     Clips,
     ConcatDataProvider,
     DataProvider,
+    FileDataProvider,
     FrameSequenceDataProvider,
     ReplayedDrawsProvider,
     SamplerInputCallable,
     ShuffledSampler,
 )
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, nested_dictionary
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -213,6 +214,23 @@ class _Short(Source):
 def test_too_few_samples_are_no_end_of_the_epoch(wrap: Callable[[DataProvider], DataProvider]) -> None:
     with pytest.raises(RuntimeError, match=r"_Short.* delivered no sample for .*4: it must"):
         list(wrap(_Short(5)).load_batch([3, 4], [0, 1]))
+
+
+@pytest.mark.parametrize("as_clips", [False, True])
+def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Any, as_clips: bool) -> None:
+    write_frames(tmp_path, {"a/s": 3, "b/s": 3})
+    bad = tmp_path / "b" / "s" / "00001.png"
+    bad.write_bytes(b"no image")
+    provider: DataProvider = ConcatDataProvider([FileDataProvider(tmp_path / name) for name in "ab"])
+    if as_clips:
+        provider = ClipDataProvider(provider, Clips([6], 2, tail="repeat"))
+    loader = make_loader(
+        SamplerInputCallable(provider, ShuffledSampler(6, shuffle=False)), 6, steps=[ImageDecoder("data", False)]
+    )
+    with loader, pytest.raises(GraphError) as caught:
+        list(loader)
+    assert caught.value.sample_indices == ((3, 4) if as_clips else (4,))
+    assert str(bad) in str(caught.value)
 
 
 class TestSharedFrames:

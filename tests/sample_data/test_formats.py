@@ -208,6 +208,10 @@ class TestEdits:
             GroupFormat((True,), (FLOAT,))
         with pytest.raises(NameTypeError, match="True"):
             GroupFormat().with_field(True, FLOAT)
+        with pytest.raises(SettingError, match="at least one character"):
+            GroupFormat(("a", ""), (FLOAT, FLOAT))
+        with pytest.raises(SettingError, match="at least one character"):
+            GroupFormat().with_field("", FLOAT)
         with pytest.raises(SettingError, match="1 names for 0 children"):
             GroupFormat(("a",), ())
 

@@ -129,6 +129,16 @@ class TestConstruction:
                 sample.add_data_group_field(name, SampleDataGroup())
         assert len(sample) == 4
 
+    def test_empty_names(self):
+        group = SampleDataGroup()
+        for add in (group.add_data_field, group.add_data_field_array):
+            with pytest.raises(SettingError, match=r"^a field name must have at least one character, got ''"):
+                add("", FLOAT, *(() if add == group.add_data_field else (2,)))
+        with pytest.raises(SettingError, match="at least one character"):
+            group.add_data_group_field("", SampleDataGroup())
+        assert len(group) == 0
+        assert not group.has_child("")
+
     @pytest.mark.parametrize("name", [None, 1.0, True, ("a",), b"a"])
     def test_names_of_other_types(self, name):
         group = SampleDataGroup()
@@ -591,6 +601,20 @@ class TestAssignment:
         assert sample["image"].tolist() == [1]
         assert sample["meta"]["time"] == 2
         assert sample["cameras"][1]["label"] == 3
+
+    def test_new_fields_must_be_declared(self, sample):
+        advice = (
+            r"must first be declared in `sample_data_structure` of the data provider \(in a step: with add_data_"
+        )
+        with pytest.raises(
+            FieldNotFoundError, match=r"'imag'\. Did you mean 'image'\? Available.* A new field " + advice
+        ):
+            sample["imag"] = 1
+        with pytest.raises(FieldNotFoundError, match=advice):
+            sample.set_item_in_path(("cameras", 1, "labels"), 1)
+        with pytest.raises(FieldNotFoundError) as info:
+            sample["imag"]
+        assert "declared" not in str(info.value)
 
     def test_missing_names(self, sample):
         with pytest.raises(KeyError, match="No field with name 'x'"):

@@ -95,7 +95,7 @@ def test_nothing_is_padded_with_drop(kind: str, data: Any) -> None:
     for epoch in range(3):
         batches = [sampler.plan_batch(epoch, batch) for batch in range(sampler.num_batches(epoch))]
         assert not any(batch.is_over.any() for batch in batches)
-        assert (sampler.account(epoch).num_padded, sampler.account(epoch).num_repeated) == (0, 0)
+        assert (sampler.sample_counts(epoch).num_padded, sampler.sample_counts(epoch).num_repeated) == (0, 0)
 
 
 def flags_of(sampler: Any) -> list[str]:

@@ -18,10 +18,10 @@ from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, Gen
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
-    EpochAccount,
     LastBatch,
     PlannedBatch,
     RandomAccessSampler,
+    SampleCounts,
     SamplerBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -304,13 +304,13 @@ class TestSamplerInputIterable:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ("drop", EpochAccount(2, 10, 8, 2, 0, 0)),
-        ("pad", EpochAccount(3, 10, 10, 0, 0, 2)),
-        ("partial", EpochAccount(3, 10, 10, 0, 0, 2)),
-        ("wrap", EpochAccount(3, 10, 10, 0, 2, 0)),
+        ("drop", SampleCounts(2, 10, 8, 2, 0, 0)),
+        ("pad", SampleCounts(3, 10, 10, 0, 0, 2)),
+        ("partial", SampleCounts(3, 10, 10, 0, 0, 2)),
+        ("wrap", SampleCounts(3, 10, 10, 0, 2, 0)),
     ],
 )
-def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expected: EpochAccount) -> None:
+def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expected: SampleCounts) -> None:
     class WithRest(EpochSampler):
         def get_next_batch_indices(self) -> list[int]:
             if self.position >= self.num_samples:
@@ -320,8 +320,8 @@ def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expec
             return batch
 
     source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
-    assert [source.account(epoch) for epoch in (0, 2, 1)] == [expected] * 3
-    assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).account(0) is None
+    assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
+    assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).sample_counts(0) is None
 
 
 def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:

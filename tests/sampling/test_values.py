@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Leg
+from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
 from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 
 # Makers of values, all of which differ.
@@ -53,7 +53,7 @@ MAKERS: list[Callable[[], Any]] = [
     lambda: ShuffledSampler(10, shuffle=False),
     lambda: ShuffledSampler(10, 2),
     lambda: ShuffledSampler(10, 2).with_settings(num_shards=2),
-    lambda: ShuffledSampler(10, 2).with_settings(total_batch_size=5).continued(0, [Leg(1, 2, 1)]),
+    lambda: ShuffledSampler(10, 2).with_settings(total_batch_size=5).continued(0, [EpochSegment(1, 2, 1)]),
     lambda: WeightedSampler([1, 2, 3]),
     lambda: WeightedSampler([1, 2, 4]),
     lambda: StreamingSequenceSampler([3, 4]),

@@ -56,7 +56,7 @@ class Case:
     Attributes:
         sampler: The sampler, with a batch size.
         data_set_size: Number of samples of a data set that fits.
-        contents: For an epoch, what must be delivered in it; None where the sampler has no account to compare.
+        contents: For an epoch, what must be delivered in it; None where it is not told.
         lengths: For samplers that play sequences, each once per epoch, their lengths.
     """
 
@@ -101,16 +101,16 @@ def each_clip_once(clips: Clips, as_one: bool) -> Callable[[int], Counter[Delive
 
 
 def as_ordered(sampler: PlannedSampler) -> Callable[[int], Counter[Delivery]]:
-    """What the units of an order play, for orders that are drawn, mixed, or moved by chance."""
+    """The samples of the units of an order, for orders that are drawn, mixed, or moved by chance."""
 
     def contents(epoch: int) -> Counter[Delivery]:
         order = sampler.order.of_epoch(epoch)
         units, visits = order.units(np.arange(order.num_positions))
-        lengths = sampler.tracks.lengths(units)
+        lengths = sampler.unit_table.lengths(units)
         offsets = np.concatenate([np.arange(length) for length in lengths])
         key = derive_key("within the epoch", sampler.seed, epoch)
-        played = sampler.tracks.play(np.repeat(units, lengths), offsets, np.repeat(visits, lengths), key)
-        return _counted(played.indices, played.sequence, played.frame, played.clip)
+        samples = sampler.unit_table.samples(np.repeat(units, lengths), offsets, np.repeat(visits, lengths), key)
+        return _counted(samples.indices, samples.sequence, samples.frame, samples.clip)
 
     return contents
 

@@ -185,21 +185,55 @@ BREAKERS: dict[type[DataProvider], str] = {
 
 
 def test_good_providers_pass() -> None:
-    check_provider(Frames(), num_workers=0)
-    check_provider(IndexProvider(1), num_samples=9, num_workers=0, refuses_other_indices=False)
+    check_provider(Frames(), num_workers=0, refuses_other_indices=True)
+    check_provider(IndexProvider(1), num_samples=9, num_workers=0)
     records = [{"Step[0]/a": np.float32(number)} for number in range(4)]
-    check_provider(ReplayedDrawsProvider(Frames(), records, [3, 1, 1, 7]), num_workers=0)
+    check_provider(
+        ReplayedDrawsProvider(Frames(), records, [3, 1, 1, 7]), num_workers=0, refuses_other_indices=True
+    )
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_good_providers_pass_in_workers(start_method: str) -> None:
-    check_provider(NumberProvider(5), start_method=start_method, refuses_other_indices=False)
+    check_provider(NumberProvider(5), start_method=start_method)
+
+
+class LeavesOutCameras(DataProvider):
+    def get_number_of_samples(self) -> int:
+        return 3
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("image", DT.UINT8)
+        blueprint = SampleDataGroup()
+        blueprint.add_data_group_field_array("cameras", camera, 6)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        return self.sample_data_structure
+
+
+def test_problems_of_array_elements_and_samples_are_reported_together() -> None:
+    with pytest.raises(ContractError) as caught:
+        check_provider(LeavesOutCameras(), num_workers=0)
+    assert str(caught.value).splitlines() == [
+        "LeavesOutCameras breaks the contract of data providers:",
+        "  - a sample must fit the blueprint: sample 0",
+        "      cameras[0..5].image: is not set",
+        "      and likewise sample(s) 2, 1",
+    ]
 
 
 @pytest.mark.parametrize("provider", BREAKERS, ids=lambda provider: provider.__name__)
 def test_a_broken_rule_is_noticed(provider: type[DataProvider]) -> None:
     with pytest.raises(ContractError) as caught:
-        check_provider(provider(), start_method="fork", num_workers=2 * (provider is KnowsItsProcess))
+        check_provider(
+            provider(),
+            start_method="fork",
+            num_workers=2 * (provider is KnowsItsProcess),
+            refuses_other_indices=provider is WrapsAround,
+        )
     text = str(caught.value)
     assert text.startswith(f"{provider.__name__} breaks the contract of data providers:\n  - ")
     assert BREAKERS[provider] in text

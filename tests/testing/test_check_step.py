@@ -363,3 +363,44 @@ def test_settings_that_are_arrays_need_not_be_shown() -> None:
 def test_what_are_no_samples_is_no_matter_of_the_step(given: Any) -> None:
     with pytest.raises(SettingError, match=r"(?i)sample"):
         check_step(Scaler(), given)
+
+
+class CarelessWithCameras(PipelineStepBase):
+    """Breaks many rules, in each of the cameras."""
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for camera in data["cameras"].values():
+            for name in camera:
+                if camera.get_type_of_field(name) == DT.FLOAT:
+                    camera[name] = fn.pad(camera[name] + 1.0)
+            camera["points"] = camera["points"] * 2.0
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+def test_problems_of_array_elements_are_reported_together() -> None:
+    def sample(count: int) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("points", DT.FLOAT)
+        group = SampleDataGroup()
+        group.add_data_group_field_array("cameras", camera, 6)
+        group.set_data([np.full(count + number % 2, number, np.float32) for number in range(6)])
+        return group
+
+    with pytest.raises(ContractError) as caught:
+        check_step(CarelessWithCameras(), [sample(2), sample(3)])
+    works = "what the format check lets pass must work: with cameras[0..5].points"
+    assert str(caught.value).splitlines() == [
+        "CarelessWithCameras breaks the contract of processing steps:",
+        "  - a batch of n samples must give what n batches of one give: sample 0",
+        "      cameras[0].points: expected float32 (3,), alone float32 (2,); also different: cameras[1..5].points",
+        "  - fields that the step does not know must pass unchanged: cameras[0..5].unknown to the step: vectors: "
+        "expected float32 (1, 3), found float32 (2, 3)",
+        f"  - {works} removed: FieldNotFoundError: No field with name 'points'. The group is empty.",
+        f"  - {works} of type INT32: OutputError: The data do not have the types of the declared format. Make the "
+        "step produce the declared type (e.g. with fn.cast), or change the declaration:",
+        "        - cameras[0].points: Expected type int32, but the actual data type is float32 (last set by step "
+        "0 (CarelessWithCameras))",
+    ]

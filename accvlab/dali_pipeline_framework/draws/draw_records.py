@@ -28,7 +28,7 @@ _DTYPES = ("float32", "int32")
 
 
 def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
-    """Take the recorded draws of a batch apart.
+    """Split the recorded draws of a batch into one record per sample.
 
     Args:
         draws: The group of draws of a batch, as an iterator delivers it: for each draw an array
@@ -38,7 +38,7 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
         A record for each sample; the arrays are copies.
 
     Raises:
-        FieldValueError: An entry is no array, or the entries have different numbers of samples.
+        FieldValueError: If an entry is no array, or the entries have different numbers of samples.
 
     Example:
         >>> batch = {"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)}
@@ -61,10 +61,10 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
 
 
 def record_to_json(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Get a record as something that ``json.dump`` can write; `record_from_json` restores it bit by bit.
+    """Return a record in a form that ``json.dump`` can write; `record_from_json` restores it bit by bit.
 
     Raises:
-        FieldValueError: An entry is no array of float32 or int32.
+        FieldValueError: If an entry is no array of float32 or int32.
 
     Example:
         >>> record_to_json({"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)})
@@ -80,10 +80,10 @@ def record_to_json(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record_from_json(entries: Mapping[str, Any]) -> DrawRecord:
-    """Restore a record that `record_to_json` has made.
+    """Restore a record from the result of `record_to_json`.
 
     Raises:
-        FieldValueError: It is something else.
+        FieldValueError: If it is not the JSON form of a record.
     """
     if not isinstance(entries, Mapping):
         raise FieldValueError(f"must be the JSON form of a record, a dict, got {type(entries).__name__}")
@@ -103,7 +103,7 @@ def record_from_json(entries: Mapping[str, Any]) -> DrawRecord:
 
 
 def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None:
-    """Say why recorded numbers cannot be those of a draw; None where they can."""
+    """Return why recorded numbers cannot be those of a draw; None if they can."""
     draw = planned.draw
     dtype = np.dtype(get_numpy_type_for_dali_type(draw.dtype))
     if value.dtype != dtype or value.shape != draw.shape:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random draws as data: what a step declares, and the input side computes.
+"""Random draws as data: steps declare them, inputs compute the numbers.
 
-A draw says which numbers are wanted, and over what they are held constant (its key)::
+A draw says how its numbers are distributed, and over what they are held constant (its key)::
 
     key               equal for                                     differs between
     "sample"          nothing else                                  samples, groups
@@ -34,31 +34,29 @@ _INT32 = np.iinfo(np.int32)
 
 @attrs.frozen
 class FieldKey:
-    """The value of a data field of the input as key of a draw.
+    """Key of a draw: the value of a data field of the input.
 
     Samples with equal values (and dtypes and shapes) draw the same numbers in an epoch.
 
     Attributes:
         path: Path of the field in the whole sample, as the input delivers it. Its bytes are hashed for each
-            sample, so it is better small (an index, a name) than large (an image).
-        shared: Whether the groups that the step is applied to draw the same.
+            sample, so choose a small field (an index, a name), not an image.
+        shared: Whether all groups that the step is applied to get the same numbers.
     """
 
     path: FieldPath = attrs.field(converter=normalized_path)
     shared: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Refuse the path of the sample itself."""
         if not self.path:
             raise SettingError("The key of a draw must be the path of a data field, got an empty path.")
 
     def __str__(self) -> str:
-        """The path as people read it."""
         return f"the field {format_path(self.path)}"
 
 
 DrawKey: TypeAlias = str | FieldKey
-"""What a draw is held constant over, in its one normal form."""
+"""What a draw is held constant over."""
 
 
 def _checked_key(key: str | Sequence[Any] | FieldKey) -> DrawKey:
@@ -96,7 +94,7 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
 
 def _checked_number(value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > float(np.finfo(np.float32).max):
@@ -118,14 +116,14 @@ def _checked_int32(value: Any) -> int:
 
 @attrs.frozen
 class UniformDraw:
-    """Numbers of a uniform distribution, ``shape`` float32 in ``[low, high)``.
+    """Uniformly distributed numbers, ``shape`` float32 in ``[low, high)``.
 
     With ``low == high`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
         name: Name by which the step asks for the draw.
-        low: Least number.
-        high: Limit, not reached.
+        low: Lower limit, inclusive.
+        high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
         key: What the draw is held constant over.
 
@@ -142,7 +140,6 @@ class UniformDraw:
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
 
     def __attrs_post_init__(self) -> None:
-        """Refuse an empty range."""
         if self.low > self.high:
             raise SettingError(
                 f"Draw {self.name!r}: `low` must not exceed `high`, got {self.low} and {self.high}."
@@ -150,20 +147,20 @@ class UniformDraw:
 
     @property
     def constant(self) -> float | None:
-        """The one number that can come out, or None where there are several."""
+        """The only possible number; None if there are several."""
         return self.low if np.float32(self.low) == np.float32(self.high) else None
 
 
 @attrs.frozen
 class IntegerDraw:
-    """Whole numbers of equal probability, ``shape`` int32 in ``[low, high)``: as with `range`, without ``high``.
+    """Uniformly distributed integers, ``shape`` int32 in ``[low, high)``, as with `range`.
 
     With ``high == low + 1`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
         name: Name by which the step asks for the draw.
-        low: Least number.
-        high: Limit, not reached.
+        low: Lower limit, inclusive.
+        high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
         key: What the draw is held constant over.
     """
@@ -176,7 +173,6 @@ class IntegerDraw:
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.INT32
 
     def __attrs_post_init__(self) -> None:
-        """Refuse an empty range."""
         if self.low >= self.high:
             raise SettingError(
                 f"Draw {self.name!r}: `low` must be less than `high`, which is not drawn itself; got {self.low} "
@@ -185,20 +181,20 @@ class IntegerDraw:
 
     @property
     def constant(self) -> int | None:
-        """The one number that can come out, or None where there are several."""
+        """The only possible number; None if there are several."""
         return self.low if self.high == self.low + 1 else None
 
 
 @attrs.frozen
 class NormalDraw:
-    """Numbers of a normal distribution, ``shape`` float32.
+    """Normally distributed numbers, ``shape`` float32.
 
     With ``stddev == 0`` nothing is drawn: all numbers are ``mean``.
 
     Attributes:
         name: Name by which the step asks for the draw.
         mean: Mean of the distribution.
-        stddev: Its standard deviation, at least 0.
+        stddev: Standard deviation, at least 0.
         shape: Shape of the draw of one sample; a scalar if empty.
         key: What the draw is held constant over.
     """
@@ -211,13 +207,12 @@ class NormalDraw:
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a negative standard deviation."""
         if self.stddev < 0:
             raise SettingError(f"Draw {self.name!r}: `stddev` must be at least 0, got {self.stddev}.")
 
     @property
     def constant(self) -> float | None:
-        """The one number that can come out, or None where there are several."""
+        """The only possible number; None if there are several."""
         return self.mean if self.stddev == 0 else None
 
 
@@ -225,13 +220,13 @@ RandomDraw: TypeAlias = UniformDraw | IntegerDraw | NormalDraw
 
 
 def is_shared(key: DrawKey) -> bool:
-    """Whether the groups that a step is applied to draw the same with a key."""
+    """Whether all groups that a step is applied to get the same numbers with this key."""
     return key.shared if isinstance(key, FieldKey) else key in ("rig", "sequence-rig")
 
 
 @attrs.frozen
 class PlannedDraw:
-    """A draw of a step at its place in a chain: what its numbers depend on beside seed, epoch and key.
+    """A draw of a step in a chain: all that its numbers depend on apart from seed, epoch and key.
 
     Attributes:
         draw: What the step declared.
@@ -247,10 +242,9 @@ class PlannedDraw:
 
     @property
     def record_name(self) -> str:
-        """What a record calls the draw, e.g. ``ImageGaussianBlurrer[0]/cameras[1]/sigma``."""
+        """Name of the draw in a record, e.g. ``ImageGaussianBlurrer[0]/cameras[1]/sigma``."""
         group = [format_path(self.group)] if self.group else []
         return "/".join([f"{self.step}[{self.number}]", *group, self.draw.name])
 
     def __str__(self) -> str:
-        """For messages."""
         return f"draw {self.draw.name!r} of {self.step}"

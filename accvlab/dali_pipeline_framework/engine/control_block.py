@@ -127,7 +127,7 @@ class ControlBlock:
         return epoch_idx < self._words[0]
 
     def map_epoch(self, epoch_idx: int, epoch: int, first_batch: int) -> None:
-        """Note that the epoch with this index in the pipeline begins at a batch of an epoch of the input."""
+        """Map an epoch of the pipeline to an epoch of the input, and the batch of it where it begins."""
         row = self._EPOCHS_AT + 3 * (epoch_idx % self._EPOCH_RING)
         self._words[row + 1] = epoch
         self._words[row + 2] = first_batch
@@ -146,12 +146,12 @@ class ControlBlock:
         return self._words[1]
 
     def note_loading(self, epoch: int, batch: int, slot: int) -> None:
-        """Note that this process now loads the sample in a slot of a batch."""
+        """Record that this process now loads the sample in a slot of a batch."""
         row = self._name_batch(epoch, batch)
         self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
     def note_loaded(self, batch: int) -> None:
-        """Note that a batch is loaded."""
+        """Record that a batch is loaded."""
         self._words[self._row_of(batch) + self._ROW_HEADER] = 0
 
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
@@ -173,7 +173,7 @@ class ControlBlock:
         return row
 
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
-        """Note which samples form a batch, for error messages about it."""
+        """Record which samples form a batch, for error messages about it."""
         num_words = self._row_words - self._ROW_HEADER
         indices = [*sample_indices[:num_words]]
         indices += [-1] * (num_words - len(indices))

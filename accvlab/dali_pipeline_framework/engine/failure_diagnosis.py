@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sample, which field of it, and in which step, made a batch fail.
+"""Finds the sample, field and step that made a batch fail.
 
 DALI names an operator at best, and the pipeline is lost. But which samples form a batch is known, so after a
 failure each of them is loaded again, in this process, and run through the same graph alone.

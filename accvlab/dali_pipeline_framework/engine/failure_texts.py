@@ -7,13 +7,14 @@ import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
+from .dali.broken_rules import RULE_PREFIX
+
 _SIGNAL_HINTS = {
     "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",
     "SIGBUS": "usually because /dev/shm is too small, as in a container: raise it (docker: --shm-size)",
     "SIGSEGV": "a crash in native code that the data provider uses",
 }
-# Comments of this form state the rule that is broken where an operator fails; DALI quotes its line of code.
-_RULE = "# ERROR: "
+_RULE = f", in {RULE_PREFIX}"
 _DALI_NOISE = ("Current pipeline object is no longer valid.", "Critical error in pipeline:")
 
 
@@ -59,14 +60,12 @@ def dali_cause(error: BaseException) -> str:
 
 
 def dali_reason(error: BaseException) -> str:
-    """Why an operator failed, in one line: the rule, where the line of code that defines it names one."""
+    """Why an operator failed, in one line: the rule, where one is named in what defines it."""
     lines = dali_message(error).splitlines()
     rules = [line.rpartition(_RULE)[2].strip() for line in lines if _RULE in line]
     if rules:
         return rules[-1]
     reason = dali_cause(error) or type(error).__name__
-    if "pasted region" in reason and any("frame_sequence_decoder.py" in line for line in lines):
-        return "the frames of a sequence must have the same size, and these have not"
     if "nvImageCodec" in reason or "Failed to decode" in reason:
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
     if "allowed layouts" in reason:
@@ -88,7 +87,7 @@ def unused_outputs(warning: str, names: Sequence[str]) -> str:
         return warning
     unused = [names[number] for number in numbers]
     return (
-        f"These are loaded for each sample, but no step uses them and they do not reach the output: "
-        f"{', '.join(unused)}. Leave fields out of the blueprint of the data provider (`sample_data_structure`), "
-        f"and draws out of what the step declares."
+        f"These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        f"output: {', '.join(unused)}. Leave fields out of the blueprint of the data provider "
+        f"(`sample_data_structure`), and draws out of what the step declares."
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device a pipeline can run on."""
+"""Number of usable GPUs, and which steps of a graph need one."""
 
 from __future__ import annotations
 

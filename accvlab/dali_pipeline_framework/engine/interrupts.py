@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while DALI waits for its workers."""
+"""Handling of SIGINT (Ctrl-C) while DALI waits for its workers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a graph draws random numbers that no step has declared, so that a record of the draws lacks them."""
+"""Finds random operators that no step has declared as draws: a record of the draws would lack them."""
 
 from __future__ import annotations
 

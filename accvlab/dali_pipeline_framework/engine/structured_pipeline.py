@@ -49,7 +49,7 @@ class PipelineContext:
     Attributes:
         output_blueprint: Format of the output.
         control: Memory shared with the workers.
-        data_input: The user's input object; with native readers beside it, only what workers load.
+        data_input: The user's input that workers load; native readers are in ``native``.
         native: The native inputs by the names of their operators.
         has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
             epochs are those of the native inputs.
@@ -495,7 +495,7 @@ class StructuredPipeline(Pipeline):
             yield queue.shm
 
     def attach_iterator(self) -> None:
-        """Note that there is one more iterator over this pipeline.
+        """Register an iterator over this pipeline.
 
         Raises:
             ClosedError: The pipeline was closed.
@@ -504,7 +504,7 @@ class StructuredPipeline(Pipeline):
         self._num_iterators += 1
 
     def detach_iterator(self) -> None:
-        """Note that there is one iterator less; the pipeline is closed with the last one."""
+        """Unregister an iterator; the last one closes the pipeline."""
         self._num_iterators -= 1
         if self._num_iterators == 0:
             self.close()
@@ -605,4 +605,4 @@ def _source_of(tensors: Any) -> str:
 
 
 def _wait_on() -> None:
-    """What to do on an interrupt while a batch is being finished: it takes no long time."""
+    """Interrupt handler while a batch is being finished, which takes a short time only: do nothing."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be set up once in a worker process, whichever way it was started."""
+"""Set-up of a worker process, with any start method: signals, end with the parent, random generators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a failure in a worker process gets to the user.
+"""Transport of a failure from a worker process to the user.
 
 DALI carries nothing but the text of an exception from a worker to the parent. So the worker writes a report
 into that text: first what a person reads, then one line for `WorkerReport.find`.

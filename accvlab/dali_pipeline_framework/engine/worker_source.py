@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that DALI calls in its worker processes, around the user's input.
+"""Wrappers of the user's input that DALI calls in its worker processes.
 
 They unpickle the input on first use, end abandoned epochs, check what the input delivers against the
 blueprint, and turn failures into reports (`worker_report`). What they pass on to DALI is right; DALI itself
@@ -22,7 +22,8 @@ from nvidia.dali import types
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
 from ..providers.replayed_draws import ReplayedDraws
-from ..sample_data import GroupFormat, format_path
+from ..sample_data import FieldPath, GroupFormat, format_path
+from ..sample_data.format_problems import described_together
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .worker_process import WorkerSetup, prepare_worker_process
@@ -56,7 +57,7 @@ class SampleChecker:
             replayed: Which fields are recorded draws; None where there are none.
         """
         self._producer = producer
-        self._paths = [format_path(path) for path in blueprint.flat_paths]
+        self._paths = blueprint.flat_paths
         self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
         self._types = [np.ndarray] * len(self._paths)
         self._declared_ndims = [
@@ -78,15 +79,16 @@ class SampleChecker:
                 f"SampleDataGroup.get_data), got {'None' if flat is None else type(flat).__name__}."
             )
         if len(flat) != len(self._paths):
+            names = list(map(format_path, self._paths[:20]))
             raise ValueError(
                 f"{self._producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
-                f"{', '.join(self._paths[:20])}{', ...' if len(self._paths) > 20 else ''}."
+                f"{', '.join(names)}{', ...' if len(self._paths) > 20 else ''}."
             )
         arrays: Sequence[Any] = flat
         if list(map(type, flat)) != self._types:
             arrays = [_as_array(value) for value in flat]
         if not self._fits(arrays):
-            raise ValueError("\n".join(self._problems(arrays)))
+            raise ValueError("\n".join(f"  - {text}" for text in described_together(self._problems(arrays))))
         problems = [] if self._replayed is None else self._replayed.problems(arrays)
         if problems:
             raise ValueError("\n".join(problems))
@@ -102,25 +104,23 @@ class SampleChecker:
             arrays[position].ndim == ndim for position, ndim in self._declared_ndims
         )
 
-    def _problems(self, values: Sequence[Any]) -> Iterator[str]:
+    def _problems(self, values: Sequence[Any]) -> Iterator[tuple[FieldPath, str]]:
         declared_ndims = dict(self._declared_ndims)
         for position, (path, value, dtype) in enumerate(zip(self._paths, values, self._dtypes, strict=True)):
             if value is None:
-                yield f"  - {path}: is not set"
+                yield path, "is not set"
                 continue
             if isinstance(value, Exception):
-                yield f"  - {path}: cannot be read as an array: {type(value).__name__}: {value}"
+                yield path, f"cannot be read as an array: {type(value).__name__}: {value}"
                 continue
             if not isinstance(value, np.ndarray):
-                yield f"  - {path}: expected an array, got {type(value).__name__}"
+                yield path, f"expected an array, got {type(value).__name__}"
                 continue
             if value.dtype != dtype:
-                yield f"  - {path}: expected dtype {dtype}, got {value.dtype} (shape {value.shape})"
+                yield path, f"expected dtype {dtype}, got {value.dtype} (shape {value.shape})"
             ndim = declared_ndims.get(position, value.ndim)
             if value.ndim != ndim:
-                yield (
-                    f"  - {path}: expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
-                )
+                yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
 
     def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
         """Find a sample whose fields have other numbers of dimensions than those of the batch.
@@ -142,12 +142,12 @@ class SampleChecker:
 
     def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
         """Say in which fields a sample differs from another one in the number of dimensions."""
-        return "\n".join(
-            f"  - {path}: expected {expected.ndim} dimension(s) as in {other_name} of the same batch, "
-            f"got {got.ndim}"
+        clashes = (
+            (path, f"expected {expected.ndim} dimension(s) as in {other_name} of the same batch, got {got.ndim}")
             for path, expected, got in zip(self._paths, other, sample, strict=True)
             if expected.ndim != got.ndim
         )
+        return "\n".join(f"  - {text}" for text in described_together(clashes))
 
     def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any]:
         """Put samples together: per field one array with the batch as first axis, or a list of arrays."""
@@ -178,7 +178,7 @@ def _as_array(value: Any) -> Any:
 
 
 class _WorkerSource:
-    """What the two sources share: the user's input in transit, and failures."""
+    """Base of the two sources: pickling of the user's input, start of a worker, and failures."""
 
     def __init__(
         self,
@@ -355,7 +355,7 @@ class CallableSource(_WorkerSource):
         return fields
 
     def _load_each(self, infos: Sequence[types.SampleInfo]) -> Callable[[types.SampleInfo], Any]:
-        """What loads the samples of a batch, asked for one after the other."""
+        """Get a function that loads one sample of the batch after the other, in the order of ``infos``."""
         source = self._get_source()
         if not getattr(source, "loads_batches", False):
             return lambda info: source(info)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start of the worker processes, and why it fails."""
+"""Start of the worker processes, with errors that name the cause."""
 
 from __future__ import annotations
 

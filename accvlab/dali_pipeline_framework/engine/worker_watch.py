@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a worker that is killed at a bad moment from taking the main process with it."""
+"""Releases locks that a killed worker holds, for which the main process would wait for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_TRIES = 4
 
 
 def watch_workers(pool: Any) -> None:
-    """Free what a worker holds when it is killed.
+    """Watch the workers of a pool, and release the locks of one that is killed.
 
     Results and tasks travel through queues in shared memory with a lock each. A worker that is killed while
     it holds one never gives it back, and whoever waits for it, in DALI and in the main thread, waits for ever.

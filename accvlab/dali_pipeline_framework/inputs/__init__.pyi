@@ -15,8 +15,8 @@ from ..providers.videos.video_index import VideoIndex as VideoIndex
 from ..providers.videos.video_index import index_video as index_video
 from ..providers.videos.video_tracks import MissingVideoFrame as MissingVideoFrame
 from ..sampling.arithmetic.class_weights import class_balanced_weights as class_balanced_weights
-from ..sampling.arithmetic.last_batch import EpochAccount as EpochAccount
 from ..sampling.arithmetic.last_batch import LastBatch as LastBatch
+from ..sampling.arithmetic.last_batch import SampleCounts as SampleCounts
 from ..sampling.clip_sampler import ClipSampler as ClipSampler
 from ..sampling.clips.clips import Clips as Clips
 from ..sampling.mixed_sampler import MixedSampler as MixedSampler

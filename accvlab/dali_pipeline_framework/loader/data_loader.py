@@ -14,12 +14,12 @@ from typing import Any, cast
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedPolicy
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
-from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
 from ..sources.planned_input import PlannedInput
@@ -28,11 +28,11 @@ from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
 from .composition import composed_definition
 from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
-from .pipeline_owner import NO_LEGS, LoaderPipeline, arguments_for_pipeline
+from .pipeline_owner import NO_SEGMENTS, LoaderPipeline, arguments_for_pipeline
 from .position import LoopProgress, Position
 from .state import (
     LoaderState,
-    continued_legs,
+    continued_segments,
     damaged,
     fingerprint,
     parse_state,
@@ -94,7 +94,7 @@ class DataLoader(TorchInterface):
         seed: int = 0,
         start_method: str = "spawn",
         output_type: OutputType = "torch",
-        ragged: RaggedPolicy = "raise",
+        ragged: RaggedArgument = "raise",
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
@@ -126,7 +126,8 @@ class DataLoader(TorchInterface):
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
-            ragged: What to do where shapes differ within a batch: ``"raise"`` or ``"list"``.
+            ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
+                field (see `DALIStructuredOutputIterator`).
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
@@ -137,7 +138,7 @@ class DataLoader(TorchInterface):
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
-            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
         """
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)
@@ -156,7 +157,7 @@ class DataLoader(TorchInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
-        OutputConverter(output_type, ragged, must_copy=False)  # complains about unknown values now
+        OutputConverter(output_type, must_copy=False)  # complains about unknown values now
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -177,6 +178,7 @@ class DataLoader(TorchInterface):
                 post_process_func=post_process_func,
             ),
         )
+        fields_as_lists(ragged, self._run.pipeline.output_blueprint.format)  # so does this
         self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
@@ -229,9 +231,9 @@ class DataLoader(TorchInterface):
         self.start()
         self._end_running_loop()
         self._progress.end_setting()
-        self._forget_legs()
+        self._forget_segments()
         self._begin()
-        self._log_account()
+        self._log_sample_counts()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
@@ -247,11 +249,11 @@ class DataLoader(TorchInterface):
         loop = self._loop()
         return loop is not None and not loop.has_ended
 
-    def _forget_legs(self) -> None:
+    def _forget_segments(self) -> None:
         """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
-        epoch, legs = self._run.legs
-        if legs and self._progress.next_start == Position(epoch):
-            self._use(self._run.replace(NO_LEGS))
+        epoch, segments = self._run.segments
+        if segments and self._progress.next_start == Position(epoch):
+            self._use(self._run.replace(NO_SEGMENTS))
 
     def _use(self, is_started: bool) -> None:
         """Go on with a new pipeline."""
@@ -299,7 +301,7 @@ class DataLoader(TorchInterface):
         loop.has_ended = True
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
-        self._forget_legs()
+        self._forget_segments()
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
@@ -355,9 +357,9 @@ class DataLoader(TorchInterface):
         is_running = self._is_running
         self._progress.set_epoch(epoch, is_running)
         if not is_running:
-            self._forget_legs()
+            self._forget_segments()
 
-    def account(self, epoch: int | None = None) -> EpochAccount | None:
+    def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
         """What is delivered, dropped, repeated and padded in an epoch, over all shards.
 
         Args:
@@ -367,19 +369,19 @@ class DataLoader(TorchInterface):
             The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
             tell. A sampler without random access is played to the end of the epoch.
         """
-        return self._epochs.account(self.epoch if epoch is None else epoch)
+        return self._epochs.sample_counts(self.epoch if epoch is None else epoch)
 
-    def _log_account(self) -> None:
+    def _log_sample_counts(self) -> None:
         if self._has_logged_account:
             return
         self._has_logged_account = True
         source = self._bound.data_input
         if isinstance(source, PlannedInput) and source.sampler.must_be_played:
             return
-        account = self.account()
-        if account is not None and self.shard.shard_id == 0:
+        sample_counts = self.sample_counts()
+        if sample_counts is not None and self.shard.shard_id == 0:
             is_partial = getattr(source, "delivers_partial_batches", False)
-            _logger.info("epoch %d: %s", self.epoch, account.describe(self._total_batch_size, is_partial))
+            _logger.info("epoch %d: %s", self.epoch, sample_counts.describe(self._total_batch_size, is_partial))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -408,11 +410,11 @@ class DataLoader(TorchInterface):
         return position
 
     def _state(self, position: Position) -> LoaderState:
-        epoch, legs = self._run.legs
+        epoch, segments = self._run.segments
         return LoaderState(
             position.epoch,
             position.batch,
-            legs if epoch == position.epoch and position.batch > 0 else (),
+            segments if epoch == position.epoch and position.batch > 0 else (),
             self.shard.num_shards,
             self._total_batch_size,
             self._seed,
@@ -452,10 +454,10 @@ class DataLoader(TorchInterface):
             require_same_batches(saved, own)
             self._use(self._run.continue_readers(saved.reader))
         else:
-            legs = continued_legs(saved, own, self._bound.data_input)
+            segments = continued_segments(saved, own, self._bound.data_input)
             self._require_within_epoch(saved)
-            if legs != (self._run.legs if self._run.legs[1] else (saved.epoch, ())):
-                self._use(self._run.replace(legs))
+            if segments != (self._run.segments if self._run.segments[1] else (saved.epoch, ())):
+                self._use(self._run.replace(segments))
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
         if position.epoch != saved.epoch:

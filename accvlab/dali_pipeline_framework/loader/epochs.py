@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many batches the epochs of a loader have, and what becomes of their samples."""
+"""Number of batches per epoch, and counts of delivered, dropped and repeated samples."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..sampling.arithmetic.last_batch import EpochAccount
+from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.planned_input import PlannedInput
 from ..sources.reader_epochs import ReaderEpochs
 from .input_binding import LoaderInput
@@ -64,17 +64,17 @@ class LoaderEpochs:
             num_batches = self._bound.data_input.length
         return num_batches
 
-    def account(self, epoch: int) -> EpochAccount | None:
-        """What becomes of the samples of an epoch, over all shards; None where it is not known.
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """Counts of delivered, dropped and repeated samples of an epoch, over all shards; None where not known.
 
         Raises:
             ClosedError: Only the readers could tell, and the loader was closed.
         """
         if self._bound.is_read_natively:
             epochs = self._reader_epochs
-            return None if epochs is None else epochs.account
+            return None if epochs is None else epochs.sample_counts
         running = self._run.data_input
-        return running.account(epoch) if isinstance(running, PlannedInput) else None
+        return running.sample_counts(epoch) if isinstance(running, PlannedInput) else None
 
     @property
     def _reader_epochs(self) -> ReaderEpochs | None:
@@ -85,7 +85,7 @@ class LoaderEpochs:
         return self._run.pipeline.reader_epochs
 
     def describe_drift(self) -> str:
-        """Say why native readers do not stay in step with the input beside them; empty where they do."""
+        """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
         readers = self._run.pipeline.joined_reader_epochs
         if not readers or self._bound.is_endless:
             return ""

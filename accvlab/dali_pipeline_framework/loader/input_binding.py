@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of a loader: the user's, with the batch size, shard, policy and context that the loader was given."""
+"""Combine the user's input with the batch size, shard, last-batch policy and context of a loader."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
 
 @attrs.frozen
 class LoaderInput:
-    """What a loader delivers.
+    """The input of a loader, with all settings resolved.
 
     Attributes:
-        data_input: The input; with native readers beside it, only what workers load.
+        data_input: The input that workers load; native readers that are joined with it are in ``parts``.
         parts: The whole input.
         batch_size: Samples per batch on this shard.
         shard: Which part of each batch it delivers.
@@ -98,7 +98,7 @@ def _shard_of(shard: ShardArgument) -> Shard | None:
 
 @attrs.frozen(kw_only=True)
 class AskedSettings:
-    """What a loader is asked for, see `DataLoader`; None leaves a setting as the input has it."""
+    """Settings of the input that were given to a `DataLoader`; None: not given, the input's own value applies."""
 
     batch_size: int | None
     shard: Shard | None = attrs.field(converter=_shard_of)
@@ -131,7 +131,7 @@ def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> Loader
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
             "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
         )
-    readers = {part: _beside(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
+    readers = {part: _aligned(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
     description = {**bound.description, **_described(readers)}
     return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
 
@@ -161,7 +161,7 @@ def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
     return LoaderInput(whole.whole, whole, size, asked.shard or Shard(*shards.pop()), _described(readers))
 
 
-def _beside(reader: Any) -> Any:
+def _aligned(reader: Any) -> Any:
     """A reader whose epochs begin with a batch, so that it stays in step with an input of equally many batches."""
     return reader if reader.has_own_padding else reader.with_settings(last_batch="pad")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline of a loader, and those that take its place."""
+"""The pipeline that a loader runs, and its replacement when a state is loaded."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError, StateError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
-from ..sampling.random_access_sampler import Leg
+from ..sampling.random_access_sampler import EpochSegment
 from .input_binding import LoaderInput
 from .position import Position
 from .state import ReaderState
 
-Legs: TypeAlias = tuple[int, tuple[Leg, ...]]
-"""An epoch, and what was delivered of it with other batch sizes; no legs for an epoch from its beginning."""
+EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
+"""An epoch, and what was delivered of it with other batch sizes; no segments for an epoch from its beginning."""
 
-NO_LEGS: Legs = (0, ())
+NO_SEGMENTS: EpochSegments = (0, ())
 
 
 @attrs.frozen(eq=False)
-class _Made:
+class _BuiltPipeline:
     pipeline: StructuredPipeline
     data_input: Any
     starts_at: Position
@@ -38,7 +38,7 @@ class LoaderPipeline:
     can workers be told that) and where native readers go on at a checkpoint.
 
     Attributes:
-        legs: How the epoch was begun.
+        segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
     """
 
@@ -60,22 +60,22 @@ class LoaderPipeline:
         Raises:
             SettingError: An argument is out of its range.
             FormatError: The steps do not fit the data.
-            DeviceError: A GPU is asked for, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
         """
         self._definition = definition
         self._bound = bound
         self._arguments = arguments
         self._make_iterator = make_iterator
-        self.legs = NO_LEGS
+        self.segments = NO_SEGMENTS
         self.loaded_reader: ReaderState | None = None
         self._is_closed = False
         self._iterator: DALIStructuredOutputIterator | None = None
-        self._made = self._make(NO_LEGS, None)
+        self._made = self._make(NO_SEGMENTS, None)
 
-    def _make(self, legs: Legs, reader: ReaderState | None) -> _Made:
+    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _BuiltPipeline:
         data_input = self._bound.data_input
-        if legs[1]:
-            data_input = data_input.continued(*legs)
+        if segments[1]:
+            data_input = data_input.continued(*segments)
         whole = self._bound.parts.with_main(data_input)
         checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
@@ -84,7 +84,7 @@ class LoaderPipeline:
         starts_at = Position()
         if reader is not None:
             starts_at = self._continue_readers(pipeline, reader)
-        return _Made(pipeline, data_input, starts_at)
+        return _BuiltPipeline(pipeline, data_input, starts_at)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
         try:
@@ -109,14 +109,14 @@ class LoaderPipeline:
         self._iterator = self._make_iterator(pipeline=self.pipeline)
         return True
 
-    def replace(self, legs: Legs) -> bool:
+    def replace(self, segments: EpochSegments) -> bool:
         """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.
 
         Where the new one cannot be made, nothing is changed.
         """
-        made = self._make(legs, self.loaded_reader)
+        made = self._make(segments, self.loaded_reader)
         was_started = self._close_pipeline()
-        self.legs, self._made = legs, made
+        self.segments, self._made = segments, made
         return was_started and self.start()
 
     def continue_readers(self, reader: ReaderState | None) -> bool:
@@ -125,9 +125,9 @@ class LoaderPipeline:
         Raises:
             StateError: The checkpoint cannot be restored; then nothing was changed.
         """
-        made = self._make(self.legs, reader)
+        made = self._make(self.segments, reader)
         was_started = self._close_pipeline()
-        self.legs, self.loaded_reader, self._made = NO_LEGS, reader, made
+        self.segments, self.loaded_reader, self._made = NO_SEGMENTS, reader, made
         return was_started and self.start()
 
     # --- what it is -------------------------------------------------------------------------------

@@ -34,26 +34,26 @@ class LoopProgress:
     _is_epoch_set: bool = attrs.field(default=False, init=False)  # while a loop runs
 
     def end_setting(self) -> None:
-        """Note that a loop begins: what was set for the next loop is set for this one."""
+        """Begin a loop: what was set for the next loop now applies to this one."""
         self._is_epoch_set = False
 
     def begin(self) -> None:
-        """Note that the pipeline was told where to start."""
+        """Record that the pipeline was told where to start."""
         self.delivered = self.pipeline = self.next_start
 
     def leave_pipeline(self) -> None:
-        """Note that a batch came out of the pipeline."""
+        """Count a batch that has left the pipeline."""
         at = self.pipeline
         self.pipeline = Position(at.epoch, at.batch + 1)
         if not self._is_epoch_set:
             self.next_start = self.pipeline if self.is_stream else Position(at.epoch + 1)
 
     def deliver(self) -> None:
-        """Note that the loop has received what came out of the pipeline."""
+        """Count the batches that have left the pipeline as received by the loop."""
         self.delivered = self.pipeline
 
     def end_loop(self) -> None:
-        """Note that a loop has ended, other than by ``break``."""
+        """End a loop that was not left by ``break``."""
         if self.is_stream:  # it was limited, and is used up
             return
         next_epoch = Position(self.pipeline.epoch + 1)

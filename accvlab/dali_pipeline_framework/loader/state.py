@@ -15,13 +15,13 @@ import attrs
 
 from ..errors import SettingError, StateError
 from ..sample_data import GroupFormat, format_path
-from ..sampling.random_access_sampler import Description, Leg, RandomAccessSampler
+from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from ..sources.planned_input import PlannedInput
 
 _VERSION = 1
-_MOST_PLAN_BYTES = 450  # leaves room for as many legs as can be, with numbers as large as occur
+_MOST_PLAN_BYTES = 450  # leaves room for as many segments as can be, with numbers as large as occur
 _MARK = "#"  # begins the hash that stands for settings
-MOST_LEGS = 12
+MOST_SEGMENTS = 12
 """How often the batch size can be changed within an epoch."""
 
 _short = reprlib.Repr()  # what is damaged can be long, or deeply nested
@@ -56,8 +56,8 @@ class LoaderState:
 
     Attributes:
         epoch: Epoch of the batch that is delivered next.
-        batch: Number of that batch in the epoch, with all legs.
-        legs: What was delivered of this epoch with other batch sizes, before the present one.
+        batch: Number of that batch in the epoch, with all segments.
+        segments: What was delivered of this epoch with other batch sizes, before the present one.
         num_shards: Number of shards.
         total_batch_size: Samples per batch, all shards together.
         seed: Seed of the random draws.
@@ -68,7 +68,7 @@ class LoaderState:
 
     epoch: int
     batch: int
-    legs: tuple[Leg, ...]
+    segments: tuple[EpochSegment, ...]
     num_shards: int
     total_batch_size: int
     seed: int
@@ -78,7 +78,7 @@ class LoaderState:
 
     def to_dict(self) -> dict[str, Any]:
         """The state as a value for JSON, of at most 1024 bytes beside the checkpoint of native readers."""
-        require_few_legs(self.epoch, self.legs)
+        require_few_segments(self.epoch, self.segments)
         reader = {} if self.reader is None else {"reader": self.reader.to_list()}
         return {
             "version": _VERSION,
@@ -86,7 +86,9 @@ class LoaderState:
             "batch": self.batch,
             "num_shards": self.num_shards,
             "total_batch_size": self.total_batch_size,
-            "legs": [[leg.num_shards, leg.total_batch_size, leg.num_batches] for leg in self.legs],
+            "segments": [
+                [segment.num_shards, segment.total_batch_size, segment.num_batches] for segment in self.segments
+            ],
             "seed": self.seed,
             "plan": self.plan,
             "blueprint": self.blueprint,
@@ -94,12 +96,12 @@ class LoaderState:
         }
 
 
-def require_few_legs(epoch: int, legs: Sequence[Leg]) -> None:
+def require_few_segments(epoch: int, segments: Sequence[EpochSegment]) -> None:
     """Raise a `StateError` where the batch size was changed so often within an epoch that no state can tell it."""
-    if len(legs) > MOST_LEGS:
+    if len(segments) > MOST_SEGMENTS:
         raise StateError(
-            f"The batch size was changed {len(legs)} times within epoch {epoch}; a state can tell of {MOST_LEGS} "
-            f"changes per epoch. Finish the epoch before changing it again."
+            f"The batch size was changed {len(segments)} times within epoch {epoch}; a state can tell of "
+            f"{MOST_SEGMENTS} changes per epoch. Finish the epoch before changing it again."
         )
 
 
@@ -199,7 +201,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     return LoaderState(
         state["epoch"],
         state["batch"],
-        tuple(Leg(*leg) for leg in state["legs"]),
+        tuple(EpochSegment(*segment) for segment in state["segments"]),
         state["num_shards"],
         state["total_batch_size"],
         state["seed"],
@@ -239,16 +241,18 @@ def _problems_of_entries(state: Mapping[str, Any]) -> list[str]:
             problems.append(
                 f"  - `{name}` must be less than 2**{power}, got a number of {state[name].bit_length()} bits"
             )
-    legs = state.get("legs", [])
-    if not isinstance(legs, list) or not all(
-        isinstance(leg, list | tuple) and len(leg) == 3 and all(_is_count(number, 1) for number in leg)
-        for leg in legs
+    segments = state.get("segments", [])
+    if not isinstance(segments, list) or not all(
+        isinstance(segment, list | tuple) and len(segment) == 3 and all(_is_count(number, 1) for number in segment)
+        for segment in segments
     ):
-        problems.append(f"  - `legs` must be a list of lists of three whole numbers, got {_short_repr(legs)}")
-    elif len(legs) > MOST_LEGS:
-        problems.append(f"  - `legs` must be at most {MOST_LEGS}, got {len(legs)}")
-    elif any(max(leg[:2]) >= _LIMITS["total_batch_size"] for leg in legs):
-        problems.append("  - numbers of shards and batch sizes in `legs` must be less than 2**31")
+        problems.append(
+            f"  - `segments` must be a list of lists of three whole numbers, got {_short_repr(segments)}"
+        )
+    elif len(segments) > MOST_SEGMENTS:
+        problems.append(f"  - `segments` must be at most {MOST_SEGMENTS}, got {len(segments)}")
+    elif any(max(segment[:2]) >= _LIMITS["total_batch_size"] for segment in segments):
+        problems.append("  - numbers of shards and batch sizes in `segments` must be less than 2**31")
     plan = state.get("plan", {})
     if not isinstance(plan, Mapping):
         problems.append(f"  - `plan` must be a dict, got {_short_repr(plan)}")
@@ -260,14 +264,14 @@ def _problems_of_entries(state: Mapping[str, Any]) -> list[str]:
 
 
 def _problems_of_batches(state: Mapping[str, Any]) -> list[str]:
-    legs = [*state["legs"], (state["num_shards"], state["total_batch_size"], 0)]
+    segments = [*state["segments"], (state["num_shards"], state["total_batch_size"], 0)]
     problems = [
         f"  - batches of {total_batch_size} cannot be dealt evenly to {num_shards} shards"
-        for num_shards, total_batch_size, _ in legs
+        for num_shards, total_batch_size, _ in segments
         if total_batch_size % num_shards
     ]
-    if sum(leg[2] for leg in legs) > state["batch"]:
-        problems.append("  - `legs` have more batches than `batch` tells")
+    if sum(segment[2] for segment in segments) > state["batch"]:
+        problems.append("  - `segments` have more batches than `batch` tells")
     return problems
 
 
@@ -280,22 +284,24 @@ def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> No
     """Raise a `StateError` where a state tells of more batches than its epoch has."""
     if sampler.num_batches(0) is None:
         return
-    num_before = sum(leg.num_batches for leg in saved.legs)
-    legs = (*saved.legs, Leg(saved.num_shards, saved.total_batch_size, saved.batch - num_before))
-    for number, leg in enumerate(legs):
+    num_before = sum(segment.num_batches for segment in saved.segments)
+    segments = (*saved.segments, EpochSegment(saved.num_shards, saved.total_batch_size, saved.batch - num_before))
+    for number, segment in enumerate(segments):
         try:
-            planned = sampler.with_settings(total_batch_size=leg.total_batch_size, num_shards=leg.num_shards)
+            planned = sampler.with_settings(
+                total_batch_size=segment.total_batch_size, num_shards=segment.num_shards
+            )
             if number > 0:
-                planned = planned.continued(saved.epoch, legs[:number])
+                planned = planned.continued(saved.epoch, segments[:number])
             num_batches = planned.num_batches(saved.epoch)
         except SettingError as error:
             raise damaged([f"  - {error}"]) from error
-        told = sum(each.num_batches for each in legs[: number + 1])
+        told = sum(each.num_batches for each in segments[: number + 1])
         if num_batches is not None and told > num_batches:
             raise damaged(
                 [
                     f"  - {told} batches of epoch {saved.epoch} are told of, which has only {num_batches} (with "
-                    f"batches of {leg.total_batch_size} on {leg.num_shards} shards)"
+                    f"batches of {segment.total_batch_size} on {segment.num_shards} shards)"
                 ]
             )
 
@@ -345,7 +351,7 @@ def _shown(plan: Description, name: str) -> str:
 
 def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
-    if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.legs:
+    if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.segments:
         raise StateError(
             f"Native readers can be continued only with the same batch size and number of shards, which is what "
             f"DALI's checkpoints tell: the state was saved with batches of {saved.total_batch_size} in all on "
@@ -356,7 +362,9 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
         raise damaged(["  - `reader` is missing, which tells where the native readers stand"])
 
 
-def continued_legs(saved: LoaderState, own: LoaderState, data_input: Any) -> tuple[int, tuple[Leg, ...]]:
+def continued_segments(
+    saved: LoaderState, own: LoaderState, data_input: Any
+) -> tuple[int, tuple[EpochSegment, ...]]:
     """The epoch of a state, and how it was begun as seen from a loader with other settings.
 
     Args:
@@ -369,16 +377,16 @@ def continued_legs(saved: LoaderState, own: LoaderState, data_input: Any) -> tup
     """
     planned = data_input if isinstance(data_input, PlannedInput) else None
     depends_on_shards = planned is None or planned.sampler.depends_on_shards
-    legs = saved.legs
-    num_batches = saved.batch - sum(leg.num_batches for leg in legs)
+    segments = saved.segments
+    num_batches = saved.batch - sum(segment.num_batches for segment in segments)
     is_same = saved.total_batch_size == own.total_batch_size and (
         saved.num_shards == own.num_shards or not depends_on_shards
     )
     if not getattr(data_input, "has_epochs", True):
         num_batches += saved.epoch  # whose epochs are parts of one stream
     if not is_same and num_batches > 0:
-        legs = (*legs, Leg(saved.num_shards, saved.total_batch_size, num_batches))
-    if not legs:
+        segments = (*segments, EpochSegment(saved.num_shards, saved.total_batch_size, num_batches))
+    if not segments:
         return saved.epoch, ()
     if planned is None:
         raise StateError(
@@ -387,9 +395,9 @@ def continued_legs(saved: LoaderState, own: LoaderState, data_input: Any) -> tup
             f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
             f"{own.total_batch_size} on {own.num_shards}."
         )
-    require_few_legs(saved.epoch, legs)
+    require_few_segments(saved.epoch, segments)
     try:
-        planned.continued(saved.epoch, legs)
+        planned.continued(saved.epoch, segments)
     except SettingError as error:
         raise StateError(str(error)) from error
-    return saved.epoch, legs
+    return saved.epoch, segments

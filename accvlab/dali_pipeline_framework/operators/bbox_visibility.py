@@ -2,91 +2,56 @@
 """Which boxes of an image can be seen, by operators of DALI.
 
 Painter's algorithm: on a canvas of pixels, the boxes are painted from the farthest to the nearest, and those of
-which a pixel is left are visible. No canvas is needed to know that. If a pixel of a box is left, move to the left
-as long as pixels are left, then upwards, and so on: one ends at a left or upper edge of the box itself, or right
-behind the right or lower edge of a nearer one. So only pixels are looked at that lie at such edges of *some* box::
-
-         x0_a   x0_b    x1_a   x1_b        columns to look at
-     y0_a +──────────────+                 N boxes: 2 N columns, 2 N rows
-          |  a           |
-     y0_b |      +-------|------+          nearest box there = greatest weight of those that cover the pixel
-          |      :       |   b  |
-     y1_a +──────────────+      |
-     y1_b        +--------------+
-
-The boxes over a column of pixels are a bit set, 64 boxes to a number, the nearest box in the lowest bit; so are
-those over a row. The lowest common bit is the box that is seen where they cross, and the union of these bits is
-the result::
-
-    over the column   ...0110        over the row   ...0011        seen there   ...0010
-
-It is that of the canvas, to the pixel, for any size of the image. Of N boxes, there are ``N / 64`` words for
-``4 N ** 2`` pixels.
+which a pixel is left are visible. No canvas of the size of the image is needed to know that: only the order of the
+edges of the boxes counts. The result is that of the canvas, to the pixel, for any size of the image. Few boxes are
+compared as bit sets, which is fast but takes memory in ``N ** 3``; many in blocks, which takes it in ``N ** 2``.
 """
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
+from .data_branches import branched
 from .element_selection import rows_at, with_row_before
 from .field_types import computable, exact_constant
 
 _DT = types.DALIDataType
-_MOST_BOXES = 1024
+_MOST_IN_WORDS = 384  # with more boxes, blocks are as fast
 _WORD_SIZE = 64
+_BLOCK_SIZE = 32
+_NUMBERS = np.arange(1 << 18, dtype=np.int32)  # of more boxes, the result alone would take terabytes to compute
 _BITS = (np.uint64(1) << np.arange(_WORD_SIZE, dtype=np.uint64)).view(np.int64)
 
 
-@attrs.frozen
-class BoxSides:
-    """Sides of boxes with the corners in any order, cut to the image; ``(N,)`` each, in pixels.
-
-    Attributes:
-        left: Least x.
-        top: Least y.
-        right: Greatest x.
-        bottom: Greatest y.
-    """
-
-    left: DataNode
-    top: DataNode
-    right: DataNode
-    bottom: DataNode
+def _checked(bboxes: DataNode, num_boxes: DataNode) -> DataNode:
+    """Return ``(N, 4)``; the graph fails if it has another shape."""
+    return fn.reshape(bboxes, shape=fn.cat(num_boxes, exact_constant(np.array([4]))), layout="")
 
 
-@do_not_convert
-def cut_sides(bboxes: DataNode, num_boxes: DataNode, image_hw: DataNode, rounding: str | None) -> BoxSides:
-    """Get the sides of boxes, cut to ``[0, width]`` and ``[0, height]``.
+def _cut(bboxes: DataNode, image_hw: DataNode, rounding: str | None) -> tuple[DataNode, DataNode]:
+    """Get the least and the greatest x and y of boxes, ``(N, 2)`` each, cut to the image.
 
     Args:
         bboxes: ``(N, 4)`` float32 or float64, two opposite corners ``x, y, x, y``, on the CPU.
-        num_boxes: ``(1,)``, N; the graph fails if the boxes have another shape.
         image_hw: ``(2,)`` of the same type, height and width.
         rounding: "outwards" or "inwards" to whole pixels, None for no rounding.
     """
-    bboxes = fn.reshape(bboxes, shape=fn.cat(num_boxes, exact_constant(np.array([4]))), layout="")
-    height, width = image_hw[0], image_hw[1]
-    first_x, first_y, second_x, second_y = (bboxes[:, column] for column in range(4))
+    first, second = bboxes[:, 0:2], bboxes[:, 2:4]
     # Of NaN and another number, `min` and `max` return the second one. In this order, one of the two is NaN.
-    sides = (
-        _rounded(math.min(first_x, second_x), rounding == "inwards", rounding),
-        _rounded(math.min(first_y, second_y), rounding == "inwards", rounding),
-        _rounded(math.max(second_x, first_x), rounding == "outwards", rounding),
-        _rounded(math.max(second_y, first_y), rounding == "outwards", rounding),
-    )
-    limits = (width, height, width, height)
-    return BoxSides(*(math.clamp(side, 0.0, limit) for side, limit in zip(sides, limits, strict=True)))
+    low = _rounded(math.min(first, second), rounding == "inwards", rounding)
+    high = _rounded(math.max(second, first), rounding == "outwards", rounding)
+    size = fn.stack(image_hw[1], image_hw[0])
+    return math.clamp(low, 0.0, size), math.clamp(high, 0.0, size)
 
 
-def _rounded(side: DataNode, up: bool, rounding: str | None) -> DataNode:
+def _rounded(corners: DataNode, up: bool, rounding: str | None) -> DataNode:
     if rounding is None:
-        return side
-    return math.ceil(side) if up else math.floor(side)
+        return corners
+    return math.ceil(corners) if up else math.floor(corners)
 
 
 @do_not_convert
@@ -96,7 +61,7 @@ def visible_boxes(
     """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
-    Boxes without a pixel, or with NaN, are not visible and hide nothing. At most 1024 boxes.
+    Boxes without a pixel, or with NaN, are not visible and hide nothing. Any number of boxes.
 
     Args:
         bboxes: ``(N, 4)`` float32 or float64, two opposite corners ``x, y, x, y``, on the CPU.
@@ -105,42 +70,82 @@ def visible_boxes(
         image_hw: ``(2,)`` of the type of the boxes, height and width.
         shrink: Whether to round inwards instead of outwards.
     """
-    sides = cut_sides(bboxes, depths.shape(), image_hw, "inwards" if shrink else "outwards")
-    place = with_row_before(_column(_places(computable(depths, depth_type))), -1)[:, 0]  # (1 + N,)
-    boxes = with_row_before(fn.stack(*attrs.astuple(sides), axis=1), 0)  # (1 + N, 4); the first one has no pixels
-    # Whole words of boxes, from near to far; what is missing in the last word is the first box.
-    words = fn.reshape(rows_at(boxes, _boxes_at_places(place)), shape=[-1, _WORD_SIZE, 4, 1])  # (W, 64, 4, 1)
-    left, top, right, bottom = (words[:, :, side : side + 1] for side in range(4))  # (W, 64, 1, 1)
-    over_rows = _bits(fn.reshape(boxes[:, 1::2], shape=[1, 1, -1, 1]), top, bottom)  # (W, 2 + 2 N, 1)
-    over_columns = _bits(fn.reshape(words[:, :, 0::2], shape=[1, 1, _WORD_SIZE, -1]), left, right)  # (W, 64, 2 W)
-    over_pixels = fn.expand_dims(over_rows, axes=[1]) & fn.expand_dims(over_columns, axes=[2])
-    is_seen = fn.reshape(_union(_nearest(over_pixels)), shape=[-1, 1])  # from near to far
-    result: DataNode = rows_at(is_seen, math.max(place, 0))[1:, 0] == 1
-    return result
+    numbers = types.Constant(_NUMBERS)
+    # A first box without pixels, so that there is one.
+    boxes = with_row_before(_checked(bboxes, depths.shape()), 0)
+    corners = fn.cat(*_cut(boxes, image_hw, "inwards" if shrink else "outwards"), axis=1)
+    place = with_row_before(_column(_places(computable(depths, depth_type), numbers)), -1)
+    is_few = depths.shape()[0] <= _MOST_IN_WORDS
+    bits = exact_constant(_BITS[None, :, None, None])
+    result = branched(is_few, [corners, place, numbers, bits], _visible_by_words, _visible_by_blocks)
+    is_visible: DataNode = result[1:] != 0
+    return is_visible
 
 
-def _places(depths: DataNode) -> DataNode:
+def _places(depths: DataNode, numbers: DataNode) -> DataNode:
     """How many boxes are nearer, ``(N,)`` int32: the place of a box from near to far."""
-    count = fn.cast(depths.shape(), dtype=_DT.INT32)
-    numbers = types.Constant(np.arange(_MOST_BOXES, dtype=np.int32))
-    number = fn.slice(numbers, start=[0], end=count, axes=[0])  # ERROR: there are more than 1024 boxes
+    number = fn.slice(numbers, start=[0], end=depths.shape(dtype=_DT.INT32), axes=[0])
     one, other = _column(depths), _row(depths)
     # NaN is equal to nothing, not even to itself.
     nan_one, nan_other = one != one, other != other
     is_equal = (one == other) | (nan_one & nan_other)
     is_nearer = (one < other) | ((one == one) & nan_other) | (is_equal & (_column(number) > _row(number)))
-    num_nearer: DataNode = fn.reductions.sum(fn.cast(is_nearer, dtype=_DT.INT32), axes=[0], dtype=_DT.INT32)
-    return num_nearer
+    return _count(is_nearer, 0)
 
 
-def _boxes_at_places(place: DataNode) -> DataNode:
+# --- few boxes: bit sets --------------------------------------------------------------------------------
+#
+# If a pixel of a box is left, move to the left as long as pixels are left, then upwards, and so on: one ends at a
+# left or upper edge of the box itself, or right behind the right or lower edge of a nearer one. So only pixels are
+# looked at that lie at such edges of *some* box:
+#
+#          x0_a   x0_b    x1_a   x1_b        columns to look at
+#      y0_a +──────────────+                 N boxes: 2 N columns, 2 N rows
+#           |  a           |
+#      y0_b |      +-------|------+          nearest box there = first of those that cover the pixel
+#           |      :       |   b  |
+#      y1_a +──────────────+      |
+#      y1_b        +--------------+
+#
+# The boxes over a column of pixels are a bit set, 64 boxes to a number, the nearest box in the lowest bit; so are
+# those over a row. The lowest common bit is the box that is seen where they cross, and the union of these bits is
+# the result:
+#
+#     over the column   ...0110        over the row   ...0011        seen there   ...0010
+#
+# Of N boxes, there are N / 64 words for 4 N ** 2 pixels.
+
+
+def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits: DataNode) -> DataNode:
+    """Tell which boxes are visible: ``(1 + N,)`` uint8.
+
+    Args:
+        boxes: ``(1 + N, 4)``: left, top, right, bottom; the first one has no pixels.
+        places: ``(1 + N, 1)`` int32, from near to far; that of the first box is -1.
+        numbers: 0, 1, 2, ...
+        bits: ``(1, 64, 1, 1)`` int64, the bits of a word.
+    """
+    place = places[:, 0]
+    # Whole words of boxes, from near to far; what is missing in the last word is the first box.
+    positions = _boxes_at_places(place, numbers)
+    words = fn.reshape(rows_at(boxes, positions), shape=[-1, _WORD_SIZE, 4, 1])  # (W, 64, 4, 1)
+    left, top, right, bottom = (words[:, :, side : side + 1] for side in range(4))  # (W, 64, 1, 1)
+    over_rows = _bits(bits, fn.reshape(boxes[:, 1::2], shape=[1, 1, -1, 1]), top, bottom)  # (W, 2 + 2 N, 1)
+    over_columns = _bits(bits, fn.reshape(words[:, :, 0::2], shape=[1, 1, _WORD_SIZE, -1]), left, right)
+    over_pixels = fn.expand_dims(over_rows, axes=[1]) & fn.expand_dims(over_columns, axes=[2])  # (W, 64, 2 W)
+    is_seen = fn.reshape(_union(bits, _nearest(over_pixels, numbers)), shape=[-1, 1])  # from near to far
+    result: DataNode = rows_at(is_seen, math.max(place, 0))[:, 0]
+    return result
+
+
+def _boxes_at_places(place: DataNode, numbers: DataNode) -> DataNode:
     """Positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0.
 
     Args:
         place: ``(1 + N,)``: where each box goes; -1 for the first one.
+        numbers: 0, 1, 2, ...
     """
-    numbers = types.Constant(np.arange(_MOST_BOXES + 1, dtype=np.int32))
-    count = fn.cast(place.shape(), dtype=_DT.INT32)  # 1 + N
+    count = place.shape(dtype=_DT.INT32)  # 1 + N
     number = fn.slice(numbers, start=[0], end=count, axes=[0])
     num_words = math.max((count + (_WORD_SIZE - 2)) // _WORD_SIZE, 1)
     goes_to = fn.slice(numbers, start=[0], end=num_words * _WORD_SIZE, axes=[0])
@@ -149,39 +154,130 @@ def _boxes_at_places(place: DataNode) -> DataNode:
     return positions
 
 
-def _bits(positions: DataNode, low: DataNode, high: DataNode) -> DataNode:
+def _bits(bits: DataNode, positions: DataNode, low: DataNode, high: DataNode) -> DataNode:
     """Bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64.
 
     Args:
+        bits: ``(1, 64, 1, 1)``.
         positions: ``(1, 1, a, b)``, pixels.
         low: ``(W, 64, 1, 1)``: first pixels of the boxes.
         high: ``(W, 64, 1, 1)``: ends of the boxes.
     """
     covers = (positions >= low) & (positions < high)
-    bits: DataNode = fn.reductions.sum(covers * exact_constant(_BITS[None, :, None, None]), axes=[1])
-    return bits
+    sets: DataNode = fn.reductions.sum(covers * bits, axes=[1])
+    return sets
 
 
-def _nearest(boxes: DataNode) -> DataNode:
+def _nearest(boxes: DataNode, numbers: DataNode) -> DataNode:
     """The lowest bit alone, in the first word that is not 0: ``(W, ...)`` int64, four axes, as ``boxes``."""
-    preference = exact_constant(np.arange(_MOST_BOXES // _WORD_SIZE, 0, -1, dtype=np.uint8)[:, None, None, None])
-    num_words = fn.cast(boxes.shape()[0:1], dtype=_DT.INT32)
-    of_word = fn.slice(preference, start=[0], end=num_words, axes=[0])
-    preferred = fn.cast(boxes != 0, dtype=_DT.UINT8) * of_word
+    number = fn.slice(numbers, start=[0], end=boxes.shape(dtype=_DT.INT32)[0:1], axes=[0])
+    preference = fn.cast(_MOST_IN_WORDS // _WORD_SIZE - number, dtype=_DT.UINT8)  # less for each word, and above 0
+    preferred = fn.cast(boxes != 0, dtype=_DT.UINT8) * fn.expand_dims(preference, axes=[1, 2, 3])
     is_first = preferred == fn.reductions.max(preferred, axes=[0], keep_dims=True)
     nearest: DataNode = (boxes & -boxes) * is_first
     return nearest
 
 
-def _union(boxes: DataNode) -> DataNode:
+def _union(bits: DataNode, boxes: DataNode) -> DataNode:
     """Which bits are set anywhere: ``(W, 64)`` uint8 of ``(W, 64, a, b)`` bit sets."""
     half = _WORD_SIZE
     while half > 1:  # there is no reduction by `|`
         half //= 2
         boxes = boxes[:, :half] | boxes[:, half : 2 * half]
-    is_set = (boxes & exact_constant(_BITS[None, :, None, None])) != 0  # (W, 64, a, b)
-    union: DataNode = fn.reductions.max(fn.reinterpret(is_set, dtype=_DT.UINT8), axes=[2, 3])
-    return union
+    return _any((boxes & bits) != 0, 2, 3)  # of (W, 64, a, b)
+
+
+# --- many boxes: blocks of edges ------------------------------------------------------------------------
+#
+# The left and right edges of N boxes, in their order, are 2 N columns, their upper and lower edges 2 N rows. Each
+# belongs to one box: of edges at the same place, starts of boxes come first, of nearer boxes before those of
+# farther ones, and then ends, of farther boxes before those of nearer ones. So columns without width show nothing
+# that is not seen beside them.
+#
+# Boxes have weights, the nearest one the greatest. A pixel shows the greatest weight that covers it. B columns are
+# a block. Over a block of columns and a block of rows,
+#
+#     block b of columns     B boxes at most have an edge among these columns: looked at pixel by pixel
+#     +--+--+--+--+          of the others, which cover all columns of the block or none,
+#     |  |  |  |  |  row q       B at most have an edge among the rows of the block: looked at row by row
+#     +--+--+--+--+              the others cover all of it or none of it: looked at once
+#
+# which takes B * 4 N ** 2, 4 N ** 2 and N * (2 N / B) ** 2 comparisons.
+
+
+def _visible_by_blocks(corners: DataNode, places: DataNode, numbers: DataNode, _: DataNode) -> DataNode:
+    """Tell which boxes are visible; see `_visible_by_words`. Here, N is the number of all boxes."""
+    table = fn.transpose(fn.cat(corners, fn.cast_like(places, corners), axis=1), perm=[1, 0])  # (5, N)
+    low, high, place = table[0:2], table[2:4], table[4:5]
+    has_pixels = fn.reductions.min(_as_numbers(low < high), axes=[0], keep_dims=True)
+    least = 1  # the weight where no box is
+    num_boxes = places.shape(dtype=_DT.INT32)[0:1]
+    weight = fn.cast((fn.cast_like(num_boxes, place) - place + least) * has_pixels, dtype=_DT.INT32)  # (1, N)
+    rank = _ranks(low, high, place)  # (2, 2 N): columns and rows of low, then high edges
+    num_edges = (num_boxes * 2 + (_BLOCK_SIZE - 1)) // _BLOCK_SIZE * _BLOCK_SIZE  # E: whole blocks
+    edge = fn.slice(numbers, start=[0], end=num_edges, axes=[0])  # 0, 1, ..., E - 1
+    number = fn.slice(numbers, start=[0], end=num_boxes, axes=[0])
+    boxes = fn.cat(fn.reshape(rank, shape=[4, -1]), weight, axis=0)  # (5, N): x0, x1, y0, y1, weight
+
+    is_box = fn.expand_dims(edge, axes=[1]) == fn.expand_dims(rank, axes=[1])  # (2, E, 2 N)
+    box = fn.reductions.sum(is_box * fn.cat(number, number, axis=0), axes=[2], dtype=_DT.INT32)  # (2, E)
+    of_edges = rows_at(fn.transpose(boxes, perm=[1, 0]), fn.reshape(box, shape=[-1]))
+    of_edges = fn.reshape(fn.transpose(of_edges, perm=[1, 0]), shape=[10, -1])  # (10, E): of columns, of rows
+    along = fn.reshape(of_edges, shape=[10, -1, 1, _BLOCK_SIZE])
+    down = fn.reshape(of_edges, shape=[10, -1, _BLOCK_SIZE, 1])
+
+    # Axes: b, c: blocks of columns and rows; p, q: a column, a row in its block; k: an edge in the block.
+    at = fn.reshape(edge, shape=[-1, _BLOCK_SIZE, 1])
+    start = fn.reshape(at[:, 0:1], shape=[-1, 1])  # (b, 1)
+    end = start + _BLOCK_SIZE
+    over_columns = (at >= along[0]) & (at < along[2])  # (b, p, k)
+    all_rows = fn.reshape(edge, shape=[1, 1, -1])
+    over_rows = ((all_rows >= down[4]) & (all_rows < down[6])) * down[8]  # (b, k, E)
+    by_pixel = fn.expand_dims(over_columns, axes=[3]) * fn.expand_dims(over_rows, axes=[1])  # (b, p, k, E)
+
+    first, last = fn.expand_dims(along[1], axes=[0]), fn.expand_dims(along[3], axes=[0])  # (1, c, 1, k)
+    over_block = (first <= fn.expand_dims(start, axes=[2, 3])) & (last >= fn.expand_dims(end, axes=[2, 3]))
+    in_rows = ((at >= along[5]) & (at < along[7])) * along[9]  # (c, q, k)
+    by_row = over_block * fn.expand_dims(in_rows, axes=[0])  # (b, c, q, k)
+
+    over_both = (fn.expand_dims(boxes[0:4:2], axes=[1]) <= start) & (fn.expand_dims(boxes[1:4:2], axes=[1]) >= end)
+    of_columns, of_rows = over_both[0] * weight, over_both[1]  # (b, N), (c, N)
+    by_block = fn.expand_dims(of_columns, axes=[1]) * fn.expand_dims(of_rows, axes=[0])  # (b, c, N)
+
+    of_block = fn.reductions.max(by_block, axes=[2], keep_dims=True)  # (b, c, 1)
+    of_row = math.max(math.max(fn.reductions.max(by_row, axes=[3]), of_block), least)  # (b, c, q)
+    of_row_flat = fn.expand_dims(fn.reshape(of_row, rel_shape=[1, -1]), axes=[1])  # (b, 1, E)
+    seen = math.max(fn.reductions.max(by_pixel, axes=[2]), of_row_flat)  # (b, p, E): the weight that is seen
+
+    is_row_seen = fn.reshape(_any(seen == of_row_flat, 1), shape=of_row.shape()) != 0  # (b, c, q)
+    is_block_seen = fn.expand_dims(_any((of_row == of_block) & is_row_seen, 2), axes=[2]) != 0  # (b, c, 1)
+    by_edge_of_columns = _any(by_pixel == fn.expand_dims(seen, axes=[2]), 1, 3)  # (b, k)
+    is_seen_in_row = (by_row == fn.expand_dims(of_row, axes=[3])) & fn.expand_dims(is_row_seen, axes=[3])
+    by_edge_of_rows = _any(is_seen_in_row, 0, 2)  # (c, k)
+    by_box = _any((by_block == of_block) & is_block_seen, 0, 1)  # (N,)
+
+    by_edge = fn.reshape(fn.cat(by_edge_of_columns, by_edge_of_rows, axis=0), shape=[-1, 1])  # (2 E, 1)
+    edges_of_boxes = fn.cat(rank[0], rank[1] + num_edges, axis=0)
+    by_its_edges = fn.reshape(rows_at(by_edge, edges_of_boxes), shape=[4, -1])
+    result: DataNode = fn.reductions.max(fn.cat(by_its_edges, _row(by_box), axis=0), axes=[0])
+    return result
+
+
+def _ranks(low: DataNode, high: DataNode, place: DataNode) -> DataNode:
+    """Positions of edges in their order along each of two axes: ``(2, 2 N)`` int32, low edges, then high ones.
+
+    Args:
+        low: ``(2, N)``: where boxes start on the two axes.
+        high: ``(2, N)``: where they end.
+        place: ``(1, N)``: from near to far, of the same type.
+    """
+    edges = math.max(fn.cat(low, high, axis=1), 0.0)  # of NaN and another number, the second one
+    far = fn.reductions.max(place, axes=[1], keep_dims=True) + 1
+    # Of edges at one place: starts, the nearest first, then ends, the farthest first.
+    next_to = fn.cat(place - far, far - place, axis=1)
+    one, other = fn.expand_dims(edges, axes=[2]), fn.expand_dims(edges, axes=[1])
+    next_one, next_other = fn.expand_dims(next_to, axes=[2]), fn.expand_dims(next_to, axes=[1])
+    return _count((other < one) | ((other == one) & (next_other < next_one)), 2)
 
 
 @do_not_convert
@@ -194,9 +290,9 @@ def boxes_of_minimum_size(bboxes: DataNode, num_boxes: DataNode, image_hw: DataN
         image_hw: ``(2,)`` of the type of the boxes, height and width.
         size: The least size.
     """
-    sides = cut_sides(bboxes, num_boxes, image_hw, None)
-    is_wide, is_high = sides.right - sides.left >= float(size), sides.bottom - sides.top >= float(size)
-    result: DataNode = is_wide & is_high
+    low, high = _cut(_checked(bboxes, num_boxes), image_hw, None)
+    is_large = high - low >= float(size)
+    result: DataNode = is_large[:, 0] & is_large[:, 1]
     return result
 
 
@@ -206,3 +302,19 @@ def _column(values: DataNode) -> DataNode:
 
 def _row(values: DataNode) -> DataNode:
     return fn.expand_dims(values, axes=[0])
+
+
+def _as_numbers(truth: DataNode) -> DataNode:
+    return fn.reinterpret(truth, dtype=_DT.UINT8)
+
+
+def _count(truth: DataNode, axis: int) -> DataNode:
+    """How often it is true along an axis, int32."""
+    count: DataNode = fn.reductions.sum(_as_numbers(truth), axes=[axis], dtype=_DT.UINT64)
+    return fn.cast(count, dtype=_DT.INT32)
+
+
+def _any(truth: DataNode, *axes: int) -> DataNode:
+    """Whether it is true anywhere along axes, uint8."""
+    found: DataNode = fn.reductions.max(_as_numbers(truth), axes=[*axes])
+    return found

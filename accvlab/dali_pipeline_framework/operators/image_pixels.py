@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out what images are, and refuse those that DALI's operators cannot cope with."""
+"""Checks of images in the graph: layouts, numbers of channels, images without pixels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.broken_rules import failing_with
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
 
@@ -20,25 +21,25 @@ _INT32 = types.DALIDataType.INT32
 
 @do_not_convert
 def with_pixels(image: DataNode) -> DataNode:
-    """Return an image, or a clip, as it is; one without pixels is an error of the graph.
+    """Return an image or clip unchanged; make the graph fail where it has no pixels.
 
-    ``fn.gaussian_blur`` would end the process, others fail with an error that does not tell why.
+    ``fn.gaussian_blur`` would end the process; other operators fail with an error that does not say why.
     """
     shape = image.shape(dtype=_INT32)
-    # More axes of one element each change nothing and cost nothing; axes of none do not fit.
+    # Additional axes of length 1 change nothing and cost nothing; an axis of length 0 does not fit the data.
     ones = fn.cat(dali_math.min(shape, 1), shape.shape(dtype=_INT32))
-    # DALI shows the next line where an image has no pixels.
-    same = fn.reshape(shape, shape=ones)  # ERROR: an image of no pixels
+    # Fails where an image has no pixels.
+    same = failing_with("an image of no pixels", fn.reshape, shape, shape=ones)
     checked: DataNode = fn.reshape(image, shape=fn.reshape(same, shape=[-1]))
     return checked
 
 
 @do_not_convert
 def with_layout(image: DataNode) -> DataNode:
-    """Return an image, or a clip, as it is; one without a layout gets ``HWC``, or ``FHWC``.
+    """Return an image or clip unchanged, with the layout ``HWC`` or ``FHWC`` where it has none.
 
-    Another layout, as ``CHW``, is an error of the graph. Operators that need a layout guess a wrong one, or none
-    at all, where it is missing. It costs a pass over the pixels on the GPU, and on the CPU where it is missing.
+    Another layout, e.g. ``CHW``, makes the graph fail. Operators that need a layout assume a wrong one, or fail,
+    where it is missing. Costs a pass over the pixels: always on the GPU, on the CPU only if the layout is missing.
     """
     if image.device == "gpu":
         return _guessed_layout(image)
@@ -48,23 +49,25 @@ def with_layout(image: DataNode) -> DataNode:
 
 
 def _guessed_layout(image: DataNode) -> DataNode:
-    """The operator changes nothing but a missing layout, and refuses a layout in which channels are not last."""
+    """An identity that sets a missing layout and refuses a layout in which channels are not last."""
     same: DataNode = fn.brightness_contrast(image, brightness=1.0, contrast=1.0, contrast_center=0.0)
     return same
 
 
 @do_not_convert
 def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> DataNode:
-    """Get a zero, int32, for the arguments of what is done to images, or clips.
+    """Return a zero, int32, whose computation fails where an image has another number of channels.
 
-    If one of the images of a sample has another number of channels, it is an error of the graph. Of a batch in
-    which some images have another number, ``fn.crop_mirror_normalize`` would leave work undone, and the pipeline
-    would wait for it at its end, forever.
+    Passed as an argument to the operator on the images, it makes the graph fail before the operator runs:
+    ``fn.crop_mirror_normalize`` never finishes a batch in which only some images have another number of channels,
+    and the pipeline would wait for it forever.
     """
     same: Any = types.Constant(np.zeros(num_channels, np.int32), device="cpu")
     for image in images:
         count = fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1])
-        # DALI shows the next line where there are other channels.
-        same = fn.reshape(same, shape=count)  # ERROR: an image has another number of channels than there are means
+        # Fails where there are other channels.
+        same = failing_with(
+            "an image has another number of channels than there are means", fn.reshape, same, shape=count
+        )
     zero: DataNode = same.shape(dtype=_INT32) - num_channels
     return zero

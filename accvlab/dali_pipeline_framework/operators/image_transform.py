@@ -10,6 +10,7 @@ A transformation is one matrix per sample, ``(2, 3)`` float32 on the CPU: ``p_ou
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -22,14 +23,15 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
 _TWO = np.array([2], np.int32)
-# Added to an index or a size that must not be there: DALI refuses it.
+# Added to an index to put it out of bounds, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
-# Decoded around a region: neighbors for the interpolation, and what the upsampling of colors in a JPEG needs.
+# Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
 
 
@@ -60,14 +62,14 @@ _SHARE_BEFORE = {
 
 
 class Resampling(Enum):
-    """How images are computed. The settings of a step decide, so that all batches are made in one way."""
+    """How images are resampled. Chosen from the settings of a step, not from data."""
 
     WARP = 0
     """``fn.warp_affine``: any matrix."""
     REGION = 1
     """``fn.resize`` of a region: nothing rotated or sheared, and the output shows nothing beyond the image."""
     PASTED_REGION = 2
-    """``fn.resize`` of the visible part, put in its place: nothing rotated or sheared."""
+    """``fn.resize`` of the visible part, pasted into the output: nothing rotated or sheared."""
 
 
 # --- sizes ----------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ def image_hw(image: DataNode) -> DataNode:
 
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
-    """Height and width of image files, ``(num_images, 2)`` int32 on the CPU; they are not decoded."""
+    """Height and width of image files from their headers, ``(num_images, 2)`` int32 on the CPU."""
     shapes: Any = fn.stack(*[fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images])
     sizes: DataNode = shapes[:, 0:2]
     return sizes
@@ -96,10 +98,12 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
         num_sizes: How many.
     """
     least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
-    # Two more axes of one element each change nothing and cost nothing; any other extents do not fit.
+    # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
-    # DALI shows the next line where an image has no pixels.
-    hw = fn.reshape(most, shape=ones)  # ERROR: an image has no pixels or no channels (is it decoded before?)
+    # Fails where an image has no pixels.
+    hw = failing_with(
+        "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
+    )
     if num_sizes > 1:
         hw = _equal(hw, most - least)
     size: DataNode = fn.reshape(hw, shape=[2])
@@ -109,8 +113,10 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
 def _equal(hw: DataNode, difference: Any) -> Any:
     """Return a size if there is no difference to others, ``(2,)`` int32, at least 0."""
     ones = fn.cat(difference + 1, _TWO)
-    # DALI shows the next line where the sizes differ.
-    return fn.reshape(hw, shape=ones)  # ERROR: the images or size fields of a sample differ in size; wrap the step
+    # Fails where the sizes differ.
+    return failing_with(
+        "the images or size fields of a sample differ in size; wrap the step", fn.reshape, hw, shape=ones
+    )
 
 
 def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
@@ -121,12 +127,19 @@ def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
     stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
     are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
     no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
-    # DALI shows the next line where an image has no pixels.
-    size: Any = stacked[no_size]  # ERROR: a size is below 1 pixel, or not finite (is the image decoded before?)
+    # Fails where an image has no pixels.
+    size: Any = failing_with(
+        "a size is below 1 pixel, or not finite (is the image decoded before?)", operator.getitem, stacked, no_size
+    )
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
-        # DALI shows the next line where the sizes differ.
-        size = stacked[differ]  # ERROR: the images or size fields of a sample differ in size; wrap the step
+        # Fails where the sizes differ.
+        size = failing_with(
+            "the images or size fields of a sample differ in size; wrap the step",
+            operator.getitem,
+            stacked,
+            differ,
+        )
     return size
 
 
@@ -218,12 +231,12 @@ def _swapping() -> DataNode:
 def resizing(
     hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
 ) -> AxisScaling:
-    """Bring a size to another one.
+    """Scale an image of one size to another size.
 
     Args:
-        hw: Height and width that are brought to the output, ``(2,)``.
+        hw: Height and width of the input, ``(2,)``.
         output_hw: Height and width of the output.
-        mode: How.
+        mode: What happens where aspect ratios differ.
         anchor: What stays in place; None with ``STRETCH``.
     """
     size, origin = constant(output_hw), constant([0, 0])
@@ -249,8 +262,10 @@ def transformed_points(points: DataNode, matrix: DataNode, dtype: types.DALIData
     The arithmetic is float32. Whole numbers are rounded.
     """
     shape: Any = points.shape(dtype=_INT32)
-    # DALI shows the next line where the number of columns is odd.
-    pairs = fn.reshape(points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO))  # ERROR: points must be x, y pairs
+    # Fails where the number of columns is odd.
+    pairs = failing_with(
+        "points must be x, y pairs", fn.reshape, points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO)
+    )
     moved = fn.coord_transform(_as_float(pairs, dtype), MT=matrix)
     return _as_type(fn.reshape(moved, shape=shape), dtype)
 
@@ -273,21 +288,23 @@ def boxes_matrix(matrix: Any) -> DataNode:
 def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.DALIDataType) -> DataNode:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
     shape = boxes.shape(dtype=_INT32)
-    # DALI shows the next line where the number of columns is another.
-    moved = fn.coord_transform(_as_float(boxes, dtype), MT=matrix_of_boxes)  # ERROR: boxes must be x1, y1, x2, y2
+    # Fails where the number of columns is another.
+    moved = failing_with(
+        "boxes must be x1, y1, x2, y2", fn.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
+    )
     # DALI forgets the number of columns where no sample of a batch has boxes.
     return _as_type(fn.reshape(moved, shape=shape), dtype)
 
 
 def projections_rows(matrix: Any) -> tuple[DataNode, DataNode]:
-    """The rows of the matrix as factors for the rows of projection matrices, ``(3, 1)`` each."""
+    """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
     return fn.reshape(matrix[0], shape=[3, 1]), fn.reshape(matrix[1], shape=[3, 1])
 
 
 def transformed_projections(
     projections: DataNode, rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
 ) -> DataNode:
-    """Let a transformation follow on projections, ``(..., 3 or 4, num_columns)``: ``matrix @ projection``.
+    """Multiply projections by a transformation from the left, ``(..., 3 or 4, num_columns)``.
 
     The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
 
@@ -297,13 +314,17 @@ def transformed_projections(
         dtype: Type of the projections.
     """
     given = _as_float(projections, dtype)
-    # DALI shows the next line where there are fewer rows.
-    upper = fn.slice(given, start=[0], shape=[3], axes=[-2])  # ERROR: projection matrices must have 3 or 4 rows
+    # Fails where there are fewer rows.
+    upper = failing_with(
+        "projection matrices must have 3 or 4 rows", fn.slice, given, start=[0], shape=[3], axes=[-2]
+    )
     changed = [fn.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
     unchanged = fn.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
     product = fn.cat(*changed, unchanged, axis=-2)
-    # DALI shows the next line where there are more rows.
-    product = fn.reshape(product, shape=projections.shape())  # ERROR: projection matrices must have 3 or 4 rows
+    # Fails where there are more rows.
+    product = failing_with(
+        "projection matrices must have 3 or 4 rows", fn.reshape, product, shape=projections.shape()
+    )
     return _as_type(product, dtype)
 
 
@@ -320,14 +341,14 @@ def _as_type(values: DataNode, dtype: types.DALIDataType) -> DataNode:
 
 @attrs.frozen
 class Resampler:
-    """Computes the images of a sample; what they share is prepared once.
+    """Resamples the images of a sample, with arguments that are computed once for all of them.
 
     Attributes:
-        resampling: How.
+        resampling: Which operators are used.
         output_hw: Height and width of the output.
-        arguments: What the operator needs, ``(2,)`` or a matrix per sample.
-        decoded_part: Least row and column, and size, of what has to be decoded, ``(2,)`` int32 each, where images
-            are encoded; the regions count from there.
+        arguments: Arguments of the operator, ``(2,)`` or a matrix per sample.
+        decoded_part: For encoded images: first row and column, and size, of the part to decode, ``(2,)`` int32
+            each; regions are relative to it.
     """
 
     resampling: Resampling
@@ -337,23 +358,23 @@ class Resampler:
 
     @classmethod
     def warping(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Resampler:
-        """Prepare for any transformation from the input to the output, ``(2, 3)``."""
+        """Prepare for any affine transformation from the input to the output, ``(2, 3)``."""
         return cls(Resampling.WARP, output_hw, {"matrix": matrix})
 
     @classmethod
     def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Any) -> Resampler:
-        """Prepare for a transformation that does not rotate or shear.
+        """Prepare for a transformation without rotation and shearing.
 
         Args:
-            resampling: How; not `WARP`.
+            resampling: Which operators are used; not `WARP`.
             scaling: The transformation from the input to the output.
             hw: Height and width of the input, ``(2,)``.
         """
         output_hw = scaling.output_hw
         if resampling == Resampling.REGION:
             return cls(resampling, output_hw, {"roi_start": scaling.start, "roi_end": scaling.end})
-        # Pixels whose center lies in the image: from `first`, before `end`. Where there are none, one pixel of an
-        # empty region is computed (DALI reads beyond the image if a region lies outside), and put out of sight.
+        # Output pixels whose center lies in the image: [first, end). Where there are none, one pixel of an empty
+        # region is computed (DALI reads out of bounds if a region lies outside), and pasted outside of the output.
         size, zero = constant(output_hw), np.float32(0)
         near, scale = scaling.offset, scaling.scale
         far = near + scale * hw
@@ -369,7 +390,7 @@ class Resampler:
         return cls(resampling, output_hw, part)
 
     def of_encoded(self, hw: Any) -> Resampler:
-        """The same for image files, of which only the part is decoded that is shown. Not for `WARP`."""
+        """The same for image files, of which only the visible part is decoded. Not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
@@ -381,7 +402,7 @@ class Resampler:
         return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
 
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
-        """Decode the part of an image file that is shown, as RGB."""
+        """Decode the visible part of an image file, as RGB."""
         corner, size = self.decoded_part or (None, None)
         image: DataNode = fn.decoders.image_slice(
             encoded, start=corner, shape=size, axis_names="HW", device=device
@@ -389,12 +410,12 @@ class Resampler:
         return image
 
     def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False) -> DataNode:
-        """Compute an image, ``(H, W, C)`` or ``(F, H, W, C)``.
+        """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
             image: The image, on the CPU or the GPU.
-            fill_value: What is written where the input shows nothing.
-            is_mask: Whether the values are labels: the nearest pixel is taken, nothing is interpolated.
+            fill_value: Value of output pixels outside of the input.
+            is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
         """
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
         if self.resampling == Resampling.WARP:

@@ -12,6 +12,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import number_list
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
@@ -69,8 +71,8 @@ class PointLimits:
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         low, high = (exact_constant(limits, points.device) for limits in converted)
-        # DALI shows the next line where points have other axes.
-        low_row = fn.reshape(low, shape=row_shape)  # ERROR: points must have one number for each limit
+        # Fails where points have other axes.
+        low_row = failing_with("points must have one number for each limit", fn.reshape, low, shape=row_shape)
         return low_row, fn.reshape(high, shape=row_shape)
 
     @do_not_convert
@@ -99,10 +101,4 @@ def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
 
 
 def _numbers(point: object, argument: str) -> tuple[float, ...]:
-    try:
-        array = np.asarray(point, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty((0, 0))
-    if array.ndim != 1 or array.size == 0 or np.isnan(array).any():
-        raise SettingError(f"`{argument}` must be a list of numbers, one per axis of a point, got {point!r}.")
-    return tuple(array.tolist())
+    return number_list(point, argument, "a list of numbers, one per axis of a point", is_finite=False)

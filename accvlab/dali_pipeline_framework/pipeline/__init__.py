@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a pipeline is put together, and how its batches come out."""
+"""Pipelines: their definition, and iterators and loaders over them."""
 
 from ..public_names import public_names
 

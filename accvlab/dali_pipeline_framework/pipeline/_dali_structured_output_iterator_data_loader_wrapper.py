@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A class that counts as another class without being set up by it."""
+"""A subclass of PyTorch's `DataLoader` that does not run its constructor, for ``isinstance`` checks."""
 
 from __future__ import annotations
 

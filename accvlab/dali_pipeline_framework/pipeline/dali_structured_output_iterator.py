@@ -13,8 +13,8 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
-from ..sample_data import SampleDataGroup, format_path, nested_dictionary
-from .output_conversion import OutputConverter, OutputType, RaggedPolicy
+from ..sample_data import SampleDataGroup, nested_dictionary
+from .output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
 
 
 class DALIStructuredOutputIterator:
@@ -69,7 +69,7 @@ class DALIStructuredOutputIterator:
         post_process_func: Callable[[Any], Any] | None = None,
         *,
         output_type: OutputType = "torch",
-        ragged: RaggedPolicy = "raise",
+        ragged: RaggedArgument = "raise",
     ) -> None:
         """Create the iterator.
 
@@ -86,8 +86,10 @@ class DALIStructuredOutputIterator:
             post_process_func: Applied to each batch; its result is delivered.
             output_type: ``"torch"`` for PyTorch tensors, on the device on which the pipeline made them, or
                 ``"numpy"`` for NumPy arrays.
-            ragged: Where the samples of a batch have different shapes: ``"raise"`` an error, or deliver a
-                ``"list"`` of one array per sample.
+            ragged: What becomes of samples of different shapes. ``"raise"``: all fields are arrays with the
+                batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
+                per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name stands
+                for all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
@@ -121,9 +123,10 @@ class DALIStructuredOutputIterator:
         if dali_generic_iterator_class is not None:
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
-            self._names = [format_path(path) for path in self._blueprint.format.flat_paths]
+            self._paths = self._blueprint.format.flat_paths
+            self._as_lists = fields_as_lists(ragged, self._blueprint.format)
             advice = "" if self._structured is None else self._structured.ragged_advice
-            self._convert = OutputConverter(output_type, ragged, not pipeline.exec_dynamic, advice)
+            self._convert = OutputConverter(output_type, not pipeline.exec_dynamic, advice)
             pipeline.build()
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()
@@ -195,13 +198,17 @@ class DALIStructuredOutputIterator:
         return sample
 
     def _converted(self, outputs: Sequence[Any]) -> list[Any]:
-        if len(outputs) != len(self._names):
+        if len(outputs) != len(self._as_lists):
             raise SettingError(
-                f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._names)} data fields. "
+                f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._as_lists)} data "
+                f"fields. "
                 f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
         num_valid = None if self._structured is None else self._structured.num_valid
-        return [self._convert(output, name, num_valid) for output, name in zip(outputs, self._names, strict=True)]
+        return [
+            self._convert(output, path, num_valid, as_list=as_list)
+            for output, path, as_list in zip(outputs, self._paths, self._as_lists, strict=True)
+        ]
 
     def __len__(self) -> int:
         """Number of batches per epoch.

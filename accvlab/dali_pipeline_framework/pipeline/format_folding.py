@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fold the format of the input over the processing steps, before anything is built."""
+"""Compute the output format of a chain of steps from the format of its input, without building anything."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, cast
 
 import attrs
@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from ..checks import whole_number
+from ..checks import bullets, whole_number
 from ..draws.draw_scope import DrawPlan, DrawSupply
 from ..draws.draws_in_samples import record_blueprint, take_group, with_record
 from ..draws.keyed_draws import KeyedDraws
@@ -235,7 +235,7 @@ class PipelineDefinition:
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
-            DeviceError: ``device_id`` asks for a GPU, none is usable, and a step needs it.
+            DeviceError: A step needs a GPU, and none is usable.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """
@@ -280,18 +280,19 @@ class PipelineDefinition:
             )
         graph = _Graph(self, parts, source, copier, plan, seed=seed)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-        if lacks_gpu:
-            graph.gpu_use = GpuUseTracker()
-            if arguments.get("debug"):  # DALI would abort the process
-                raise DeviceError(
-                    f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
-                    f"here. Pass device_id=None to debug on the CPU."
-                )
+        graph.gpu_use = GpuUseTracker() if lacks_gpu or arguments["device_id"] is None else None
+        if lacks_gpu and arguments.get("debug"):  # DALI would abort the process
+            raise DeviceError(
+                f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
+                f"here. Pass device_id=None to debug on the CPU."
+            )
         pipeline = _define(graph, arguments)
+        if graph.gpu_use is not None and graph.gpu_use.users:
+            _require_gpu(graph.gpu_use.users, arguments["device_id"])
         if lacks_gpu:
             # The graph is defined as for a GPU, to find out whether it needs one, and only once, since steps may
             # draw or count while they define it. Before it is built it can be moved.
-            _require_no_gpu(graph, arguments["device_id"])
+            log_cpu_fallback_once(arguments["device_id"])
             move_to_cpu(pipeline)
             arguments["device_id"] = None
         if arguments.get("debug"):
@@ -535,16 +536,22 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
     return pipeline
 
 
-def _require_no_gpu(graph: _Graph, device_id: int) -> None:
-    users = {} if graph.gpu_use is None else graph.gpu_use.users
-    if users:
-        listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in users.items())
-        raise DeviceError(
-            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
-            f"these steps use one:\n{listed}\n"
-            f"Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
+def _require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:
+    if num_usable_gpus() > 0:
+        return
+    listed = bullets(f"{step}: {', '.join(names)}" for step, names in users.items())
+    if device_id is None:
+        rule = "No GPU is usable here (no CUDA driver, or no device), but these steps use one:"
+        advice = (
+            "Let them choose the CPU where `Pipeline.current().device_id` is None, as steps of this package do."
         )
-    log_cpu_fallback_once(device_id)
+    else:
+        rule = (
+            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
+            f"these steps use one:"
+        )
+        advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
+    raise DeviceError(f"{rule}\n{listed}\n{advice}")
 
 
 def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:

@@ -30,6 +30,7 @@ from .image_range_01_normalizer import ImageRange01Normalizer as ImageRange01Nor
 from .image_resize_crop_flipper import ImageResizeCropFlipper as ImageResizeCropFlipper
 from .image_resizer import ImageResizer as ImageResizer
 from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
+from .image_use import ImageUse as ImageUse
 from .lambda_step import LambdaStep as LambdaStep
 from .padding_to_uniform import PaddingToUniform as PaddingToUniform
 from .photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 
+from ..checks import number_list, shown
 from ..draws.random_draws import DrawKey, UniformDraw
 from ..errors import SettingError
 from ..operators.affine_chain import (
@@ -289,10 +290,13 @@ def _require_axes_kept(step: TransformationStep, before: set[type[Transformation
 
 
 def _option_probs(values: Any) -> tuple[float, ...]:
-    return tuple(number(value) for value in values)
+    is_empty = isinstance(values, list | tuple) and not values
+    return () if is_empty else number_list(values, "option_probs", "a list of numbers")
 
 
 def _options(options: Any) -> tuple[tuple[TransformationStep, ...], ...]:
+    if isinstance(options, str) or not isinstance(options, Sequence):
+        raise SettingError(f"`options` must be a list of transformation steps, got {shown(options)}.")
     return tuple(checked_steps(option, "Each of the `options`") for option in options)
 
 

@@ -59,8 +59,8 @@ class AffineTransformer(ImageTransformStep):
 
     Any number of points, boxes and matrices is possible, also none. They are not clipped to the image (see
     `CoordinateCropper`). The corners of a box may be in any order, and keep it; points and boxes that are not
-    finite stay so. The arithmetic is float32: points are exact to about 0.001 pixels. The format does not change,
-    nor does the type of a field.
+    finite stay so. The arithmetic is float32: points are exact to about 0.001 pixels. Types stay as they are.
+    Images that are known to be encoded, or to have a layout other than ``HWC`` and ``FHWC``, are refused.
 
     All images and size fields of a sample must have the same size, at least one pixel, otherwise the batch fails.
     For cameras of different sizes, apply the step to each camera by a wrapper; with a ``key`` of ``"rig"`` they

@@ -7,6 +7,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, flag, text
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
 from ..operators.conditions.parser import Parser
@@ -15,6 +17,7 @@ from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import available_names_hint
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -67,12 +70,16 @@ class AnnotationElementConditionEval(PipelineStepBase):
         Raises:
             SettingError: The condition cannot be parsed (the message shows where), or has no variable.
         """
-        self._annotation_field_name = annotation_field_name
-        self._condition = condition
-        self._remove_data_fields_used_in_condition = remove_data_fields_used_in_condition
-        statement = Parser(condition).parse()
+        self._annotation_field_name = field_name(annotation_field_name, "annotation_field_name")
+        self._condition = text(condition, "condition")
+        self._remove_data_fields_used_in_condition = flag(
+            remove_data_fields_used_in_condition, "remove_data_fields_used_in_condition"
+        )
+        statement = Parser(self._condition).parse()
         if not variables_of(statement):
             raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_field_name):
@@ -137,7 +144,9 @@ def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, Typed
         node = annotation[name]
         if length is None:
             length = node.shape() if leaf.ndim == 1 else _length_of_vector(node)
-        vector = fn.reshape(node, shape=length, layout="")  # ERROR: each variable has one value for each element
+        vector = failing_with(
+            "each variable has one value for each element", fn.reshape, node, shape=length, layout=""
+        )
         variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
     return variables
 

@@ -15,13 +15,15 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import index_in, number_list, number_range, probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import exact_constant
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -61,8 +63,6 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
     fields may be on the CPU or the GPU.
-
-    The format does not change.
 
     Price on the CPU: the matrices once, about 30 us per sample; then 5 to 50 us per field and sample.
 
@@ -128,16 +128,15 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         self._draws: list[RandomDraw] = []
         self._rotation_axis = _checked_axis(rotation_axis, rotation_range)
         if rotation_range is not None:
-            self._draws.append(UniformDraw("angle", *checked_range(rotation_range, "rotation_range"), key=key))
+            self._draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
         if scaling_range is not None:
-            factors = checked_range(scaling_range, "scaling_range", is_positive=True)
+            factors = number_range(scaling_range, "scaling_range", above=0)
             self._draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
-            for axis, most in zip("xyz", _three_numbers(translation_max_abs, "translation_max_abs"), strict=True):
+            for axis, most in zip("xyz", _three_numbers(translation_max_abs), strict=True):
                 self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
         self._flip_probs = {
-            axis: checked_prob(prob, f"flip_prob_{axis}")
-            for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
+            axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
         }
         for axis, prob in self._flip_probs.items():
             if prob > 0:
@@ -152,6 +151,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the parameters of what was asked for."""
         return self._draws
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if self._draws:
@@ -240,8 +241,10 @@ class _Motion:
             linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
             moved = fn.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
-            # DALI shows the next line where there are other columns.
-            moved = fn.coord_transform(values, M=self._inverse_columns)  # ERROR: matrices must have 4 columns
+            # Fails where there are other columns.
+            moved = failing_with(
+                "matrices must have 4 columns", fn.coord_transform, values, M=self._inverse_columns
+            )
             # Of a batch without any matrices, DALI forgets the number of columns.
             return fn.reshape(moved, shape=values.shape())
         elif kind == "points":
@@ -252,8 +255,8 @@ class _Motion:
         else:
             moved = _rows_times(_homogeneous(_beside(values, self.matrix)), fn.transpose(values), 4)
         moved = fn.cast(moved, dtype=_DT.FLOAT)
-        # DALI shows the next line where vectors have more columns.
-        return fn.reshape(moved, shape=values.shape())  # ERROR: points and velocities must be x, y, z
+        # Fails where vectors have more columns.
+        return failing_with("points and velocities must be x, y, z", fn.reshape, moved, shape=values.shape())
 
     def _turned(self, angles: DataNode) -> DataNode:
         if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
@@ -285,8 +288,8 @@ def _rotation(angle_rad: DataNode, axis: int) -> DataNode:
 
 def _vectors(values: DataNode) -> DataNode:
     """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
-    # DALI shows the next line where vectors have fewer columns.
-    xyz = fn.slice(values, start=[0], shape=[3], axes=[-1])  # ERROR: points and velocities must be x, y, z
+    # Fails where vectors have fewer columns.
+    xyz = failing_with("points and velocities must be x, y, z", fn.slice, values, start=[0], shape=[3], axes=[-1])
     return fn.reshape(xyz, shape=[-1, 3])
 
 
@@ -316,16 +319,10 @@ def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
 def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> int | None:
     if rotation_range is None and axis is None:
         return None
-    if isinstance(axis, bool) or axis not in (0, 1, 2):
-        raise SettingError(f"`rotation_axis` must be 0, 1 or 2 (with a `rotation_range`), got {axis!r}.")
-    return int(axis)
+    if axis is None:
+        raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
+    return index_in(axis, "rotation_axis", 3)
 
 
-def _three_numbers(values: object, argument: str) -> list[float]:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (3,) or not np.isfinite(array).all():
-        raise SettingError(f"`{argument}` must be three numbers, got {values!r}.")
-    return [float(value) for value in array]
+def _three_numbers(values: object) -> tuple[float, ...]:
+    return number_list(values, "translation_max_abs", "three numbers", count=3)

@@ -13,12 +13,16 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, flag, number, number_list, shown, whole_number
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import leaf_at
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from .image_transform_step import checked_hw
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -127,24 +131,35 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         """
         if (image_field_name is None) == (image_hw_field_name is None):
             raise SettingError("Name the image or its size: one of `image_field_name` and `image_hw_field_name`.")
-        needs_categories = use_per_category_heatmap or num_categories is not None
+        needs_categories = flag(use_per_category_heatmap, "use_per_category_heatmap") or num_categories is not None
         needs_categories = needs_categories or per_category_min_object_sizes is not None
         if needs_categories and (categories_in_name is None or num_categories is None):
             raise SettingError(
                 "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
                 f"`categories_in_name` and `num_categories`, got {categories_in_name!r} and {num_categories!r}."
             )
-        if num_categories is not None and (not isinstance(num_categories, int) or num_categories < 1):
-            raise SettingError(f"`num_categories` must be a whole number of at least 1, got {num_categories!r}.")
+        if num_categories is not None:
+            num_categories = whole_number(num_categories, "num_categories", at_least=1)
         if min_object_size is not None and per_category_min_object_sizes is not None:
             raise SettingError("Give one of `min_object_size` and `per_category_min_object_sizes`, not both.")
-        if not 0 < min_radius <= max_radius or not radius_scaling_factor >= 0 or not radius_to_sigma_factor > 0:
-            raise SettingError(
-                "Needed is 0 < `min_radius` <= `max_radius`, `radius_scaling_factor` >= 0 and "
-                f"`radius_to_sigma_factor` > 0, got {min_radius}, {max_radius}, {radius_scaling_factor} and "
-                f"{radius_to_sigma_factor}."
-            )
-        self._annotation_name = annotation_field_name
+        self._annotation_name = field_name(annotation_field_name, "annotation_field_name")
+        names = {
+            "bboxes_in_name": bboxes_in_name,
+            "heatmap_out_name": heatmap_out_name,
+            "image_field_name": image_field_name,
+            "image_hw_field_name": image_hw_field_name,
+            "categories_in_name": categories_in_name,
+            "is_valid_opt_in_name": is_valid_opt_in_name,
+            "center_opt_in_name": center_opt_in_name,
+            "is_active_opt_out_name": is_active_opt_out_name,
+            "center_opt_out_name": center_opt_out_name,
+            "center_offset_opt_out_name": center_offset_opt_out_name,
+            "height_width_bboxes_heatmap_opt_out_name": height_width_bboxes_heatmap_opt_out_name,
+            "bboxes_heatmap_opt_out_name": bboxes_heatmap_opt_out_name,
+        }
+        for argument, name in names.items():
+            if name is not None:
+                field_name(name, argument)
         self._inputs = _Inputs(bboxes_in_name, categories_in_name, is_valid_opt_in_name, center_opt_in_name)
         self._image_name = image_field_name
         self._image_hw_name = image_hw_field_name
@@ -156,17 +171,35 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
             (height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
             (bboxes_heatmap_opt_out_name, _DT.FLOAT),
         )
-        self._heatmap_hw = _checked_hw(heatmap_hw)
+        self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
         self._num_categories = num_categories
-        self._has_maps_per_category = use_per_category_heatmap
+        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
         self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
         self._least_hw_of_category = _checked_sizes(
             per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
         )
-        self._least_fraction = float(min_fraction_area_clipping)
-        self._radius_limits = (float(min_radius), float(max_radius))
-        self._radius_factor = float(radius_scaling_factor)
-        self._sigma_of_radius = float(radius_to_sigma_factor)
+        self._least_fraction = number(
+            min_fraction_area_clipping, "min_fraction_area_clipping", may_be_infinite=True
+        )
+        least_radius = number(min_radius, "min_radius", above=0)
+        self._radius_limits = (
+            least_radius,
+            number(
+                max_radius,
+                "max_radius",
+                at_least=least_radius,
+                may_be_infinite=True,
+                advice="`min_radius` is its limit.",
+            ),
+        )
+        self._radius_factor = number(
+            radius_scaling_factor, "radius_scaling_factor", at_least=0, may_be_infinite=True
+        )
+        self._sigma_of_radius = number(
+            radius_to_sigma_factor, "radius_to_sigma_factor", above=0, may_be_infinite=True
+        )
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_name):
@@ -198,8 +231,10 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
 
         given: Any = group[self._inputs.boxes]
         num_objects = given.shape(dtype=_DT.INT32)[0:1]
-        # One number alone would be taken for all sides. DALI shows the next line where there are not four.
-        given = fn.reshape(given, shape=fn.cat(num_objects, _FOUR), layout="")  # ERROR: boxes must be (N, 4)
+        # One number alone would be taken for all sides. Fails where there are not four.
+        given = failing_with(
+            "boxes must be (N, 4)", fn.reshape, given, shape=fn.cat(num_objects, _FOUR), layout=""
+        )
         # Divided at last: what falls on a pixel stays on it.
         boxes = given * size_box / image_box
         corner, opposite = boxes[:, 0:2], boxes[:, 2:4]  # (N, 2)
@@ -207,8 +242,10 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
             center = (corner + opposite) * 0.5
         else:
             centers, shape = group[self._inputs.centers], corner.shape()
-            # One box alone would be taken for all centers. DALI shows the next line where they differ in number.
-            centers = fn.reshape(centers, shape=shape, layout="")  # ERROR: a center x, y for each box is needed
+            # One box alone would be taken for all centers. Fails where they differ in number.
+            centers = failing_with(
+                "a center x, y for each box is needed", fn.reshape, centers, shape=shape, layout=""
+            )
             center = centers * size_xy / image_box[:, 0:2]
         clipped_boxes, clipped_center = _clipped(boxes, last_box), _clipped(center, last_xy)
         ends = clipped_boxes[:, 0:2], clipped_boxes[:, 2:4]
@@ -312,8 +349,8 @@ def _one_of_each(group: SampleDataGroup, name: Name | None, num_objects: DataNod
     """The values of a field, ``(N,)``; None where there is no name."""
     if name is None:
         return None
-    # One value alone would be taken for all objects. DALI shows the next line where there are not as many.
-    return fn.reshape(group[name], shape=num_objects, layout="")  # ERROR: one value for each box is needed
+    # One value alone would be taken for all objects. Fails where there are not as many.
+    return failing_with("one value for each box is needed", fn.reshape, group[name], shape=num_objects, layout="")
 
 
 def _clipped(points: DataNode, greatest: Any) -> DataNode:
@@ -333,25 +370,13 @@ def _product(pairs: DataNode) -> DataNode:
     return product
 
 
-def _checked_hw(heatmap_hw: object) -> tuple[int, int]:
-    if (
-        not isinstance(heatmap_hw, list | tuple)
-        or len(heatmap_hw) != 2
-        or not all(isinstance(size, int | np.integer) and size > 0 for size in heatmap_hw)
-    ):
-        raise SettingError(f"`heatmap_hw` must be two whole numbers of at least 1, got {heatmap_hw!r}.")
-    return int(heatmap_hw[0]), int(heatmap_hw[1])
-
-
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:
     """Nested lists of ``(*shape, 2)`` numbers; None of None."""
     if sizes is None:
         return None
-    try:
-        array = np.asarray(sizes, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (*shape, 2) or np.isnan(array).any():
-        what = "height and width of each category" if shape else "a height and a width"
-        raise SettingError(f"`{argument}` must be {what}, got {sizes!r}.")
-    return array.tolist()
+    what = "height and width of each category" if shape else "a height and a width"
+    array = np.asarray(sizes, object)
+    if array.shape != (*shape, 2):
+        raise SettingError(f"`{argument}` must be {what}, got {shown(sizes)}.")
+    numbers = number_list(array.ravel(), argument, what, is_finite=False)
+    return np.reshape(numbers, array.shape).tolist()

@@ -9,8 +9,10 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from ..errors import SettingError
+from ..checks import choice
+from ..engine.dali.broken_rules import failing_with
 from ..sample_data import Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -54,19 +56,20 @@ class BoxFormatConverter(PipelineStepBase):
             SettingError: A format is none of the three, or something else than names was given.
         """
         self._boxes_field_names = as_names(boxes_field_names, "boxes_field_names")
-        for argument, box_format in (("from_format", from_format), ("to_format", to_format)):
-            if box_format not in _FROM_CORNERS:
-                raise SettingError(f"`{argument}` must be one of {', '.join(_FROM_CORNERS)}, got {box_format!r}.")
-        self._from_format = from_format
-        self._to_format = to_format
+        self._from_format = choice(from_format, "from_format", _FROM_CORNERS)
+        self._to_format = choice(to_format, "to_format", _FROM_CORNERS)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         of_axis = np.array(_FROM_CORNERS[self._to_format]) @ np.linalg.inv(_FROM_CORNERS[self._from_format])
         matrix = np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
         for path in (path for name in self._boxes_field_names for path in data.find_all_occurrences(name)):
             boxes = data.get_item_in_path(path)
-            # DALI shows the next line where boxes have other numbers.
-            converted = fn.coord_transform(boxes, M=matrix.ravel().tolist())  # ERROR: boxes must be four numbers
+            # Fails where boxes have other numbers.
+            converted = failing_with(
+                "boxes must be four numbers", fn.coord_transform, boxes, M=matrix.ravel().tolist()
+            )
             # Of a batch without any boxes, DALI forgets the number of columns.
             data.set_item_in_path(path, fn.reshape(converted, shape=boxes.shape()))
         return data

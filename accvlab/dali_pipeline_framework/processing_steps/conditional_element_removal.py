@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from nvidia.dali import types
 
+from ..checks import did_you_mean, field_name, flag, shown, whole_number
 from ..errors import SettingError
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -64,12 +67,12 @@ class ConditionalElementRemover(PipelineStepBase):
         Raises:
             SettingError: The three lists differ in length, name a field twice, or an axis does not exist.
         """
-        self._annotation_field_name = annotation_field_name
-        self._mask_field_name = mask_field_name
+        self._annotation_field_name = field_name(annotation_field_name, "annotation_field_name")
+        self._mask_field_name = field_name(mask_field_name, "mask_field_name")
         self._field_names_to_process = as_names(field_names_to_process, "field_names_to_process")
-        self._field_dims_to_process = tuple(field_dims_to_process)
-        self._fields_to_process_num_dims = tuple(fields_to_process_num_dims)
-        self._remove_mask_field = remove_mask_field
+        self._field_dims_to_process = _whole_numbers(field_dims_to_process, "field_dims_to_process")
+        self._fields_to_process_num_dims = _whole_numbers(fields_to_process_num_dims, "fields_to_process_num_dims")
+        self._remove_mask_field = flag(remove_mask_field, "remove_mask_field")
         self._check_settings()
 
     def _check_settings(self) -> None:
@@ -86,11 +89,13 @@ class ConditionalElementRemover(PipelineStepBase):
         if len(set(names)) < len(names):
             raise SettingError(f"`field_names_to_process` must name each field once, got {list(names)}.")
         for name, axis, count in zip(names, axes, counts, strict=True):
-            if not isinstance(axis, int) or not isinstance(count, int) or not -count <= axis < count:
+            if not -count <= axis < count:
                 raise SettingError(
                     f"Field {name!r} has no axis {axis!r}: each of `field_dims_to_process` must be an integer in "
                     f"[-n, n), where n is the number of axes ({count!r} in `fields_to_process_num_dims`)."
                 )
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._annotation_field_name):
@@ -134,10 +139,17 @@ class ConditionalElementRemover(PipelineStepBase):
             return
         for name in (self._mask_field_name, *self._field_names_to_process):
             if name not in annotation.index:
-                search.add(f"does not have the field {name!r}", path, KeyError)
+                meant = did_you_mean(name, annotation.names)
+                search.add(f"does not have the field {name!r}.{meant}".rstrip("."), path, KeyError)
             elif isinstance(annotation.children[annotation.index[name]], GroupFormat):
                 search.add("must be a data field, is a group", (*path, name))
         if self._mask_field_name in annotation.index:
             mask = annotation.children[annotation.index[self._mask_field_name]]
             if not isinstance(mask, GroupFormat) and mask.dtype != types.DALIDataType.BOOL:
                 search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
+
+
+def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise SettingError(f"`{argument}` must be a list of whole numbers, got {shown(values)}.")
+    return tuple(whole_number(value, argument) for value in values)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ..checks import flag
 from ..errors import NameTypeError
 from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error
 from .data_group_array_in_path_elements_applied_step import is_group_array
@@ -33,13 +34,13 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
             NameTypeError: The name is neither a str nor an int.
         """
         super().__init__(processing_step_to_apply)
-        if not isinstance(name_of_arrays_to_apply_to, str | int):
+        if not isinstance(name_of_arrays_to_apply_to, str | int) or isinstance(name_of_arrays_to_apply_to, bool):
             raise NameTypeError(
                 f"`name_of_arrays_to_apply_to` must be a single name (str or int), "
                 f"got {name_of_arrays_to_apply_to!r}."
             )
         self._name_of_arrays_to_apply_to = name_of_arrays_to_apply_to
-        self._check_minimum_one_name_match = check_minimum_one_name_match
+        self._check_minimum_one_name_match = flag(check_minimum_one_name_match, "check_minimum_one_name_match")
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
         name = self._name_of_arrays_to_apply_to

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..checks import flag
 from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error, normalized_path
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
 from .pipeline_step_base import PipelineStepBase
@@ -31,7 +32,7 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
         """
         super().__init__(processing_step_to_apply)
         self._names_of_groups_to_apply_to = normalized_path(names_of_groups_to_apply_to)
-        self._check_minimum_one_name_match = check_minimum_one_name_match
+        self._check_minimum_one_name_match = flag(check_minimum_one_name_match, "check_minimum_one_name_match")
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
         names = self._names_of_groups_to_apply_to

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import did_you_mean
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
@@ -29,9 +30,12 @@ def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: DataNode)
 def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
     """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
     group = data_empty.format.at(path[:-1])
-    for name in names if isinstance(group, GroupFormat) else ():
-        if not isinstance(group, GroupFormat) or name not in group.index:
-            search.add(f"does not exist beside {path[-1]!r}", (*path[:-1], name), KeyError)
+    if not isinstance(group, GroupFormat):
+        return
+    for name in names:
+        if name not in group.index:
+            meant = did_you_mean(name, group.names)
+            search.add(f"does not exist beside {path[-1]!r}.{meant}".rstrip("."), (*path[:-1], name), KeyError)
             continue
         child = group.children[group.index[name]]
         if isinstance(child, GroupFormat):

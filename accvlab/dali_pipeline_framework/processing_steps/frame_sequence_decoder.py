@@ -12,25 +12,27 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import SettingError
+from ..checks import choice, field_name, flag, probability
+from ..engine.dali.broken_rules import failing_with
 from ..operators.data_branches import branched
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
 from ..sample_data.formats import leaf_format
+from ..sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME, why_no_frames
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.image_content import DECODED_CLIP
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
-_ENCODED = "encoded"
-_PLACES = "places"
 _NUM_CHANNELS = {
     types.DALIImageType.RGB: 3,
     types.DALIImageType.BGR: 3,
     types.DALIImageType.YCbCr: 3,
     types.DALIImageType.GRAY: 1,
 }
-# Added to the extent of a region that must not be there: no image is so large, so DALI refuses it.
+_SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
+# Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
-_MOST_PASTED = 64  # inputs of `fn.multi_paste`
 
 
 class FrameSequenceDecoder(PipelineStepBase):
@@ -38,7 +40,7 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     Input: the groups of a `FrameSequenceDataProvider`, one per camera: ``encoded``, an array of ``F`` image files,
     ``(num_bytes,)`` uint8 each, and where sequences share frames ``places``, ``(3, F)`` int32. Output, in place
-    of each group: a field of the same name, ``(F, height, width, channels)`` uint8, layout ``FHWC``.
+    of each group: a field of the same name, ``(F, height, width, channels)`` uint8 in [0, 255], layout ``FHWC``.
 
     The frames of a sequence must have the same size; sequences of a batch may differ. Where sequences of a batch
     share frames, each frame is decoded once, and copied to the sequences that have it.
@@ -66,15 +68,12 @@ class FrameSequenceDecoder(PipelineStepBase):
         Raises:
             SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
         """
-        if image_type not in _NUM_CHANNELS:
-            allowed = ", ".join(str(each) for each in _NUM_CHANNELS)
-            raise SettingError(f"`image_type` must be one of {allowed}, got {image_type!r}.")
-        if not 0.0 <= hw_decoder_load <= 1.0:
-            raise SettingError(f"`hw_decoder_load` must be in [0, 1], got {hw_decoder_load!r}.")
-        self._frames_name = frames_name
-        self._use_device_mixed = use_device_mixed
-        self._image_type = image_type
-        self._hw_decoder_load = hw_decoder_load
+        self._frames_name = field_name(frames_name, "frames_name")
+        self._use_device_mixed = flag(use_device_mixed, "use_device_mixed")
+        self._image_type = choice(image_type, "image_type", _NUM_CHANNELS)
+        self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = data.find_all_occurrences(self._frames_name)
@@ -86,8 +85,8 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     @do_not_convert
     def _decode(self, group: SampleDataGroup) -> DataNode:
-        images = [self._decoded(encoded) for encoded in group[_ENCODED].values()]
-        places = group[_PLACES] if group.has_child(_PLACES) else None
+        images = [self._decoded(encoded) for encoded in group[ENCODED_NAME].values()]
+        places = group[PLACES_NAME] if group.has_child(PLACES_NAME) else None
         return _joined(images, places, _NUM_CHANNELS[self._image_type])
 
     def _decoded(self, encoded: DataNode) -> DataNode:
@@ -104,7 +103,7 @@ class FrameSequenceDecoder(PipelineStepBase):
         if not paths:
             search.add_missing(self._frames_name, "encoded frames")
         for path in paths:
-            why = _why_no_frames(data_empty.format.at(path))
+            why = why_no_frames(data_empty.format.at(path))
             if why:
                 search.add(f"must be a group of encoded frames, {why}", path)
         search.raise_problems()
@@ -114,28 +113,14 @@ class FrameSequenceDecoder(PipelineStepBase):
         """The output format: a field at each of the paths, where a group was."""
         adjusted = data.format
         for path in paths:
-            adjusted = _with_leaf(adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4))
+            adjusted = _with_leaf(
+                adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4, content=DECODED_CLIP)
+            )
         output = SampleDataGroup.from_format(adjusted)
         output.set_apply_mapping(data.apply_mapping)
         output.set_do_convert(data.do_convert)
         output.set_do_check_type(data.do_check_type)
         return output
-
-
-def _why_no_frames(found: GroupFormat | LeafFormat) -> str:
-    """Why a field is not a group of encoded frames; empty where it is one."""
-    if isinstance(found, LeafFormat):
-        return "is a data field"
-    encoded = found.get((_ENCODED,))
-    if not isinstance(encoded, GroupFormat) or not encoded.is_array() or not encoded.names:
-        return f"has no array {_ENCODED!r} of encoded images"
-    odd = [leaf.dtype.name for leaf in encoded.flat_leaves if leaf.dtype != types.DALIDataType.UINT8]
-    if odd or len(encoded.flat_leaves) != len(encoded.names):
-        return f"its {_ENCODED!r} must be UINT8 (the bytes of image files), got {', '.join(odd) or 'groups'}"
-    places = found.get((_PLACES,))
-    if places is not None and (not isinstance(places, LeafFormat) or places.dtype != types.DALIDataType.INT32):
-        return f"its {_PLACES!r} must be an INT32 field"
-    return ""
 
 
 def _with_leaf(group: GroupFormat, path: FieldPath, leaf: LeafFormat) -> GroupFormat:
@@ -163,7 +148,7 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
         num_channels: ``C``.
     """
     num_frames = len(images)
-    if num_frames > _MOST_PASTED and places is None:
+    if num_frames > MOST_FRAMES_TO_SHARE and places is None:
         return fn.reshape(fn.stack(*images), layout="FHWC")
     first_rows = np.stack([np.arange(num_frames), np.zeros(num_frames)], axis=1).astype(np.int32)
     corners = types.Constant(first_rows, device="cpu")
@@ -190,7 +175,9 @@ def _canvas(corners: Any, *images: DataNode) -> DataNode:
     """
     sizes = _sizes(images)  # (F, 2)
     size = sizes[0]  # (2,): H, W
-    return fn.multi_paste(
+    return failing_with(
+        _SAME_SIZE,
+        fn.multi_paste,
         *images,
         out_anchors=corners * size[0],
         shapes=_same_sizes(sizes, size),
@@ -212,7 +199,9 @@ def _strip(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
     num_carried = fn.cast(fn.reductions.sum(is_carried), dtype=types.DALIDataType.INT32)
     num_rows = num_carried + fn.cast(num_carried == 0, dtype=types.DALIDataType.INT32)  # a strip is not empty
     column = fn.reshape(is_carried, shape=[len(images), 1])
-    return fn.multi_paste(
+    return failing_with(
+        _SAME_SIZE,
+        fn.multi_paste,
         *images,
         out_anchors=corners * size[0] * column,
         shapes=_same_sizes(sizes, size) * column,
@@ -248,7 +237,9 @@ def _copied_from_strips(
     )
     sizes = fn.reshape(sizes, shape=[num_frames, 2]) * shares + (1 - shares)
     size = sizes[0]
-    return fn.multi_paste(
+    return failing_with(
+        _SAME_SIZE,
+        fn.multi_paste,
         strips,
         in_ids=samples,
         in_anchors=fn.stack(rows * size[0], rows * 0, axis=1),

@@ -11,14 +11,15 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, number_range, probability
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
 from ..errors import SettingError
 from ..operators.data_branches import branched
 from ..operators.image_pixels import with_layout
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import PIXELS, ImageUse, as_pixels
 from .named_fields import FieldSearch
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -27,20 +28,18 @@ _DT = types.DALIDataType
 class GridMasker(PipelineStepBase):
     """Sets a grid of squares in every image of a name, anywhere in the sample, to 0, with a probability.
 
-    Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
-    float32, finite, on the CPU or the GPU. The grid is that of Chen et al., GridMask Data Augmentation
-    (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask`` draws it. For the pixel in column
-    ``x`` and row ``y`` ::
+    Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
+    or float32 of any range, finite, on the CPU or the GPU. Images that are known to be otherwise are refused. The
+    grid is that of Chen et al., GridMask Data Augmentation (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask``
+    draws it. For the pixel in column ``x`` and row ``y`` ::
 
         u = (x cos(angle) - y sin(angle) - shift_x) / tile        0 where u - floor(u) < ratio
         v = (x sin(angle) + y cos(angle) - shift_y) / tile          and v - floor(v) < ratio
 
-    ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of what the
-    step is applied to, and all frames of a clip. The rest of the image, and what is not masked, stays
-    bit-identical, but for signs of zeros. An image without a layout gets one; a layout in which channels are not
-    last makes the graph fail.
-
-    The format does not change.
+    ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of the group
+    that the step is applied to, and all frames of a clip. All other pixels stay bit-identical, but for signs of
+    zeros. An image without a layout gets one; a layout in which channels are not last makes the graph fail, where
+    the format does not know it.
 
     Price on the CPU for 1600 x 900 uint8: about 8 ms, also where nothing is masked.
 
@@ -74,12 +73,12 @@ class GridMasker(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        least_tile, most_tile = checked_range(tile, "tile", 1)
+        least_tile, most_tile = number_range(tile, "tile", at_least=1)
         if least_tile != int(least_tile) or most_tile != int(most_tile):
             raise SettingError(f"`tile` must be two whole numbers, got {tile!r}.")
-        ratios, angles_rad = checked_range(ratio, "ratio", 0, 1), checked_range(angle, "angle")
-        self._image_name = image_name
-        self._prob = checked_prob(prob, "prob")
+        ratios, angles_rad = number_range(ratio, "ratio", at_least=0, at_most=1), number_range(angle, "angle")
+        self._image_name = field_name(image_name, "image_name")
+        self._prob = probability(prob, "prob")
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),
             IntegerDraw("tile", int(least_tile), int(most_tile) + 1, key=key),
@@ -92,6 +91,10 @@ class GridMasker(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the decision and the grid."""
         return self._draws
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must have channels last."""
+        return [ImageUse(self._image_name, PIXELS, as_pixels)]
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

@@ -13,6 +13,7 @@ from ..draws.draw_scope import ApplyingToGroup
 from ..errors import FormatError, SettingError
 from ..sample_data import FieldPath, FormatProblem, Name, SampleDataGroup, format_error
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import no_images
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -47,6 +48,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     def _selected_paths(self, data: SampleDataGroup) -> list[FieldPath]:
         paths = dict.fromkeys(self._check_and_get_paths_to_apply_to(data))
         return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):

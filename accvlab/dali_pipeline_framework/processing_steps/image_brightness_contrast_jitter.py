@@ -8,26 +8,26 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, number_range
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
 from ..sample_data import Name, SampleDataGroup
+from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
-from .number_settings import checked_range
 from .pipeline_step_base import PipelineStepBase
 
 
 class ImageBrightnessContrastJitter(PipelineStepBase):
     """Multiplies brightness and contrast of every image of a name, anywhere in the sample, by random factors.
 
-    Input and output: ``(height, width, channels)``, layout ``HWC``, uint8 in [0, 255] or float32 in [0, 1], on the
-    CPU or the GPU. The type stays as it is; uint8 is rounded and saturated, float32 is not clipped::
+    Input and output: decoded, ``(height, width, channels)``, layout ``HWC``, uint8 in [0, 255] or float32 in
+    [0, 1], on the CPU or the GPU; images that are known to have other values are refused. uint8 is rounded and
+    saturated, float32 is not clipped::
 
         output = brightness * (center + contrast * (input - center))      center = 128 (uint8), 0.5 (float32)
 
-    All images of what the step is applied to get the same factors. For factors of their own, apply the step to
-    each camera by a wrapper, e.g. `DataGroupArrayWithNameElementsAppliedStep`, with a ``key`` that differs between
-    groups.
-
-    The format does not change.
+    All images of the group that the step is applied to get the same factors. For factors of their own, apply the
+    step to each camera by a wrapper, e.g. `DataGroupArrayWithNameElementsAppliedStep`, with a ``key`` that differs
+    between groups.
 
     Price on the CPU for 1600 x 900 uint8, one operator (``fn.brightness_contrast``): 2 ms.
     """
@@ -51,15 +51,19 @@ class ImageBrightnessContrastJitter(PipelineStepBase):
         Raises:
             SettingError: A range or the key is not of this form.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._draws = tuple(
-            UniformDraw(name, *checked_range(limits, f"{name}_range", 0), key=key)
+            UniformDraw(name, *number_range(limits, f"{name}_range", at_least=0), key=key)
             for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
         )
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare a factor for the brightness and one for the contrast."""
         return self._draws
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must have their full range."""
+        return [ImageUse(self._image_name, white_at_full_scale, as_pixels)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         brightness, contrast = self.draw("brightness"), self.draw("contrast")

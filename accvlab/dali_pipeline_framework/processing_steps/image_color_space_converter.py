@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import nvidia.dali.fn as fn
 from nvidia.dali.types import DALIDataType, DALIImageType
 
-from ..errors import SettingError
+from ..checks import choice, field_name
 from ..operators.image_pixels import with_pixels
 from ..sample_data import Name, SampleDataGroup
+from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -18,13 +21,11 @@ _SPACES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageT
 class ImageColorSpaceConverter(PipelineStepBase):
     """Converts every image of a name, anywhere in the sample, to another color space.
 
-    Input: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8, on the CPU or the
-    GPU; one channel if gray, else three. Output, in the same field: the same with the channels of the other
-    space. YCbCr is that of ITU-R BT.601 with levels from 16 to 235 (chroma: 240), gray is the luma of full range.
-    An image without a layout gets one,
-    one without pixels makes the graph fail.
-
-    The format does not change.
+    Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 in
+    [0, 255], on the CPU or the GPU; one channel if gray, else three. Images that are known to be otherwise are
+    refused. Output, in the same field: the same with the channels of the other space. YCbCr is that of ITU-R
+    BT.601 with levels from 16 to 235 (chroma: 240), gray is the luma of full range. An image without a layout gets
+    one, one without pixels makes the graph fail.
 
     Price on the CPU for 1600 x 900: between RGB and BGR 0.6 ms, to YCbCr 15 ms.
 
@@ -43,13 +44,13 @@ class ImageColorSpaceConverter(PipelineStepBase):
         Raises:
             SettingError: A color space is none of these.
         """
-        for argument, space in (("source", source), ("target", target)):
-            if space not in _SPACES:
-                allowed = ", ".join(each.name for each in _SPACES)
-                raise SettingError(f"`{argument}` must be one of {allowed}, got {space!r}.")
-        self._image_name = image_name
-        self._source = source
-        self._target = target
+        self._image_name = field_name(image_name, "image_name")
+        self._source = choice(source, "source", _SPACES)
+        self._target = choice(target, "target", _SPACES)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be in [0, 255]."""
+        return [ImageUse(self._image_name, white_at_full_scale, as_pixels)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if self._source == self._target:  # which DALI refuses

@@ -10,12 +10,12 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, number, probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
-from ..errors import SettingError
 from ..operators.image_pixels import with_layout, with_pixels
 from ..sample_data import Name, SampleDataGroup
+from .image_use import PIXELS, ImageUse, as_pixels
 from .named_fields import FieldSearch
-from .number_settings import checked_prob
 from .pipeline_step_base import PipelineStepBase
 
 _NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
@@ -24,13 +24,12 @@ _NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
 class ImageGaussianBlurrer(PipelineStepBase):
     """Blurs every image of a name, anywhere in the sample, by a Gaussian of random width, with a probability.
 
-    Input and output: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 or
-    float32, on the CPU or the GPU. The standard deviation is drawn once for all images of what the step is applied
-    to, and all frames. The window reaches 3 times ``max_sigma`` to each side; beyond the border, the image is
-    continued as in a mirror. What is not blurred stays bit-identical, but for signs of zeros. An image without a
-    layout gets one, one without pixels makes the graph fail.
-
-    The format does not change.
+    Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
+    or float32 of any range, on the CPU or the GPU. Images that are known to be otherwise are refused. The standard
+    deviation is drawn once for all images of the group that the step is applied to, and all frames. The kernel
+    reaches 3 times ``max_sigma`` to each side; at the border, the image is mirrored. What is not blurred stays
+    bit-identical, but for signs of zeros. An image without a layout gets one; one without pixels makes the graph
+    fail.
 
     Price on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
     Blur images after they are made smaller.
@@ -60,10 +59,10 @@ class ImageGaussianBlurrer(PipelineStepBase):
         Raises:
             SettingError: A number or the key is not of this form.
         """
-        if not 0 < min_sigma <= max_sigma <= 20:
-            raise SettingError(f"Needed is 0 < `min_sigma` <= `max_sigma` <= 20, got {min_sigma} and {max_sigma}.")
-        self._image_name = image_name
-        self._prob = checked_prob(prob, "prob")
+        max_sigma = number(max_sigma, "max_sigma", above=0, at_most=20)
+        min_sigma = number(min_sigma, "min_sigma", above=0, at_most=max_sigma, advice="`max_sigma` is its limit.")
+        self._image_name = field_name(image_name, "image_name")
+        self._prob = probability(prob, "prob")
         self._window_size = 2 * math.ceil(3 * max_sigma) + 1
         self._draws = (
             UniformDraw("decision", 0.0, 1.0, key=key),
@@ -73,6 +72,10 @@ class ImageGaussianBlurrer(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the decision and the standard deviation."""
         return self._draws
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must have channels last."""
+        return [ImageUse(self._image_name, PIXELS, as_pixels)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         is_blurred = fn.cast(self.draw("decision") < np.float32(self._prob), dtype=types.DALIDataType.FLOAT)

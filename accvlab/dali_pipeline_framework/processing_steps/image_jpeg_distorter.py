@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name, whole_number
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw
-from ..errors import SettingError
 from ..operators.image_pixels import with_pixels
 from ..sample_data import Name, SampleDataGroup
+from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -19,12 +20,10 @@ from .pipeline_step_base import PipelineStepBase
 class ImageJpegDistorter(PipelineStepBase):
     """Adds the artefacts of JPEG compression of a random quality to every image of a name, anywhere in the sample.
 
-    Input and output: ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8, on the CPU or the
-    GPU. All images of what the step is applied to, and all frames, are compressed with the same quality. An image
-    without a layout gets one,
-    one without pixels makes the graph fail.
-
-    The format does not change.
+    Input and output: decoded, ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8 in
+    [0, 255], on the CPU or the GPU. Images that are known to be otherwise are refused. All images of the group
+    that the step is applied to, and all frames, are compressed with the same quality. An image without a layout
+    gets one, one without pixels makes the graph fail.
 
     Price on the CPU for 1600 x 900: 10 ms.
 
@@ -51,18 +50,20 @@ class ImageJpegDistorter(PipelineStepBase):
         Raises:
             SettingError: The qualities or the key are not of this form.
         """
-        is_whole = all(isinstance(quality, int) for quality in (min_quality, max_quality))
-        if not is_whole or not 1 <= min_quality <= max_quality <= 100:
-            raise SettingError(
-                "Qualities must be whole numbers, 1 <= `min_quality` <= `max_quality` <= 100, got "
-                f"{min_quality!r} and {max_quality!r}."
-            )
-        self._image_name = image_name
+        max_quality = whole_number(max_quality, "max_quality", at_least=1, at_most=100)
+        min_quality = whole_number(
+            min_quality, "min_quality", at_least=1, at_most=max_quality, advice="`max_quality` is its limit."
+        )
+        self._image_name = field_name(image_name, "image_name")
         self._quality = IntegerDraw("quality", min_quality, max_quality + 1, key=key)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the quality."""
         return [self._quality]
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be in [0, 255]."""
+        return [ImageUse(self._image_name, white_at_full_scale, as_pixels)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         quality = self.draw("quality")

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take off the mean of images and divide by their standard deviation."""
+"""Normalize images by mean and standard deviation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
+from ..checks import choice, field_name, number_list
 from ..errors import SettingError
-from ..operators.field_types import leaf_at
+from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.image_pixels import zero_where_channels_fit
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.image_content import describe_range
+from .image_use import PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -34,17 +38,17 @@ _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 class ImageMeanStdDevNormalizer(PipelineStepBase):
     """Normalizes every image of a name, anywhere in the sample, by a mean and a standard deviation.
 
-    Input: ``(height, width, channels)``, layout ``HWC`` or none, or a clip ``(frames, height, width, channels)``,
-    ``FHWC`` or none, of any numbers, on the CPU or the GPU. Output, in the same field: ``output_type``, the same
+    Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
+    ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
+    far outside of the known values of an image is refused. Output, in the same field: ``output_type``, the same
     shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
 
     computed in float32 and converted once, also for ``FLOAT16`` and ``FLOAT64``; whole numbers are rounded and
     saturated. An image without a layout gets one. Where there are several numbers, an image with another number of
-    channels makes the graph fail.
-
-    The type of the field becomes ``output_type``.
+    channels makes the graph fail. Steps that need values in [0, 255] or [0, 1], or channels last, belong before
+    this one.
 
     Price on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
     float32; the same with ``output_layout="CHW"``; three times as much to float16.
@@ -78,11 +82,11 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             SettingError: A mean or standard deviation is no finite number, a standard deviation is not greater
                 than 0, they are for different numbers of channels, or output type or layout are none of those.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._mean = _per_channel(mean, "mean")
         self._std_dev = _per_channel(std_dev, "std_dev")
-        self._output_type = output_type
-        self._output_layout = output_layout
+        self._output_type = choice(output_type, "output_type", NUMBER_TYPES)
+        self._output_layout = choice(output_layout, "output_layout", _LAYOUTS)
         if min(self._std_dev) <= 0:
             raise SettingError(f"Standard deviation must be greater than 0, got `std_dev` {std_dev!r}.")
         if len(self._mean) != len(self._std_dev) and 1 not in (len(self._mean), len(self._std_dev)):
@@ -90,10 +94,10 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
                 f"`mean` and `std_dev` must be for the same number of channels, got {len(self._mean)} and "
                 f"{len(self._std_dev)} numbers."
             )
-        if output_type not in NUMPY_TYPES or output_type == DALIDataType.BOOL:
-            raise SettingError(f"`output_type` must be a type of numbers, e.g. FLOAT, got {output_type!r}.")
-        if output_layout not in _LAYOUTS:
-            raise SettingError(f"`output_layout` must be one of {_LAYOUTS}, got {output_layout!r}.")
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare which values and which layout images get."""
+        return [ImageUse(self._image_name, PIXELS, self._content_after)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = data.find_all_occurrences(self._image_name)
@@ -124,19 +128,53 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+        for path in paths:
+            self._check_against(search, path, leaf_at(data_empty, path).content)
         search.raise_problems()
         for path in paths:
             ndim = leaf_at(data_empty, path).ndim
             data_empty.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=ndim)
         return data_empty
 
+    def _check_against(self, search: FieldSearch, path: FieldPath, content: ImageContent) -> None:
+        far = [mean for mean in self._mean if is_far_outside(mean, content.value_range)]
+        if far:
+            search.add(
+                f"`mean` {far[0]:g} is not for an image with values {describe_range(content.value_range)}; is it "
+                f"normalized twice?",
+                path,
+            )
+        layout, wanted = content.layout, self._output_layout
+        if layout and wanted and {*layout} != {*wanted}:
+            search.add(f"has the layout {layout}, which cannot become `output_layout` {wanted}", path)
+
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        content = as_pixels(leaf)
+        value_range = _normalized(range_before(leaf), self._mean, self._std_dev, self._output_type)
+        return attrs.evolve(content, layout=self._output_layout or content.layout, value_range=value_range)
+
+
+def _normalized(
+    value_range: tuple[float, float] | None,
+    means: Sequence[float],
+    std_devs: Sequence[float],
+    output_type: DALIDataType,
+) -> tuple[float, float] | None:
+    """Values of black and white in the output: the least and the greatest over the channels."""
+    if value_range is None:
+        return None
+    values = (np.array(value_range)[:, None] - np.array(means)) / np.array(std_devs)  # (2, channels)
+    dtype = np.dtype(NUMPY_TYPES[output_type])
+    if dtype.kind in "iu":
+        values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if low < high else None
+
 
 def _per_channel(values: object, argument: str) -> tuple[float, ...]:
     """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.size == 0 or array.size != max(array.shape, default=1) or not np.isfinite(array).all():
-        raise SettingError(f"`{argument}` must be a number, or one per channel, got {values!r}.")
-    return tuple(array.ravel().tolist())
+    array = np.asarray(values, object)
+    is_row = array.ndim > 1 and array.size == max(array.shape)
+    return number_list(
+        array.ravel() if is_row else values, argument, "a number, or one per channel", may_be_one=True
+    )

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import field_name
 from ..operators.field_types import leaf_at
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import ARRAY, ImageUse, range_before
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -20,17 +25,14 @@ _CAST_FIRST = (types.DALIDataType.FLOAT16, types.DALIDataType.FLOAT64)  # DALI's
 class ImageRange01Normalizer(PipelineStepBase):
     """Divides every image of a name, anywhere in the sample, by 255.
 
-    Input: images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another type of
-    numbers, in the same range. Output, in the same field: float32, the same shape and layout::
+    Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
+    type of numbers, in the same range. Images that are known to have other values are refused. Output, in the same
+    field: float32 in [0, 1], the same shape and layout::
 
         output = float32(input) * float32(1 / 255)
 
-    An image that is in [0, 1] already is divided again.
-
-    The type of the field becomes ``FLOAT``.
-
-    Price on the CPU: about 3 ms for 1600 x 900 pixels. Where mean and standard deviation are to be taken off
-    anyway, let `ImageMeanStdDevNormalizer` do both: ``mean`` and ``std_dev`` times 255.
+    Price on the CPU: about 3 ms for 1600 x 900 pixels. To normalize by mean and standard deviation as well, let
+    `ImageMeanStdDevNormalizer` do both at once: multiply ``mean`` and ``std_dev`` by 255.
 
     Example:
         >>> ImageRange01Normalizer("image")
@@ -43,7 +45,11 @@ class ImageRange01Normalizer(PipelineStepBase):
         Args:
             image_name: Name of the images.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images in [0, 255] come to [0, 1]."""
+        return [ImageUse(self._image_name, attrs.evolve(ARRAY, value_range=(0, 255)), _divided)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):
@@ -64,3 +70,8 @@ class ImageRange01Normalizer(PipelineStepBase):
             ndim = leaf_at(data_empty, path).ndim
             data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT, new_ndim=ndim)
         return data_empty
+
+
+def _divided(leaf: LeafFormat) -> ImageContent:
+    value_range = None if range_before(leaf) is None else (0, 1)
+    return attrs.evolve(leaf.content, is_encoded=False, value_range=value_range)

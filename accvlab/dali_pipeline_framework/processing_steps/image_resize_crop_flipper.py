@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,11 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import flag, number_range, probability
 from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
 from ..operators.image_transform import AxisScaling, Resampling, constant
 from ..sample_data import Name, SampleDataGroup
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
-from .number_settings import checked_prob, checked_range
 
 
 class ImageResizeCropFlipper(ImageTransformStep):
@@ -27,21 +28,25 @@ class ImageResizeCropFlipper(ImageTransformStep):
     ``bottom``, ``share`` and ``is_flipped``::
 
         crop_y = (1 - bottom) * scale * H - h              the lowest part `bottom` of the image is left out
-        crop_x = share * max(scale * W - w, 0)             at a random place
+        crop_x = share * max(scale * W - w, 0)             at a random place; 0.5: in the middle
         x_out = scale * x - crop_x, mirrored: w - x_out    y_out = scale * y - crop_y
 
     Nothing is rounded to whole pixels, so that matrices are exact (the originals round the crop down). What lies
     beyond the image is ``fill_value``. With ``is_kept_inside``, ``scale`` is at least what fills the output, and
     ``crop_y`` at least 0, so that nothing beyond the image is shown.
 
-    Fields, shapes and types are those of `AffineTransformer`; the format does not change. All images and size
+    For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
+    the output, the mean part at the bottom left out, the middle in x, not mirrored. What cannot vary is not drawn.
+
+    Fields, shapes and types are those of `AffineTransformer`. All images and size
     fields of a sample must have one size and get the same change; for a change of their own, apply the step to
     each camera by a wrapper.
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. The format
-    says then that the images have 3 dimensions.
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
+    are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
+    to have a layout other than ``HWC`` and ``FHWC``.
 
     Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
     ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection
@@ -51,16 +56,20 @@ class ImageResizeCropFlipper(ImageTransformStep):
         >>> step = ImageResizeCropFlipper(
         ...     "image", [256, 704], (0.44, 0.55), projection_matrix_field_names="intrinsics", key="rig"
         ... )
+        >>> in_evaluation = step.for_evaluation()
+        >>> [draw.constant for draw in in_evaluation.declare_draws(SampleDataGroup())]  # nothing is drawn
+        [0.0, 0.5, 0.0]
     """
 
     def __init__(
         self,
         image_field_names: Name | Sequence[Name] | None,
         output_hw: Sequence[int],
-        scale_range: tuple[float, float],
+        scale_range: tuple[float, float] | None,
         bottom_crop_range: tuple[float, float] = (0.0, 0.0),
         flip_prob: float = 0.5,
         *,
+        crop_x_range: tuple[float, float] = (0.0, 1.0),
         is_kept_inside: bool = False,
         image_hw_field_names: Name | Sequence[Name] | None = None,
         projection_matrix_field_names: Name | Sequence[Name] | None = None,
@@ -78,8 +87,11 @@ class ImageResizeCropFlipper(ImageTransformStep):
             image_field_names: Name or names of the images; None where there are only size fields.
             output_hw: Height and width of the output.
             scale_range: Least and greatest scale: pixels of the output per pixel of the input, greater than 0.
+                None: always the least scale that fills the output, ``max(h / H, w / W)``.
             bottom_crop_range: Least and greatest part of the height, in [0, 1], that is cut off at the bottom.
             flip_prob: Probability that a sample is mirrored.
+            crop_x_range: Least and greatest place of the crop in x, ``share``, in [0, 1]: 0 is the left end of the
+                image, 1 the right end. (0.5, 0.5) crops the middle.
             is_kept_inside: Whether nothing beyond the image may be shown.
             image_hw_field_names: Name or names of fields with the size of the images.
             projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
@@ -107,31 +119,49 @@ class ImageResizeCropFlipper(ImageTransformStep):
         }
         super().__init__(fields, fill_value, transform_image_on_gpu, is_encoded)
         self._output_hw = checked_hw(output_hw, "output_hw")
-        self._is_kept_inside = is_kept_inside
-        least, most = checked_range(scale_range, "scale_range", is_positive=True)
-        bottom = checked_range(bottom_crop_range, "bottom_crop_range", 0, 1)
-        self._flip_prob = checked_prob(flip_prob, "flip_prob")
-        self._draws = (
-            UniformDraw("scale", least, most, key=key),
-            UniformDraw("bottom", *bottom, key=key),
-            UniformDraw("share", key=key),
-            UniformDraw("is_flipped", key=key),
-        )
+        self._is_kept_inside = flag(is_kept_inside, "is_kept_inside")
+        self._flip_prob = probability(flip_prob, "flip_prob")
+        draws = [
+            UniformDraw(
+                "bottom", *number_range(bottom_crop_range, "bottom_crop_range", at_least=0, at_most=1), key=key
+            ),
+            UniformDraw("share", *number_range(crop_x_range, "crop_x_range", at_least=0, at_most=1), key=key),
+            # Mirrored where it is below the probability; nothing is drawn where it cannot vary.
+            UniformDraw("is_flipped", 0.0, 1.0 if 0 < self._flip_prob < 1 else 0.0, key=key),
+        ]
+        if scale_range is not None:
+            draws.insert(0, UniformDraw("scale", *number_range(scale_range, "scale_range", above=0), key=key))
+        self._draws = {draw.name: draw for draw in draws}
+
+    def for_evaluation(self) -> ImageResizeCropFlipper:
+        """Get the same step without chance, as StreamPETR and BEVDet evaluate.
+
+        ``scale`` is what fills the output, ``bottom`` the mean of its range, ``crop_x`` the middle; not mirrored.
+        """
+        step = copy.copy(self)
+        bottom = self._draws["bottom"]
+        mean = (bottom.low + bottom.high) / 2
+        fixed = {"bottom": mean, "share": 0.5, "is_flipped": 0.0}
+        step._flip_prob = 0.0
+        step._draws = {name: UniformDraw(name, value, value, key=bottom.key) for name, value in fixed.items()}
+        return step
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
-        return self._draws
+        return tuple(self._draws.values())
 
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
         output_hw: Any = constant(self._output_hw)
-        scale, bottom, share, drawn = (self.draw(name) for name in ("scale", "bottom", "share", "is_flipped"))
-        if self._is_kept_inside:
-            scale = dali_math.max(scale, fn.reductions.max(output_hw / hw))
+        scale: Any = self.draw("scale") if "scale" in self._draws else None
+        bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
+        if scale is None or self._is_kept_inside:
+            filling = fn.reductions.max(output_hw / hw)
+            scale = filling if scale is None else dali_math.max(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
         corner: Any = dali_math.max(hw - size, least) * fn.stack(constant(1), share)
-        if self._draws[1].constant != 0:  # the draw "bottom"
+        if self._draws["bottom"].constant != 0:
             corner = dali_math.max(corner - hw * fn.stack(bottom, constant(0)), least)
         is_flipped = drawn < np.float32(self._flip_prob)
         mirrored = size * fn.stack(types.Constant(np.array(False), device="cpu"), is_flipped)

@@ -10,9 +10,13 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, number
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators.field_types import leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import ImageUse, as_array, axis_of_height, fill_problems, with_height_and_width
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -23,14 +27,13 @@ _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT
 class ImageToTileSizePadder(PipelineStepBase):
     """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
 
-    Input: ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers, on the
-    CPU or the GPU. Output, in the same field: the same with ``ceil(height / tile_height) * tile_height`` rows and
-    ``ceil(width / tile_width) * tile_width`` columns. Content stays where it is, so points, boxes and projection
-    matrices stay valid. Images of a batch may differ in size.
+    Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
+    on the CPU or the GPU. Where the format knows another layout, as ``CHW`` behind a normalizer with this
+    ``output_layout``, its height and width are padded. Output, in the same field: the same with ``ceil(height /
+    tile_height) * tile_height`` rows and ``ceil(width / tile_width) * tile_width`` columns. Content stays where it
+    is, so points, boxes and projection matrices stay valid. Images of a batch may differ in size.
 
     Fields that hold the size of an image are adjusted if they are named (``image_hw_field_names``).
-
-    The format does not change.
 
     Price on the CPU: one copy, for 1600 x 900 uint8 about 1.5 ms where there is nothing to pad, 5 ms where there
     is.
@@ -55,15 +58,20 @@ class ImageToTileSizePadder(PipelineStepBase):
             tile_size_to_pad_to: Width and height of a tile, in this order (x, y), pixels; or one number for both.
             image_hw_field_names: Names of fields that hold height and width of an image, ``(2,)``, in pixels: they
                 are rounded up as the images are.
-            fill_value: Value of the pixels that are added.
+            fill_value: Value of the pixels that are added, among the values that images have at this place of the
+                chain.
 
         Raises:
             SettingError: The tile is not one or two whole numbers of at least 1, or a name is none.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._tile_size_xy = _checked_tile(tile_size_to_pad_to)
         self._image_hw_field_names = as_names(image_hw_field_names, "image_hw_field_names")
-        self._fill_value = float(fill_value)
+        self._fill_value = number(fill_value, "fill_value")
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images stay as they are, whatever their layout."""
+        return [ImageUse(self._image_name, with_height_and_width, as_array)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):
@@ -71,14 +79,15 @@ class ImageToTileSizePadder(PipelineStepBase):
             is_bool = data.get_type_of_item_in_path(path) == _DT.BOOL
             if is_bool:  # which `fn.slice` refuses
                 image = fn.reinterpret(image, dtype=_DT.UINT8)
-            image_hw = image.shape(dtype=_DT.INT32)[-3:-1]
-            # DALI shows the next line where there are fewer axes.
-            padded_hw = self._padded(image_hw)  # ERROR: an image has height, width, channels
+            height = axis_of_height(leaf_at(data, path))
+            image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
+            # Fails where there are fewer axes.
+            padded_hw = failing_with("an image has height, width, channels", self._padded, image_hw)
             padded = fn.slice(
                 image,
                 start=[0, 0],
                 shape=padded_hw,
-                axes=[-3, -2],
+                axes=[height, height + 1],
                 out_of_bounds_policy="pad",
                 fill_values=[self._fill_value],
             )
@@ -99,6 +108,9 @@ class ImageToTileSizePadder(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
         search.find(self._image_hw_field_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
+        search.problems += fill_problems(
+            data_empty, self.declare_images(data_empty), "fill_value", [self._fill_value]
+        )
         search.raise_problems()
         return data_empty
 

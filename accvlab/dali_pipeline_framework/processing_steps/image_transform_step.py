@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of the steps that move the content of images."""
+"""Base class of steps that transform images geometrically, with all that is given in their pixels."""
 
 from __future__ import annotations
 
-import operator
+import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +16,8 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import flag, number, whole_number_list
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.image_transform import (
     AxisScaling,
@@ -33,6 +35,8 @@ from ..operators.image_transform import (
 )
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, as_names, fields_of_elements
 from .pipeline_step_base import PipelineStepBase
 
@@ -46,11 +50,11 @@ Names = Name | Sequence[Name] | None
 
 @attrs.frozen
 class FieldKind:
-    """A kind of fields that lie in the image plane.
+    """A kind of fields that are given in image coordinates.
 
     Attributes:
-        what: What a field of it holds.
-        plural: What several are called.
+        what: What one field holds, for messages.
+        plural: Plural, for messages.
         dtypes: Allowed types.
     """
 
@@ -90,19 +94,19 @@ class ImagePlaneChange:
 class ImageTransformStep(PipelineStepBase):
     """Applies one transformation per sample to images, and to all that is given in their pixels.
 
-    A step of this base says which transformation. All fields, found by name anywhere in the sample, get the same
-    one. So all images and size fields of a sample must have one size, and the projection matrices that belong to
-    the elements of an array one shape; for cameras that differ, apply the step to each camera by a wrapper.
+    A derived step says which transformation. All fields, found by name anywhere in the sample, get the same one.
+    So all images and size fields of a sample must have one size, and the projection matrices of the elements of an
+    array one shape; for cameras that differ, apply the step to each camera by a wrapper.
     """
 
     def __init__(
         self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool, is_encoded: bool = False
     ) -> None:
-        """Set up for the names of the fields of each kind."""
-        self._is_encoded = is_encoded
+        """Set up with the names of the fields of each kind."""
+        self._is_encoded = flag(is_encoded, "is_encoded")
         self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
-        self._fill_value = _checked_fill_value(fill_value)
-        self._transform_image_on_gpu = transform_image_on_gpu
+        self._fill_value = number(fill_value, "fill_value")
+        self._transform_image_on_gpu = flag(transform_image_on_gpu, "transform_image_on_gpu")
         if not self._fields["image"] and not self._fields["image_hw"]:
             raise SettingError(
                 "Give `image_field_names` or `image_hw_field_names` (or both): the transformation depends on the "
@@ -119,13 +123,26 @@ class ImageTransformStep(PipelineStepBase):
         """Define the transformation of images of a height and width, ``(2,)`` float32 or int32."""
 
     def _resized(self, scaling: AxisScaling, hw: DataNode, resampling: Resampling) -> ImagePlaneChange:
-        """The change where images are computed anew, and nothing is rotated or sheared."""
+        """The change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(resampling, scaling, hw)
         matrix = scaling.matrix_after()
         if not self._is_encoded:
             return ImagePlaneChange(matrix, resampler, scaling.output_hw)
         resampler = resampler.of_encoded(hw)
         return ImagePlaneChange(matrix, resampler, scaling.output_hw, resampler.decoded)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be decoded with channels last, or encoded (``is_encoded``)."""
+        return [self._use_of_images(), ImageUse(self._fields["mask"], PIXELS, as_pixels)]
+
+    def _use_of_images(self) -> ImageUse:
+        names = self._fields["image"]
+        if self._is_encoded:
+            advice = "Leave out `is_encoded=True`, or the step that decodes it"
+            return ImageUse(names, ENCODED_IMAGE, DECODED_IMAGE, advice=advice)
+        takes_files = "is_encoded" in inspect.signature(type(self)).parameters
+        advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
+        return ImageUse(names, PIXELS, as_pixels, advice=advice)
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self._apply(data)
@@ -171,7 +188,7 @@ class ImageTransformStep(PipelineStepBase):
     ) -> None:
         if output_hw is None or not sizes:
             return
-        # Depends on the input, so that its size is checked.
+        # Computed from the input size, so that its check is not optimized away.
         size = hw * np.float32(0) + np.array(output_hw, np.float32)
         for path in sizes:
             dtype: Any = data.get_type_of_item_in_path(path)
@@ -195,7 +212,7 @@ class ImageTransformStep(PipelineStepBase):
         if not values:
             return
         rows = projections_rows(matrix)
-        # What cannot be stacked stays apart.
+        # Only matrices of one type on one device can be stacked.
         kinds: dict[Any, list[FieldPath]] = {}
         for path, value in values.items():
             kinds.setdefault((data.get_type_of_item_in_path(path), value.device), []).append(path)
@@ -210,6 +227,7 @@ class ImageTransformStep(PipelineStepBase):
         for kind, names in self._fields.items():
             found = KINDS["encoded_image" if kind == "image" and self._is_encoded else kind]
             search.find(names, found.what, found.dtypes, group_of=found.plural)
+        search.problems += fill_problems(data_empty, [self._use_of_images()], "fill_value", [self._fill_value])
         search.raise_problems()
         for name in self._fields["image"] if self._is_encoded else ():
             for path in data_empty.find_all_occurrences(name):
@@ -227,19 +245,9 @@ def checked_hw(value: Any, argument: str) -> tuple[int, int]:
     Raises:
         SettingError: It is something else.
     """
-    try:
-        height, width = map(operator.index, value)
-    except (TypeError, ValueError):
-        height, width = 0, 0
-    if height < 1 or width < 1:
-        raise SettingError(f"`{argument}` must be [height, width] in whole pixels of at least 1, got {value!r}.")
+    what = "[height, width] in whole pixels of at least 1"
+    height, width = whole_number_list(value, argument, what, count=2, at_least=1)
     return height, width
-
-
-def _checked_fill_value(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise SettingError(f"`fill_value` must be a finite number, got {value!r}.")
-    return float(value)
 
 
 def _changed_projections(
@@ -247,8 +255,7 @@ def _changed_projections(
 ) -> list[DataNode]:
     if len(projections) == 1:
         return [transformed_projections(projections[0], rows, dtype)]
-    # All together, since an operator costs more than its work on a matrix.
-    # DALI shows the next line where shapes differ.
-    stacked = fn.stack(*projections)  # ERROR: matrices of an array differ in shape
+    # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
+    stacked = failing_with("matrices of an array differ in shape", fn.stack, *projections)
     changed: Any = transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from nvidia.dali import types
 
-from ..errors import SettingError
+from ..checks import did_you_mean, field_names, listed
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, Name, SampleDataGroup, format_error, format_path
-
-_MOST_FIELDS_NAMED = 20
+from ..sample_data.frame_groups import why_no_frames
 
 
 def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, ...]:
@@ -20,18 +18,11 @@ def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, 
     Raises:
         SettingError: Something else was given.
     """
-    if names is None:
-        return ()
-    several = [names] if isinstance(names, str | int) else names
-    if not isinstance(several, Sequence) or not all(
-        isinstance(name, str | int) and not isinstance(name, bool) for name in several
-    ):
-        raise SettingError(f"`{argument}` must be a name (str or int) or a sequence of names, got {names!r}.")
-    return tuple(several)
+    return field_names(names, argument)
 
 
 def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
-    """Put together the paths of a field in the elements of an array: they differ in numbers before its name."""
+    """Group paths that are equal except for the indices of array elements."""
     alike: dict[tuple[object, ...], list[FieldPath]] = {}
     for path in paths:
         *groups, name = path
@@ -40,7 +31,7 @@ def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
 
 
 class FieldSearch:
-    """Looks for fields by name, and takes note of all problems, to report them together.
+    """Looks fields up by name and collects all problems, to report them together.
 
     Example::
 
@@ -50,7 +41,7 @@ class FieldSearch:
     """
 
     def __init__(self, data_empty: SampleDataGroup, step: object, cannot: str = "be applied") -> None:
-        """Set up for the format of what a step is applied to; ``cannot`` is what it cannot do with problems."""
+        """Set up for the format that a step is given; ``cannot`` completes "<step> cannot ..." in messages."""
         self._format = data_empty.format
         self._heading = f"{type(step).__name__} cannot {cannot}:"
         self.problems: list[FormatProblem] = []
@@ -72,7 +63,7 @@ class FieldSearch:
             what: What the field holds, e.g. "an image".
             dtypes: Allowed types; None for all.
             group_of: What the fields are called together: "No occurrences of ... found".
-            holds: What a value of these types is, where that is not plain; otherwise as ``what``.
+            holds: What a field of these types holds, for the message about a wrong type; otherwise ``what``.
             error_type: Class of the error for a name that does not occur.
 
         Returns:
@@ -96,28 +87,23 @@ class FieldSearch:
     ) -> str | None:
         leaf = self._format.at(path)
         if isinstance(leaf, GroupFormat):
-            of_sequence = (
-                "; frames of a sequence are decoded by FrameSequenceDecoder" if "encoded" in leaf.names else ""
-            )
+            is_sequence = not why_no_frames(leaf)
+            of_sequence = "; frames of a sequence are decoded by FrameSequenceDecoder" if is_sequence else ""
             return f"must be a data field with {what}, is a group{of_sequence}"
         if dtypes is not None and leaf.dtype not in dtypes:
             return f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}"
         return None
 
     def add(self, message: str, path: FieldPath | None = None, error_type: type[Exception] = ValueError) -> None:
-        """Take note of a problem."""
+        """Add a problem."""
         self.problems.append(FormatProblem(message, path, error_type=error_type))
 
     def add_missing(self, name: Name, group_of: str = "fields", error_type: type[Exception] = KeyError) -> None:
-        """Take note that no field has a name."""
+        """Add the problem that no field has a name."""
         fields = [format_path(path) for path in self._format.flat_paths]
-        available = ", ".join(fields[:_MOST_FIELDS_NAMED]) or "none"
-        more = ", and more" if len(fields) > _MOST_FIELDS_NAMED else ""
-        known = {str(part) for path in self._format.flat_paths for part in path}
-        close = difflib.get_close_matches(str(name), known, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, [part for path in self._format.flat_paths for part in path])
         missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
-        self.add(f"{missing}{hint} Fields: {available}{more}.", error_type=error_type)
+        self.add(f"{missing}{hint} Fields: {listed(fields)}.", error_type=error_type)
 
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""

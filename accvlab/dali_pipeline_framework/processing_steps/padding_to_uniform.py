@@ -9,10 +9,11 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import SettingError
+from ..checks import did_you_mean, number
 from ..operators.data_branches import branched
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -25,7 +26,7 @@ class PaddingToUniform(PipelineStepBase):
     bytes; zeros at its end are dropped when it is read. The shape depends on the batch: two batches may differ.
     For a shape that is the same in all batches, see `PointsPadder`.
 
-    Works for all types, on the CPU or the GPU; layouts stay. The format does not change. Price on the CPU: one
+    Works for all types, on the CPU or the GPU; layouts stay. Price on the CPU: one
     copy of the field, 0.2 ms per field and batch for small fields. Fields with a declared number of dimensions
     (``ndim`` in the blueprint) take a third of that.
 
@@ -46,10 +47,10 @@ class PaddingToUniform(PipelineStepBase):
         Raises:
             SettingError: The fill value is no number, or something else than names was given.
         """
-        if not isinstance(fill_value, int | float):
-            raise SettingError(f"`fill_value` must be a number, got {fill_value!r}.")
         self._field_names = None if field_names is None else as_names(field_names, "field_names")
-        self._fill_value = fill_value
+        self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._paths(data):
@@ -88,6 +89,7 @@ class PaddingToUniform(PipelineStepBase):
         search = FieldSearch(data_empty, self, cannot="pad")
         for name in self._field_names or ():
             if not data_empty.find_all_occurrences(name):
-                search.add(f"No fields to be padded with name '{name}' were found")
+                known = [part for path in data_empty.format.flat_paths for part in path]
+                search.add(f"No fields to be padded with name '{name}' were found.{did_you_mean(name, known)}")
         search.raise_problems()
         return data_empty

@@ -15,12 +15,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import field_name, flag, number_range, probability
 from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
 from ..operators.field_types import leaf_at
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch
-from .number_settings import checked_prob, checked_range
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -38,9 +39,10 @@ class PhotoMetricDistorter(PipelineStepBase):
     """Changes brightness, contrast, saturation, hue and the order of channels of every image of a name at random.
 
     Input and output: ``(height, width, 3)`` or a clip ``(frames, height, width, 3)``, with or without a layout,
-    uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The type stays as it is; the result is clamped.
-    An image without a layout gets one. All images of what the step is applied to are changed in the same way, and
-    so are all frames of a clip.
+    uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The result is clamped to this range, so images
+    that are known to have other values (behind `ImageMeanStdDevNormalizer`), and changes of brightness above 1 for
+    images in [0, 1], are refused. An image without a layout gets one. All images of the group that the step is
+    applied to, and all frames of a clip, are changed in the same way.
 
     Each part is done with its probability, in this order; ``x`` is a channel as a fraction of the full range::
 
@@ -56,8 +58,6 @@ class PhotoMetricDistorter(PipelineStepBase):
     ``0.5 + 0.5 r`` where both do; ``r``, the greatest sum of the magnitudes of a row of ``M``, is 1 without
     saturation and hue, and 2 with a saturation of 1.5. What cannot happen (probability 0, or a range that changes
     nothing) is left out.
-
-    The format does not change.
 
     Price on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
     saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images
@@ -106,22 +106,22 @@ class PhotoMetricDistorter(PipelineStepBase):
         Raises:
             SettingError: A range, a probability or the key is not of this form.
         """
-        self._image_name = image_name
+        self._image_name = field_name(image_name, "image_name")
         self._ranges = {
-            "brightness": checked_range(min_max_brightness, "min_max_brightness"),
-            "contrast": checked_range(min_max_contrast, "min_max_contrast", 0),
-            "hue": checked_range(min_max_hue, "min_max_hue"),
-            "saturation": checked_range(min_max_saturation, "min_max_saturation", 0),
+            "brightness": number_range(min_max_brightness, "min_max_brightness"),
+            "contrast": number_range(min_max_contrast, "min_max_contrast", at_least=0),
+            "hue": number_range(min_max_hue, "min_max_hue"),
+            "saturation": number_range(min_max_saturation, "min_max_saturation", at_least=0),
         }
         self._probabilities = {
-            "brightness": checked_prob(prob_brightness_aug, "prob_brightness_aug"),
-            "contrast": checked_prob(prob_contrast_aug, "prob_contrast_aug"),
-            "saturation": checked_prob(prob_saturation_aug, "prob_saturation_aug"),
-            "hue": checked_prob(prob_hue_aug, "prob_hue_aug"),
-            "swap": checked_prob(prob_swap_channels, "prob_swap_channels"),
+            "brightness": probability(prob_brightness_aug, "prob_brightness_aug"),
+            "contrast": probability(prob_contrast_aug, "prob_contrast_aug"),
+            "saturation": probability(prob_saturation_aug, "prob_saturation_aug"),
+            "hue": probability(prob_hue_aug, "prob_hue_aug"),
+            "swap": probability(prob_swap_channels, "prob_swap_channels"),
         }
-        self._is_bgr = is_bgr
-        self._enforce_process_on_gpu = enforce_process_on_gpu
+        self._is_bgr = flag(is_bgr, "is_bgr")
+        self._enforce_process_on_gpu = flag(enforce_process_on_gpu, "enforce_process_on_gpu")
         self._draws: tuple[RandomDraw, ...] = (
             *(UniformDraw(f"{part}_decision", 0.0, 1.0, key=key) for part in _PARTS),
             IntegerDraw("contrast_is_early", 0, 2, key=key),
@@ -132,6 +132,10 @@ class PhotoMetricDistorter(PipelineStepBase):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the decisions, the values, and the order of channels; nothing if nothing can change."""
         return self._draws if any(map(self._may, _PARTS)) else ()
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must have their full range."""
+        return [ImageUse(self._image_name, white_at_full_scale, _clamped)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if not any(map(self._may, _PARTS)):
@@ -156,7 +160,7 @@ class PhotoMetricDistorter(PipelineStepBase):
 
         alpha = done[1]
         early = (alpha - 1.0) * drawn["contrast_is_early"] + 1.0
-        # A gain above 1 reaches the upper clamp before the matrix, one below 1 does not.
+        # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
         gain = dali_math.max(early, 1.0)
         may_recolor = any(self._may(part) for part in _PARTS[2:])
         return _Change(
@@ -170,7 +174,7 @@ class PhotoMetricDistorter(PipelineStepBase):
         )
 
     def _may(self, part: str) -> bool:
-        """Whether a part can change anything."""
+        """Whether a part has a probability and a range with which it changes anything."""
         limits = self._ranges.get(part)
         return self._probabilities[part] > 0 and limits != (_NO_CHANGE[part],) * 2
 
@@ -194,8 +198,25 @@ class PhotoMetricDistorter(PipelineStepBase):
             if dtype not in (_DT.UINT8, _DT.FLOAT):
                 problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {dtype.name}"
                 search.add(problem, path, AssertionError)  # the class that callers of the published API catch
+            self._check_brightness(search, path, leaf_at(data_empty, path))
         search.raise_problems()
         return data_empty
+
+    def _check_brightness(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+        delta = max(map(abs, self._ranges["brightness"]))
+        is_unit = leaf.dtype == _DT.FLOAT and leaf.content.value_range is not None
+        if is_unit and delta > 1 and self._may("brightness"):
+            low, high = self._ranges["brightness"]
+            search.add(
+                f"has values 0..1, which `min_max_brightness` [{low:g}, {high:g}] would turn black or white. Put "
+                f"PhotoMetricDistorter before the step that divides by 255, or give fractions, "
+                f"e.g. [{low / 255:.3g}, {high / 255:.3g}]",
+                path,
+            )
+
+
+def _clamped(leaf: LeafFormat) -> ImageContent:
+    return attrs.evolve(as_pixels(leaf), value_range=white_at_full_scale(leaf).value_range)
 
 
 @attrs.frozen
@@ -222,7 +243,7 @@ class _Change:
 
     @property
     def is_two_stages(self) -> bool:
-        """Whether something is clamped that goes on being changed."""
+        """Whether values are clamped before the last change."""
         if self.matrix is None:
             return self.may_brighten and self.may_contrast
         return self.may_brighten or self.may_contrast
@@ -230,7 +251,7 @@ class _Change:
 
 @do_not_convert
 def _changed(image: DataNode, change: _Change, is_uint8: bool) -> DataNode:
-    """Change images, in gray levels (uint8: DALI clamps where it converts) or fractions (float32)."""
+    """Change images; uint8 needs no clamp of its own, since DALI saturates where it converts."""
     dtype, white, clamped = (_DT.UINT8, 255.0, _as_it_is) if is_uint8 else (_DT.FLOAT, 1.0, dali_math.clamp)
     offset = change.delta * (1 / white)
     if change.matrix is None and not change.is_two_stages:

@@ -4,15 +4,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nvidia.dali.data_node import DataNode
 
 from ..draws.draw_scope import RunningStep, current_plan, declared_draws
 from ..draws.random_draws import RandomDraw
-from ..errors import StepOutputError
-from ..sample_data import SampleDataGroup, describe_difference
+from ..errors import FormatError, StepOutputError
+from ..sample_data import (
+    FieldPath,
+    FieldValue,
+    FormatProblem,
+    GroupFormat,
+    ImageContent,
+    SampleDataGroup,
+    describe_difference,
+    format_error,
+)
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.sample_data_group import replace_contents
+from .image_use import ImageUse, contents_after, declared_images, image_problems
 
 
 class PipelineStepBase(ABC):
@@ -38,6 +49,8 @@ class PipelineStepBase(ABC):
                 return data_empty
 
     A step that draws random numbers declares them in `declare_draws`, and gets them in ``_process`` from `draw`.
+    What it needs of images, and what it leaves, it declares in `declare_images`. The format of fields that it does
+    not name there, or change in the format method, stays as it is.
 
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
@@ -71,6 +84,21 @@ class PipelineStepBase(ABC):
         """
         return ()
 
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare what this step needs of images, and what it leaves.
+
+        Images that it does not name stay as they are. A step that does not override this method, or overrides
+        ``_process`` or the format method below a class that does, declares nothing: it is given any image, and
+        nothing is known of any image after it, until the graph is defined and shows which images it left alone.
+
+        Args:
+            data_empty: Format of what the step is applied to, before the step.
+
+        Returns:
+            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone.
+        """
+        return ()
+
     @do_not_convert
     def draw(self, name: str) -> DataNode:
         """Get a declared draw, in ``_process``: a node on the CPU with the numbers of each sample.
@@ -90,12 +118,30 @@ class PipelineStepBase(ABC):
 
         Raises:
             StepOutputError: The step returned something that is no format.
+            FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
             Exception: What the step raises where it cannot work on this format.
         """
-        output = self._check_and_adjust_data_format_input_to_output(data_empty.get_empty_like_self())
+        before, asked = data_empty.format, data_empty.get_empty_like_self()
+        uses = declared_images(self, asked)
+        output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
         plan = current_plan()
         if plan is not None:
-            plan.collect(self, declared_draws(self, data_empty.get_empty_like_self()))
+            plan.collect(self, declared_draws(self, asked))
+        replace_contents(output, contents_after(self, uses, before, output.format))
+        return output
+
+    def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
+        """Get the output format of the step, or raise its problems and those of its images together."""
+        try:
+            output = self._check_and_adjust_data_format_input_to_output(data_empty)
+        except FormatError as error:
+            if not problems:
+                raise
+            # The type of an image that is in a wrong state says nothing more.
+            paths = {problem.path for problem in problems}
+            problems += [problem for problem in error.problems if problem.path not in paths]
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot be applied:")
         return self._require_group(output, "_check_and_adjust_data_format_input_to_output")
 
     def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -104,11 +150,35 @@ class PipelineStepBase(ABC):
         Raises:
             StepOutputError: What was produced has another format than the step declared.
         """
+        known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
         with RunningStep(self, data):
             processed = self._require_group(self._process(data), "_process")
         self._require_format(processed, declared)
+        self._take_contents(processed, declared.format, known)
         return processed
+
+    @do_not_convert
+    def _known_images(self, data: SampleDataGroup) -> dict[FieldPath, tuple[FieldValue, ImageContent]]:
+        """Nodes and contents of the images of which something is known."""
+        leaves = zip(data.format.flat_paths, data.format.flat_leaves, strict=True)
+        contents = {path: leaf.content for path, leaf in leaves if leaf.content.is_known}
+        return {path: (data.get_item_in_path(path), content) for path, content in contents.items()}
+
+    @do_not_convert
+    def _take_contents(
+        self,
+        processed: SampleDataGroup,
+        declared: GroupFormat,
+        known: Mapping[FieldPath, tuple[FieldValue, ImageContent]],
+    ) -> None:
+        contents: dict[FieldPath, ImageContent] = {}
+        for path, leaf in zip(declared.flat_paths, declared.flat_leaves, strict=True):
+            node, before = known.get(path, (None, leaf.content))
+            # A step that declares nothing has not changed an image whose node is still the same.
+            is_same = node is not None and processed.get_item_in_path(path) is node
+            contents[path] = before if is_same and not leaf.content.is_known else leaf.content
+        replace_contents(processed, processed.format.with_contents(contents))
 
     @do_not_convert
     def _require_format(self, processed: SampleDataGroup, declared: SampleDataGroup) -> None:

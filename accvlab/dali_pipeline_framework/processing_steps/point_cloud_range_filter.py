@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..checks import field_name
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
 from .filtered_group import check_fields, filter_fields
+from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -21,7 +23,7 @@ class PointCloudRangeFilter(PipelineStepBase):
     the box or on its border; NaN is outside (see `PointsInRangeCheck`). The fields named beside it, in the same
     group, have N elements along their first axis, and are filtered as well.
 
-    The order stays, values are copied bit by bit; a layout is dropped. The format does not change. The fields may
+    The order stays, values are copied bit by bit; a layout is dropped. The fields may
     be on the CPU or the GPU. Price on the CPU, per sample: 0.5 ms for 1000 points, about 40 ms for 100000.
 
     Example::
@@ -47,9 +49,11 @@ class PointCloudRangeFilter(PipelineStepBase):
         Raises:
             SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
         """
-        self._points_field_name = points_field_name
+        self._points_field_name = field_name(points_field_name, "points_field_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
         self._further_field_names = as_names(further_field_names, "further_field_names")
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         num_axes = len(self._limits.minimum)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from nvidia.dali import types
 
+from ..checks import field_name
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -54,9 +56,11 @@ class PointsInRangeCheck(PipelineStepBase):
         Raises:
             SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
         """
-        self._points_fields_name = points_fields_name
-        self._is_inside_field_name = is_inside_field_name
+        self._points_fields_name = field_name(points_fields_name, "points_fields_name")
+        self._is_inside_field_name = field_name(is_inside_field_name, "is_inside_field_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._points_fields_name):

@@ -8,10 +8,11 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import SettingError
+from ..checks import field_name, number, whole_number
 from ..operators.field_types import exact_constant, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -52,14 +53,12 @@ class PointsPadder(PipelineStepBase):
         Raises:
             SettingError: The number is no positive integer, or the fill value is no number.
         """
-        if not isinstance(num_points, int) or num_points < 1:
-            raise SettingError(f"`num_points` must be a positive integer, got {num_points!r}.")
-        if not isinstance(fill_value, int | float):
-            raise SettingError(f"`fill_value` must be a number, got {fill_value!r}.")
-        self._points_field_name = points_field_name
-        self._num_points = num_points
-        self._mask_field_name = mask_field_name
-        self._fill_value = fill_value
+        self._points_field_name = field_name(points_field_name, "points_field_name")
+        self._num_points = whole_number(num_points, "num_points", at_least=1)
+        self._mask_field_name = None if mask_field_name is None else field_name(mask_field_name, "mask_field_name")
+        self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._points_field_name):

@@ -3,21 +3,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import choice
+from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
-from ..sample_data.dtypes import NUMPY_TYPES
+from .image_use import ImageUse, axis_of_height, with_height_and_width
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
 
 class TensorSizeAdder(PipelineStepBase):
-    """Adds next to every data field of a name its size: the third last and the second last extent of its shape.
+    """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
 
-    For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is
-    ``[height, width]``, ``(2,)``, on the CPU, wherever the image is. Only the shape is read, no data.
+    For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is ``[height,
+    width]``, ``(2,)``, on the CPU, wherever the image is. Where the format knows another layout, as ``CHW`` behind
+    a normalizer with this ``output_layout``, its height and width are taken. Only the shape is read. A field that
+    is known to hold an encoded image is refused.
 
     The new field has the name ``tensor_name + size_postfix`` and is the last of its group. A tensor of fewer than
     three axes makes the operator of DALI fail when the pipeline runs. Price: about 0.1 ms per field and batch.
@@ -51,17 +58,22 @@ class TensorSizeAdder(PipelineStepBase):
                 "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
                 f"of the new field; got {tensor_name!r} and {size_postfix!r}."
             )
-        if store_size_as_type not in NUMPY_TYPES or store_size_as_type == types.DALIDataType.BOOL:
-            raise SettingError(f"`store_size_as_type` must be a number type, got {store_size_as_type!r}.")
         self._tensor_name = tensor_name
         self._size_postfix = size_postfix
-        self._store_size_as_type = store_size_as_type
+        self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be decoded, of whatever layout."""
+        return [ImageUse(self._tensor_name, with_height_and_width)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._tensor_name):
             shape = data.get_item_in_path(path).shape(dtype=types.DALIDataType.INT64)
+            first = axis_of_height(leaf_at(data, path))
             # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-            size = fn.reshape(shape[-3:-1], shape=[2])  # ERROR: an image is (..., height, width, channels)
+            height_width = shape[first : first + 2 or None]
+            rule = "an image is (..., height, width, channels)"
+            size = failing_with(rule, fn.reshape, height_width, shape=[2])
             size = fn.cast(size, dtype=self._store_size_as_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from ..checks import choice, field_name, number
 from ..errors import SettingError
 from ..operators.field_types import exact_constant, leaf_at
 from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
 from ..sample_data.names import format_path, normalized_path
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -67,17 +67,19 @@ class TimeDifferenceAdder(PipelineStepBase):
         Raises:
             SettingError: The unit is 0 or not finite, or does not go with the type, which is none of these.
         """
-        if not isinstance(unit, int | float) or not math.isfinite(unit) or unit == 0:
-            raise SettingError(f"`unit` must be a finite number other than 0, got {unit!r}.")
-        if output_type not in (_DT.FLOAT, _DT.FLOAT64, _DT.INT64):
-            raise SettingError(f"`output_type` must be FLOAT, FLOAT64 or INT64, got {output_type!r}.")
+        unit = number(unit, "unit")
+        if unit == 0:
+            raise SettingError("`unit` must be a number other than 0, got 0.")
+        output_type = choice(output_type, "output_type", (_DT.FLOAT, _DT.FLOAT64, _DT.INT64))
         if output_type == _DT.INT64 and unit != 1:
             raise SettingError(f"`output_type` INT64 needs `unit` 1, got {unit!r}.")
-        self._time_field_name = time_field_name
+        self._time_field_name = field_name(time_field_name, "time_field_name")
         self._reference_path = normalized_path(reference_path)
-        self._difference_field_name = difference_field_name
+        self._difference_field_name = field_name(difference_field_name, "difference_field_name")
         self._unit = unit
         self._output_type = output_type
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         reference = data.get_item_in_path(self._reference_path)

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ..checks import did_you_mean
 from ..errors import SettingError
 from ..sample_data import Name, SampleDataGroup
-from .named_fields import as_names
+from .image_use import no_images
+from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
+
+_SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five swapped, or one of ten wrong
 
 
 class UnneededFieldRemover(PipelineStepBase):
@@ -17,7 +21,9 @@ class UnneededFieldRemover(PipelineStepBase):
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
     leaves out operators whose results nobody uses. The step itself costs nothing, it adds no operator.
 
-    Names that do not occur are passed over, so that one list serves several data sets.
+    Names that do not occur are passed over, so that one list serves several data sets. Refused are only those that
+    look like a misspelt name of a field: ``"imgae"`` where there is an ``"image"``. Names that differ in digits
+    only, as ``"boxes_2d"`` and ``"boxes_3d"``, are different names.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -44,10 +50,31 @@ class UnneededFieldRemover(PipelineStepBase):
             )
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
 
+    declare_images = no_images
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        return self._check_and_adjust_data_format_input_to_output(data)
+        for name in self._unneeded_field_names:
+            data.remove_all_occurrences(name)
+        return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="remove fields")
+        known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
         for name in self._unneeded_field_names:
-            data_empty.remove_all_occurrences(name)
-        return data_empty
+            if not data_empty.find_all_occurrences(name):
+                meant = did_you_mean(name, _other_words(known, name), _SIMILARITY_OF_MISSPELT)
+                if meant:
+                    search.add(
+                        f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
+                    )
+        search.raise_problems()
+        return self._process(data_empty)
+
+
+def _other_words(known: Iterable[str], name: Name) -> list[str]:
+    """Names that differ from a name by more than digits."""
+    return [each for each in known if _without_digits(each) != _without_digits(str(name))]
+
+
+def _without_digits(name: str) -> str:
+    return "".join(letter for letter in name if not letter.isdigit())

@@ -10,6 +10,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import field_name, flag, number, number_list
 from ..errors import SettingError
 from ..operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
 from ..operators.field_types import NUMBER_TYPES, exact_constant, leaf_at
@@ -17,6 +18,7 @@ from ..sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import normalized_path
+from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
 
@@ -35,10 +37,11 @@ class VisibleBboxSelector(PipelineStepBase):
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
-    Price on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes, 3 ms for 100, 20 ms
-    for 200, 50 ms for 300, 0.25 s for 500, at about ``2 N ** 3`` bytes of memory. More than 1024 boxes in a sample
-    make the graph fail. A canvas of 1600 x 900 in NumPy takes 30 to 180 ms. The check for the size takes about
-    1 ms per batch.
+    Any number of boxes. Price on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes,
+    3 ms for 100, 20 ms for 200, 50 ms for 300, all in at most 0.1 GB of memory; 0.2 s for 500, 1 s and 0.8 GB for
+    1000, 4 s and 3.5 GB for 2000. Up to 384 boxes, memory grows with the third power of their number, from there
+    on with the square (about ``900 N ** 2`` bytes). A canvas of 1600 x 900 in NumPy takes 30 to 180 ms for 300
+    boxes. The check for the size takes about 1 ms per batch.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -79,15 +82,19 @@ class VisibleBboxSelector(PipelineStepBase):
         Raises:
             SettingError: Not exactly one image size, nothing to check, or what a check needs is missing.
         """
-        self._bboxes_field_name = bboxes_field_name
+        self._bboxes_field_name = field_name(bboxes_field_name, "bboxes_field_name")
         self._resulting_mask_field_path = normalized_path(resulting_mask_field_path)
-        self._image_field_name = image_field_name
-        self._image_hw_field_name = image_hw_field_name
-        self._image_hw = None if image_hw is None else tuple(image_hw)
-        self._check_for_bbox_occlusion = check_for_bbox_occlusion
-        self._check_for_minimum_size = check_for_minimum_size
-        self._depths_field_name = depths_field_name
-        self._minimum_bbox_size = minimum_bbox_size
+        self._image_field_name = _optional_name(image_field_name, "image_field_name")
+        self._image_hw_field_name = _optional_name(image_hw_field_name, "image_hw_field_name")
+        self._image_hw = (
+            None if image_hw is None else number_list(image_hw, "image_hw", "two positive numbers", count=2)
+        )
+        self._check_for_bbox_occlusion = flag(check_for_bbox_occlusion, "check_for_bbox_occlusion")
+        self._check_for_minimum_size = flag(check_for_minimum_size, "check_for_minimum_size")
+        self._depths_field_name = _optional_name(depths_field_name, "depths_field_name")
+        self._minimum_bbox_size = None
+        if minimum_bbox_size is not None:
+            self._minimum_bbox_size = number(minimum_bbox_size, "minimum_bbox_size", may_be_infinite=True)
         problems = self._problems_of_settings()
         if problems:
             raise SettingError(" ".join(problems))
@@ -101,7 +108,7 @@ class VisibleBboxSelector(PipelineStepBase):
             problems.append(
                 "Exactly one of `image_field_name`, `image_hw_field_name` and `image_hw` must be given."
             )
-        if self._image_hw is not None and (len(self._image_hw) != 2 or not min(self._image_hw) > 0):
+        if self._image_hw is not None and not min(self._image_hw) > 0:
             problems.append(f"`image_hw` must be two positive numbers, got {self._image_hw!r}.")
         if not self._check_for_bbox_occlusion and not self._check_for_minimum_size:
             problems.append("`check_for_bbox_occlusion` or `check_for_minimum_size` must be true.")
@@ -110,6 +117,8 @@ class VisibleBboxSelector(PipelineStepBase):
         if self._check_for_minimum_size and self._minimum_bbox_size is None:
             problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
         return problems
+
+    declare_images = no_images
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -176,6 +185,10 @@ def _only(data: SampleDataGroup, name: Name | None) -> DataNode:
     [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
     node: DataNode = data.get_item_in_path(path)
     return node
+
+
+def _optional_name(name: Name | None, argument: str) -> Name | None:
+    return None if name is None else field_name(name, argument)
 
 
 def _on_cpu(node: DataNode) -> DataNode:

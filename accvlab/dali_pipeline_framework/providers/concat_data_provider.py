@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError, SettingError, error_that_is_also
-from ..sample_data import FormatProblem, GroupFormat, SampleDataGroup, describe_difference, format_error
+from ..sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    ImageContent,
+    SampleDataGroup,
+    describe_difference,
+    format_error,
+)
+from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider
 from .data_set_checks import check_number_of_samples
@@ -113,8 +122,18 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider."""
-        return self._providers[0].sample_data_structure
+        """Blueprint of the first provider, with what all of them declare of images."""
+        blueprint, *others = (provider.sample_data_structure for provider in self._providers)
+        own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
+        common = {
+            path: content if all(content == other[path] for other in contents) else ImageContent()
+            for path, content in own.items()
+        }
+        if common == own:
+            return blueprint
+        blueprint = blueprint.get_empty_like_self()
+        replace_contents(blueprint, blueprint.format.with_contents(common))
+        return blueprint
 
     def get_number_of_samples(self) -> int:
         """Get the number of samples of all providers together."""
@@ -195,6 +214,11 @@ class ConcatDataProvider(DataProvider):
             )
         position = bisect.bisect_right(self._starts, index) - 1
         return position, index - self._starts[position]
+
+
+def _contents(format: GroupFormat) -> dict[FieldPath, ImageContent]:
+    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
+    return {path: leaf.content for path, leaf in leaves}
 
 
 def _whole(sample_index: SupportsIndex) -> int:

@@ -94,7 +94,8 @@ class SampleLoader:
         if not sample.format.matches(self._format):
             raise FieldValueError(
                 f"{provider}.{call} returned a sample of another format than "
-                f"{provider}.sample_data_structure:\n{describe_difference(self._format, sample.format)}"
+                f"{provider}.sample_data_structure, which must declare all fields:\n"
+                f"{describe_difference(self._format, sample.format)}"
             )
 
 

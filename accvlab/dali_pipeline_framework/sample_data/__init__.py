@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sample is: named fields in a tree, their types, and the values in them.
+"""Samples: trees of named fields, their types, and the values in them.
 
-The rooms, from the bottom up::
+The modules, from the bottom up::
 
     names       names and paths of fields, and how they are written
     dtypes      DALI types and their NumPy counterparts
+    immutable   base class of values that cannot change
     mappings    labels to numbers
+    image_content  what is known of an image: encoded or not, layout, range of values
     formats     the format of a sample as an immutable value
     conversion  values of all kinds to arrays of a field's type
     strings     text to bytes and back
     equality    equality of values, for == between samples
-    printing    samples as text for people
-    format_errors, format_problems   messages about formats that do not fit
-    format_queries      what can be asked about a sample without data: the base of
+    printing    samples as text
+    nesting     flat values to nested dicts
+    format_problems     messages about formats that do not fit
+    graph_mode          protection from DALI's conditionals
+    format_queries, value_queries   bases of SampleDataGroup: methods that read format and values
     sample_data_group   the class that users see: a format and the values that fill it
 """
 

@@ -1,9 +1,9 @@
+from ..errors import FormatProblem as FormatProblem
 from .conversion import FieldValue as FieldValue
 from .conversion import as_numpy as as_numpy
 from .conversion import converted as converted
 from .dtypes import get_dali_type_for_numpy_type as get_dali_type_for_numpy_type
 from .dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
-from .format_problems import FormatProblem as FormatProblem
 from .format_problems import describe_difference as describe_difference
 from .format_problems import format_error as format_error
 from .format_queries import FieldType as FieldType
@@ -11,6 +11,7 @@ from .formats import ChildFormat as ChildFormat
 from .formats import GroupFormat as GroupFormat
 from .formats import LeafFormat as LeafFormat
 from .formats import leaf_format as leaf_format
+from .image_content import ImageContent as ImageContent
 from .mappings import ValueMapping as ValueMapping
 from .names import FieldPath as FieldPath
 from .names import Name as Name

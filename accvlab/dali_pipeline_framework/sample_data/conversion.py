@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion of Python, NumPy, CuPy and PyTorch values to the element type of a data field.
 
-The result is always a fresh array, so that callers may reuse their buffers. What cannot be represented is
-refused: text in a numeric field, ragged lists, integers that would wrap around.
+The result is always a fresh array, so that callers may reuse their buffers (``bytes``, which never change, are not
+copied). What the type cannot represent is refused: text, ragged lists, masked and missing elements, numbers out of
+range, fractions in integer fields. Arrays that have the field's type, or one that always fits it, are only copied;
+the values of others are looked at.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import numbers
+import os
 import sys
 from typing import Any, TypeAlias
 
@@ -31,17 +33,19 @@ _LONGEST_VALUE_IN_A_MESSAGE = 80
 def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     """Return ``value`` as a fresh array of ``dtype``; scalars become 0-d arrays.
 
-    Floats are truncated towards zero in integer fields. CuPy arrays and PyTorch tensors stay what they are
-    (of the right element type, on their device); arrays of other libraries on the CPU become NumPy arrays.
+    Floats fit integer fields if they are whole numbers. Infinity and NaN fit float fields. CuPy arrays and PyTorch
+    tensors stay what they are (of the right element type, on their device); arrays of other libraries on the CPU
+    become NumPy arrays.
 
     Args:
-        value: Number, (nested) list or tuple of numbers, or array.
+        value: Number, (nested) list or tuple of numbers, or array; for uint8 also ``bytes`` and other buffers of
+            bytes, of which ``bytes`` are not copied: their array is read-only.
         dtype: Element type of the field.
         path: Path of the field, for messages.
 
     Raises:
-        FieldValueError: If the value is not numeric, is ragged, or does not fit the range of ``dtype``. It is
-            also an OverflowError in the last case.
+        FieldValueError: If the value is not numeric, is ragged, has masked elements, or does not fit ``dtype``. It
+            is also an OverflowError if numbers are out of the range of ``dtype``.
     """
     if type(value) is np.ndarray:
         return _from_array(value, dtype, path)
@@ -50,7 +54,10 @@ def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldVa
     if isinstance(value, list | tuple):
         return _from_sequence(value, dtype, path)
     if isinstance(value, np.ndarray | np.generic):
+        check_not_masked(value, path)
         return _from_array(np.asarray(value), dtype, path)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _from_bytes(value, dtype, path)
     if is_instance_of_loaded(value, "cupy", "ndarray"):
         return _from_cupy(value, dtype, path)
     if is_instance_of_loaded(value, "torch", "Tensor"):
@@ -59,7 +66,22 @@ def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldVa
         return _from_other_number(value, dtype, path)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return _from_array(np.asarray(value), dtype, path)
-    raise refused(value, dtype, path, _advice(value))
+    raise _refused(value, dtype, path, _advice(value, dtype))
+
+
+def check_not_masked(value: FieldValue, path: FieldPath) -> None:
+    """Refuse masked arrays of which elements are masked: a field has no place for the mask.
+
+    Raises:
+        FieldValueError: If elements are masked.
+    """
+    if is_instance_of_loaded(value, "numpy.ma", "MaskedArray"):
+        num_masked = int(np.ma.getmaskarray(value).sum())
+        if num_masked:
+            raise FieldValueError(
+                f"{format_path(path)}: {num_masked} element(s) of the masked array are masked. Fill them first, "
+                "e.g. with value.filled(0), and keep the mask in a BOOL field if it is needed"
+            )
 
 
 def is_instance_of_loaded(value: object, module_name: str, class_name: str) -> bool:
@@ -85,7 +107,7 @@ def as_numpy(value: FieldValue) -> _Array | None:
     return None
 
 
-def refused(value: object, dtype: _NumpyDtype, path: FieldPath, advice: str) -> FieldValueError:
+def _refused(value: object, dtype: _NumpyDtype, path: FieldPath, advice: str) -> FieldValueError:
     """Make the error for a value that a field of ``dtype`` cannot hold."""
     return FieldValueError(
         f"{format_path(path)}: cannot store {_shown(value)} in a field of type {dtype}. {advice}"
@@ -99,16 +121,22 @@ def _shown(value: object) -> str:
     return f"{text} of type {type(value).__name__}"
 
 
-def _advice(value: object) -> str:
-    if isinstance(value, str | bytes | bytearray):
+def _advice(value: object, dtype: _NumpyDtype) -> str:
+    if dtype == np.uint8 and isinstance(value, str | os.PathLike):
         return (
-            "Use a STRING field for text, np.frombuffer(...) for raw bytes, or give the field a mapping if "
-            "the text is a label"
+            "If it is the path of a file, read the file: np.fromfile(path, np.uint8). Use a STRING field for "
+            "text, or give the field a mapping if the text is a label"
         )
+    if isinstance(value, str | os.PathLike):
+        return "Use a STRING field for text, or give the field a mapping if the text is a label"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"Read the numbers from the bytes with np.frombuffer(value, np.{dtype}), or use a UINT8 field"
     if isinstance(value, range | set | frozenset) or hasattr(value, "__next__"):
         return "Assign list(...) of it, or np.array(...)"
     if isinstance(value, dict) or hasattr(value, "get_empty_like_self"):
         return "Use a data group field for nested data"
+    if value is None:
+        return "Write float('nan') for missing numbers in a float field, or leave them out"
     return (
         "Assign a number, a (nested) list or tuple of numbers, or an array. To store other Python objects "
         "unchanged, switch conversion off with set_do_convert(False)"
@@ -119,53 +147,99 @@ def _advice(value: object) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _casts_without_a_look_at_the_values(source: _NumpyDtype, dtype: _NumpyDtype) -> bool:
-    if source.kind not in "biuf":
-        return False
-    return source.kind == "b" or dtype.kind in "bf" or (source.kind in "iu" and np.can_cast(source, dtype))
+def _always_fits(source: _NumpyDtype, dtype: _NumpyDtype) -> bool:
+    """Whether each value of a numeric type can be stored in another one, so that the values need no check."""
+    if source.kind == "b" or (source.kind in "iu" and dtype.kind == "b"):
+        return True
+    if source.kind in "iu" and dtype.kind == "f":
+        return np.iinfo(source).max <= _largest(dtype)
+    return source.kind in "iuf" and np.can_cast(source, dtype)
+
+
+@functools.cache
+def _largest(dtype: _NumpyDtype) -> float:
+    return float(np.finfo(dtype).max)
 
 
 def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
-    if not _casts_without_a_look_at_the_values(array.dtype, dtype):
-        if array.dtype.kind == "O":
-            return _from_objects(array, dtype, path)
-        _check_array(array, dtype, path)
-    return np.array(array, dtype=dtype)
-
-
-def _check_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> None:
     kind = array.dtype.kind
+    if _always_fits(array.dtype, dtype):
+        return array.astype(dtype)
     if kind in "mM" and dtype == np.int64:
-        return
-    if kind in "iuf":
-        if array.size:
-            _check_range(array.min(), array.max(), dtype, path)
-        return
-    if kind in "UST":
-        advice = _advice("")
-    elif kind in "mM":
-        advice = "Dates and durations fit INT64 fields only; or convert them to seconds first"
-    elif kind == "c":
-        advice = "Store the real and imaginary parts, e.g. as a last axis of size 2"
-    else:
-        advice = "Assign an array of numbers"
-    raise FieldValueError(
-        f"{format_path(path)}: cannot store an array of type {array.dtype} in a field of type {dtype}. {advice}"
-    )
+        if np.isnat(array).any():
+            raise FieldValueError(f"{format_path(path)}: NaT (no date) is no number. Replace it first")
+        return array.astype(dtype)
+    if kind == "O":
+        return _from_objects(array, dtype, path)
+    if kind not in "iuf":
+        raise FieldValueError(
+            f"{format_path(path)}: cannot store an array of type {array.dtype} in a field of type {dtype}. "
+            f"{_advice_on_type(array.dtype, dtype)}"
+        )
+    if dtype.kind == "b":
+        if np.isnan(array).any():
+            raise FieldValueError(f"{format_path(path)}: NaN is neither true nor false. Replace it first")
+        return array.astype(dtype)
+    if dtype.kind == "f":
+        try:
+            return _narrowed(array, dtype)
+        except FloatingPointError:
+            finite = array[np.isfinite(array)]
+            raise _out_of_range(finite.min(), finite.max(), dtype, path) from None
+    _check_range(array, dtype, path)
+    result = array.astype(dtype)
+    if kind == "f":
+        _check_whole(array, result, path)
+    return result
 
 
-def _check_range(lowest: Any, highest: Any, dtype: _NumpyDtype, path: FieldPath) -> None:
+@np.errstate(over="raise")  # where finite numbers become infinite; infinity itself passes
+def _narrowed(array: _Array, dtype: _NumpyDtype) -> _Array:
+    return array.astype(dtype)
+
+
+def _advice_on_type(source: _NumpyDtype, dtype: _NumpyDtype) -> str:
+    if source.kind in "UST":
+        return _advice("", dtype)
+    if source.kind in "mM":
+        return "Dates and durations fit INT64 fields only; or convert them to seconds first"
+    if source.kind == "c":
+        return "Store the real and imaginary parts, e.g. as a last axis of size 2"
+    return "Assign an array of numbers"
+
+
+def _check_range(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> None:
+    """Check that all values are in the range of an integer type, fractions aside."""
+    if not array.size:
+        return
     limits = np.iinfo(dtype)
+    lowest, highest = array.min(), array.max()  # NaN if one of them is
     try:
-        low, high = int(lowest), int(highest)  # truncates floats as the cast will
-    except (ValueError, OverflowError):  # NaN (which min and max hand on) or infinity
-        raise _out_of_range(f"{lowest} … {highest}", dtype, path) from None
-    if low < limits.min or high > limits.max:
-        raise _out_of_range(str(low) if low == high else f"{low} … {high}", dtype, path)
+        if limits.min <= int(lowest) and int(highest) <= limits.max:
+            return
+    except (ValueError, OverflowError):  # NaN or infinity
+        pass
+    raise _out_of_range(lowest, highest, dtype, path)
 
 
-def _out_of_range(values: str, dtype: _NumpyDtype, path: FieldPath) -> FrameworkError:
-    limits = np.iinfo(dtype)
+def _check_whole(array: _Array, stored: _Array, path: FieldPath) -> None:
+    """Check that nothing was cut off ``array`` when it was stored as integers."""
+    differs = np.not_equal(array, stored)
+    if differs.any():
+        position = tuple(map(int, np.argwhere(differs)[0]))
+        where = f" at {[*position]}" if position else ""
+        more = int(np.count_nonzero(differs)) - 1
+        others = f" and {more} more such value(s)" if more else ""
+        raise FieldValueError(
+            f"{format_path(path)}: a field of type {stored.dtype} holds whole numbers, got "
+            f"{array[position].item()}{where}{others}. Scale or round them first, e.g. with np.round, or give the "
+            "field a float type"
+        )
+
+
+def _out_of_range(lowest: Any, highest: Any, dtype: _NumpyDtype, path: FieldPath) -> FrameworkError:
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    values = f"{lowest}" if lowest == highest or lowest != lowest else f"{lowest} … {highest}"
     return error_that_is_also(
         FieldValueError,
         (OverflowError,),
@@ -178,26 +252,34 @@ def _out_of_range(values: str, dtype: _NumpyDtype, path: FieldPath) -> Framework
 
 
 def _from_number(value: float, dtype: _NumpyDtype, path: FieldPath) -> _Array:
-    if dtype.kind in "iu":
-        if type(value) is float:
-            _check_range(value, value, dtype, path)
-            value = int(value)
-        try:
-            return np.array(value, dtype=dtype)
-        except OverflowError:
-            raise _out_of_range(str(value), dtype, path) from None
-    try:
+    if dtype.kind == "f" and abs(value) <= _largest(dtype):
         return np.array(value, dtype=dtype)
+    if isinstance(value, float):
+        if dtype.kind not in "iu" or not value.is_integer():
+            return _from_array(np.array(value), dtype, path)
+        value = int(value)
+    try:
+        if dtype.kind != "f":
+            return np.array(value, dtype=dtype)
     except OverflowError:
-        raise refused(value, dtype, path, "The number is too large") from None
+        pass
+    raise _out_of_range(value, value, dtype, path)
 
 
 def _from_other_number(value: Any, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     try:
-        exact = int(value) if dtype.kind in "iu" else float(value)
+        exact = int(value) if dtype.kind in "iu" and int(value) == value else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise refused(value, dtype, path, "Only real, finite numbers can be converted") from None
+        raise _refused(value, dtype, path, "Only real, finite numbers can be converted") from None
     return _from_number(exact, dtype, path)
+
+
+def _from_bytes(value: bytes | bytearray | memoryview, dtype: _NumpyDtype, path: FieldPath) -> _Array:
+    if dtype != np.uint8 or (isinstance(value, memoryview) and value.format != "B"):
+        raise _refused(value, dtype, path, _advice(value, dtype))
+    array = np.asarray(value) if isinstance(value, memoryview) else np.frombuffer(value, np.uint8)
+    owner = value.obj if isinstance(value, memoryview) else value
+    return array if type(owner) is bytes else array.copy()
 
 
 def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path: FieldPath) -> _Array:
@@ -207,13 +289,14 @@ def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path
             "operator with several outputs returns a list: assign one element of it, or use fn.stack or "
             "fn.cat"
         )
+    _check_elements_not_masked(values, path)
     try:
         # Without a type first: given one, NumPy would parse text and let array elements wrap around.
         array = np.array(values)
     except ValueError as error:
         raise _ragged(values, dtype, path) from error
     except TypeError as error:
-        raise refused(values, dtype, path, f"NumPy says: {error}") from error
+        raise _refused(values, dtype, path, f"NumPy says: {error}") from error
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8):
@@ -222,17 +305,29 @@ def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path
     return _from_array(array, dtype, path)
 
 
+def _check_elements_not_masked(values: list[Any] | tuple[Any, ...], path: FieldPath) -> None:
+    if "numpy.ma" not in sys.modules:
+        return
+    classes = set(map(type, values))
+    if any(issubclass(cls, np.ma.MaskedArray) for cls in classes):
+        for value in values:
+            check_not_masked(value, path)
+    if not classes.isdisjoint((list, tuple)):
+        for value in values:
+            if isinstance(value, list | tuple):
+                _check_elements_not_masked(value, path)
+
+
 def _from_objects(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     for value in array.flat:
-        is_missing = value is None and dtype.kind == "f"  # becomes NaN
-        if not is_missing and not isinstance(value, numbers.Number | np.bool_):
-            raise refused(value, dtype, path, f"It is an element of the value. {_advice(value)}")
-    flat = [math.nan if value is None else converted(value, dtype, path).item() for value in array.flat]
+        if not isinstance(value, numbers.Number | np.bool_):
+            raise _refused(value, dtype, path, f"It is an element of the value. {_advice(value, dtype)}")
+    flat = [converted(value, dtype, path).item() for value in array.flat]
     return np.array(flat, dtype=dtype).reshape(array.shape)
 
 
 def _ragged(values: object, dtype: _NumpyDtype, path: FieldPath) -> FieldValueError:
-    return refused(
+    return _refused(
         values,
         dtype,
         path,
@@ -245,19 +340,19 @@ def _ragged(values: object, dtype: _NumpyDtype, path: FieldPath) -> FieldValueEr
 
 
 def _from_cupy(value: Any, dtype: _NumpyDtype, path: FieldPath) -> Any:
-    if not _casts_without_a_look_at_the_values(value.dtype, dtype):
-        if value.dtype.kind in "iuf" and value.size:
-            _check_range(value.min().item(), value.max().item(), dtype, path)
-        elif value.dtype.kind not in "iuf":
-            raise refused(value, dtype, path, "Assign an array of real numbers")
+    if not _always_fits(value.dtype, dtype):
+        _from_array(value.get(), dtype, path)  # for its checks
     return sys.modules["cupy"].array(value, dtype=dtype)
 
 
 def _from_torch(value: Any, dtype: _NumpyDtype, path: FieldPath) -> Any:
     torch = sys.modules["torch"]
-    if value.is_complex():
-        raise refused(value, dtype, path, "Assign a tensor of real numbers")
     wanted = getattr(torch, dtype.name)
-    if dtype.kind in "iu" and value.dtype not in (wanted, torch.bool) and value.numel():
-        _check_range(value.min().item(), value.max().item(), dtype, path)
+    if value.dtype not in (wanted, torch.bool):
+        on_host = value.detach().cpu()
+        if value.is_floating_point() and value.dtype != torch.float64:
+            on_host = on_host.float()  # NumPy has no bfloat16
+        array = on_host.numpy()
+        if not _always_fits(array.dtype, dtype):
+            _from_array(array, dtype, path)  # for its checks
     return value.to(dtype=wanted, copy=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be asked about a sample's format without looking at data."""
+"""Queries about the format of a sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .names import FieldPath, Name, Path, available_names_hint, checked_name, no
 
 @methods_not_converted
 class FormatQueries(ABC):
-    """Base of `SampleDataGroup`: all its methods that only ask about the format."""
+    """Base of `SampleDataGroup`: the methods that only look at the format."""
 
     # The format as last seen. It may lag behind edits inside the direct children, but names and kinds (data
     # field or group) of the direct children in it are always right.
@@ -221,12 +221,12 @@ class FormatQueries(ABC):
 
     # --- helpers ----------------------------------------------------------------------------------------
 
-    def _position(self, name: Name, prefix: FieldPath = ()) -> int:
+    def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:
         if type(name) is not str and type(name) is not int:
             name = checked_name(name)
         position = self._format.index.get(name)
         if position is None:
-            raise field_not_found(name, self._format, prefix)
+            raise field_not_found(name, self._format, prefix, advice)
         return position
 
     def _own_or_child_format(self, field: Name | None) -> ChildFormat:

@@ -14,8 +14,10 @@ A format is a tree: `GroupFormat` is an inner node, `LeafFormat` a data field. B
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+import operator
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -31,24 +33,20 @@ from ..errors import (
     SettingError,
 )
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
-from .mappings import ValueMapping
+from .image_content import UNKNOWN_CONTENT, ImageContent
+from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
-
-_T = TypeVar("_T")
 
 
 @attrs.frozen(eq=False, repr=False)
-class LeafFormat:
+class LeafFormat(Immutable):
     """Format of one data field. Make it with `leaf_format`, which hands out shared objects.
 
     Attributes:
         dtype: Type of the elements; ``STRING`` for text.
-        mapping: How labels become numbers, or None.
+        mapping: Label -> number, or None.
         ndim: Number of dimensions of its arrays, or None for any.
-        code: DALI's integer code of ``dtype``.
-        is_string: Whether the field holds text.
-        is_plain: Whether it holds neither text nor labels that are mapped.
-        numpy_dtype: Type in which the field is stored and travels; uint8 for text.
+        content: What is known of the image that it holds.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -61,36 +59,48 @@ class LeafFormat:
     dtype: types.DALIDataType
     mapping: ValueMapping | None = None
     ndim: int | None = None
-    code: int = attrs.field(init=False)
-    is_string: bool = attrs.field(init=False)
-    is_plain: bool = attrs.field(init=False)
-    numpy_dtype: np.dtype[Any] = attrs.field(init=False)
-    _hash: int = attrs.field(init=False)
+    content: ImageContent = UNKNOWN_CONTENT
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what no field can have, and keep what is asked for on every assignment."""
         if not isinstance(self.dtype, types.DALIDataType) or self.dtype.value not in DTYPES_BY_CODE:
             raise FieldValueError(
                 "the type of a data field must be one of DALIDataType."
                 f"{{{', '.join(dtype.name for dtype in DTYPES_BY_CODE.values())}}}, got {self.dtype!r}"
                 f"{_dtype_advice(self.dtype)}"
             )
-        is_string = self.dtype == types.DALIDataType.STRING
-        if is_string and self.mapping is not None:
+        if self.is_string and self.mapping is not None:
             raise SettingError(
                 "a STRING field cannot have a mapping: its text is stored as it is. Use a numeric type to "
                 "store the numbers that the text maps to"
             )
         if self.ndim is not None and (type(self.ndim) is not int or self.ndim < 0):
             raise SettingError(f"ndim must be None or an int >= 0, got {self.ndim!r}")
-        if is_string and self.ndim not in (None, 1):
+        if self.is_string and self.ndim not in (None, 1):
             raise SettingError(f"a STRING field always has one dimension (its bytes), got ndim={self.ndim}")
-        numpy_type = np.uint8 if is_string else NUMPY_TYPES[self.dtype]
-        _set(self, "code", self.dtype.value)
-        _set(self, "is_string", is_string)
-        _set(self, "is_plain", not is_string and self.mapping is None)
-        _set(self, "numpy_dtype", np.dtype(numpy_type))
-        _set(self, "_hash", hash((self.dtype.value, self.mapping, self.ndim)))
+        if not isinstance(self.content, ImageContent):
+            raise SettingError(f"content must be an ImageContent, got {self.content!r}")
+        if self.is_string and self.content.is_known:
+            raise SettingError("a STRING field cannot hold an image")
+
+    @cached_property
+    def code(self) -> int:
+        """DALI's integer code of ``dtype``."""
+        return int(self.dtype.value)
+
+    @cached_property
+    def is_string(self) -> bool:
+        """Whether the field holds text."""
+        return bool(self.dtype == types.DALIDataType.STRING)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it holds neither text nor labels that are mapped."""
+        return not self.is_string and self.mapping is None
+
+    @cached_property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """Type in which the field is stored and travels; uint8 for text."""
+        return np.dtype(np.uint8 if self.is_string else NUMPY_TYPES[self.dtype])
 
     @property
     def transport_dtype(self) -> types.DALIDataType:
@@ -106,35 +116,42 @@ class LeafFormat:
         """Whether ``other`` is a data field of the same type."""
         return isinstance(other, LeafFormat) and other.code == self.code
 
+    def with_content(self, content: ImageContent) -> LeafFormat:
+        """Return this format with something else known of the image."""
+        if content is self.content:
+            return self
+        return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
+
     def __eq__(self, other: object) -> bool:
-        """Whether type, mapping and number of dimensions are equal."""
         if self is other:
             return True
         if type(other) is not LeafFormat:
             return NotImplemented
-        return self.code == other.code and self.ndim == other.ndim and self.mapping == other.mapping
+        return (
+            self.code == other.code
+            and self.ndim == other.ndim
+            and self.mapping == other.mapping
+            and self.content == other.content
+        )
 
     def __hash__(self) -> int:
-        """Hash of type, mapping and number of dimensions."""
         return self._hash
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.code, self.mapping, self.ndim, self.content))
+
     def __repr__(self) -> str:
-        """Return type and, where given, mapping and number of dimensions."""
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
         details += "" if self.ndim is None else f", ndim={self.ndim}"
+        details += f", content={self.content.describe()!r}" if self.content.is_known else ""
         return f"LeafFormat({self.dtype.name}{details})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle small: what follows from the type is derived again, and equal leaves become one object."""
-        return _leaf_from_code, (self.code, self.mapping, self.ndim)
-
-    def __copy__(self) -> LeafFormat:
-        """Return this object: it cannot change."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> LeafFormat:
-        """Return this object: it cannot change."""
-        return self
+        # Equal leaves become one object.
+        plain = (self.code, self.mapping, self.ndim)
+        content = self.content
+        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content, content.origins)
 
 
 def _dtype_advice(dtype: object) -> str:
@@ -148,30 +165,51 @@ def _dtype_advice(dtype: object) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _leaf_from_code(code: int, mapping: ValueMapping | None, ndim: int | None) -> LeafFormat:
-    return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim)
+def _leaf_from_code(
+    code: int,
+    mapping: ValueMapping | None,
+    ndim: int | None,
+    content: ImageContent = UNKNOWN_CONTENT,
+    origins: tuple[str, ...] = UNKNOWN_CONTENT.origins,  # in the key of the cache, since contents compare without
+) -> LeafFormat:
+    return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim, content)
 
 
 def leaf_format(
-    dtype: types.DALIDataType, mapping: ValueMapping | None = None, ndim: int | None = None
+    dtype: types.DALIDataType,
+    mapping: ValueMapping | None = None,
+    ndim: int | None = None,
+    content: ImageContent = UNKNOWN_CONTENT,
 ) -> LeafFormat:
     """Return the format of a data field; equal arguments give the same object.
 
     Raises:
         FieldValueError: If ``dtype`` is not a DALI type that a field can have.
-        SettingError: If ``ndim`` is not a number of dimensions, or text is to be mapped.
+        SettingError: If ``ndim`` is not a number of dimensions, ``content`` is something else or does not fit it,
+            or text is to be mapped.
     """
+    if isinstance(content, ImageContent) and content.is_known:
+        _require_same_ndim(content, ndim)
     if (
         isinstance(dtype, types.DALIDataType)
         and dtype.value in DTYPES_BY_CODE
         and (ndim is None or type(ndim) is int)
+        and isinstance(content, ImageContent)
     ):
-        return _leaf_from_code(dtype.value, mapping, ndim)
-    return LeafFormat(dtype, mapping, ndim)  # raises
+        if content is UNKNOWN_CONTENT:
+            return _leaf_from_code(dtype.value, mapping, ndim)
+        return _leaf_from_code(dtype.value, mapping, ndim, content, content.origins)
+    return LeafFormat(dtype, mapping, ndim, content)  # raises
+
+
+def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
+    of_content = 1 if content.is_encoded else len(content.layout or "") or None
+    if None not in (ndim, of_content) and ndim != of_content:
+        raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
 
 
 @attrs.frozen(eq=False, repr=False)
-class GroupFormat:
+class GroupFormat(Immutable):
     """Format of a group: its children in order, and what follows from them.
 
     All edits return a new format and share what did not change.
@@ -186,6 +224,7 @@ class GroupFormat:
     Raises:
         DuplicateFieldError: If a name occurs twice.
         NameTypeError: If a name is neither ``str`` nor ``int``.
+        SettingError: If a name is empty.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -202,15 +241,13 @@ class GroupFormat:
     index: dict[Name, int] = attrs.field(init=False)
     group_positions: tuple[int, ...] = attrs.field(init=False)
     num_leaves: int = attrs.field(init=False)
-    _cache: dict[str, Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Check the names and derive the look-up tables."""
         if len(self.names) != len(self.children):
             raise SettingError(f"got {len(self.names)} names for {len(self.children)} children")
-        if not set(map(type, self.names)) <= {str, int}:
-            wrong = next(name for name in self.names if type(name) is not str and type(name) is not int)
-            raise NameTypeError(f"a field name must be a str or an int, got {wrong!r}")
+        if not set(map(type, self.names)) <= {str, int} or "" in self.names:
+            for name in self.names:
+                _check_name(name)
         index = dict(zip(self.names, range(len(self.names)), strict=True))
         if len(index) != len(self.names):
             twice = next(name for position, name in enumerate(self.names) if index[name] != position)
@@ -222,50 +259,38 @@ class GroupFormat:
         _set(self, "index", index)
         _set(self, "group_positions", positions)
         _set(self, "num_leaves", num_leaves)
-        _set(self, "_cache", {})
-
-    def _cached(self, key: str, compute: Callable[[], _T]) -> _T:
-        try:
-            return self._cache[key]  # type: ignore[no-any-return]
-        except KeyError:
-            return self._cache.setdefault(key, compute())  # type: ignore[no-any-return]
 
     # --- the whole tree, flat ---------------------------------------------------------------------------
 
+    @cached_property
     def _walked(self) -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
-        def walk() -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
-            paths: list[FieldPath] = []
-            leaves: list[LeafFormat] = []
-            _walk(self, (), paths, leaves)
-            return tuple(paths), tuple(leaves)
-
-        return self._cached("walked", walk)
+        paths: list[FieldPath] = []
+        leaves: list[LeafFormat] = []
+        _walk(self, (), paths, leaves)
+        return tuple(paths), tuple(leaves)
 
     @property
     def flat_paths(self) -> tuple[FieldPath, ...]:
         """Paths of all data fields: depth first, children in order. Empty groups do not appear."""
-        return self._walked()[0]
+        return self._walked[0]
 
     @property
     def flat_leaves(self) -> tuple[LeafFormat, ...]:
         """Formats of all data fields, parallel to `flat_paths`."""
-        return self._walked()[1]
+        return self._walked[1]
 
-    @property
+    @cached_property
     def flat_dtypes(self) -> tuple[types.DALIDataType, ...]:
         """Types in which the data fields travel, parallel to `flat_paths`; ``UINT8`` for text."""
-        return self._cached("dtypes", lambda: tuple([leaf.transport_dtype for leaf in self.flat_leaves]))
+        return tuple([leaf.transport_dtype for leaf in self.flat_leaves])
 
-    @property
+    @cached_property
     def flat_names(self) -> tuple[str, ...]:
         """Names of the data fields as pipeline outputs, parallel to `flat_paths`: ``cameras.[0].image``.
 
         Raises:
             FormatError: If two data fields have the same flat name (e.g. ``"a.b"`` and ``b`` in group ``a``).
         """
-        return self._cached("names", self._unique_flat_names)
-
-    def _unique_flat_names(self) -> tuple[str, ...]:
         names = tuple([flat_name(path) for path in self.flat_paths])
         if len(set(names)) == len(names):
             return names
@@ -278,8 +303,7 @@ class GroupFormat:
             if len(paths) > 1
         ]
         raise FormatError(
-            "several data fields share one flat name, so their outputs could not be told apart; rename all "
-            "but "
+            "several data fields share one flat name, so their outputs could not be told apart; rename all but "
             "one of them:\n  " + "\n  ".join(problems)
         )
 
@@ -327,15 +351,15 @@ class GroupFormat:
 
     # --- comparison -------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def skeleton(self) -> object:
         """What `matches` compares: names, order and types of the whole tree as plain tuples."""
-        return self._cached("skeleton", lambda: (self.names, tuple([c.skeleton for c in self.children])))
+        return self.names, tuple([child.skeleton for child in self.children])
 
     def matches(self, other: object) -> bool:
         """Whether ``other`` is a group with the same names in the same order and the same leaf types.
 
-        Mappings and numbers of dimensions do not count. Never raises.
+        Mappings, numbers of dimensions and contents do not count. Never raises.
         """
         if self is other:
             return True
@@ -347,7 +371,7 @@ class GroupFormat:
         If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
         are not seen.
         """
-        mine, theirs = self._walked(), other._walked()
+        mine, theirs = self._walked, other._walked
         for position, (path, leaf, other_path, other_leaf) in enumerate(
             zip(*mine, *theirs, strict=False),
         ):
@@ -357,7 +381,6 @@ class GroupFormat:
         return -1 if shorter == longer else shorter
 
     def __eq__(self, other: object) -> bool:
-        """Whether names, order and children are equal, mappings and numbers of dimensions included."""
         if self is other:
             return True
         if type(other) is not GroupFormat:
@@ -365,8 +388,11 @@ class GroupFormat:
         return self.names == other.names and self.children == other.children
 
     def __hash__(self) -> int:
-        """Hash of names and children."""
-        return self._cached("hash", lambda: hash((self.names, self.children)))
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.names, self.children))
 
     # --- edits ------------------------------------------------------------------------------------------
 
@@ -376,13 +402,13 @@ class GroupFormat:
         Raises:
             DuplicateFieldError: If the name is taken.
             NameTypeError: If the name is neither ``str`` nor ``int``.
+            SettingError: If the name is empty.
         """
         if name in self.index:
             raise DuplicateFieldError(
                 f"a field with name {name!r} exists already; remove it first, or choose another name"
             )
-        if type(name) is not str and type(name) is not int:
-            raise NameTypeError(f"a field name must be a str or an int, got {name!r}")
+        _check_name(name)
         # Blueprints are built field by field, so nothing is derived anew here.
         position = len(self.names)
         groups, num_leaves = self.group_positions, self.num_leaves + 1
@@ -394,7 +420,6 @@ class GroupFormat:
         _set(longer, "index", {**self.index, name: position})
         _set(longer, "group_positions", groups)
         _set(longer, "num_leaves", num_leaves)
-        _set(longer, "_cache", {})
         return longer
 
     def without(self, name: Name) -> GroupFormat:
@@ -421,34 +446,41 @@ class GroupFormat:
         """Return this format with all children replaced; the names stay."""
         return GroupFormat(self.names, tuple(children))
 
+    def with_contents(self, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
+        """Return this format with other contents of some data fields."""
+        return self._with_contents((), contents) if contents else self
+
+    def _with_contents(self, prefix: FieldPath, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
+        children: list[ChildFormat] = []
+        for name, child in zip(self.names, self.children, strict=True):
+            path = (*prefix, name)
+            if isinstance(child, GroupFormat):
+                children.append(child._with_contents(path, contents))
+            else:
+                children.append(child.with_content(contents.get(path, child.content)))
+        is_same = all(map(operator.is_, children, self.children))
+        return self if is_same else self.with_children(children)
+
     # --- the rest ---------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        """Return names and children."""
         inner = ", ".join(f"{name!r}: {child!r}" for name, child in zip(self.names, self.children, strict=True))
         return f"GroupFormat({{{inner}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle small: look-up tables are derived again."""
+        # Pickles stay small: the look-up tables are derived again.
         return GroupFormat, (self.names, self.children)
-
-    def __copy__(self) -> GroupFormat:
-        """Return this object: it cannot change."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> GroupFormat:
-        """Return this object: it cannot change."""
-        return self
 
 
 ChildFormat: TypeAlias = LeafFormat | GroupFormat
-"""What stands below a name."""
+"""Format of a child: a data field or a group."""
 
 
-def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath) -> FieldNotFoundError:
+def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath, advice: str = "") -> FieldNotFoundError:
     """Make the error for a name that ``group`` (at ``group_path``) does not have."""
     where = f" in {format_path(group_path)}" if group_path else ""
-    return FieldNotFoundError(f"No field with name '{name}'{where}.{available_names_hint(name, group.names)}")
+    hint = available_names_hint(name, group.names)
+    return FieldNotFoundError(f"No field with name '{name}'{where}.{hint}{advice}")
 
 
 def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
@@ -461,6 +493,13 @@ def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
 
 def _set(frozen: object, attribute: str, value: object) -> None:
     object.__setattr__(frozen, attribute, value)
+
+
+def _check_name(name: object) -> None:
+    if type(name) is not str and type(name) is not int:
+        raise NameTypeError(f"a field name must be a str or an int, got {name!r}")
+    if name == "":
+        raise SettingError("a field name must have at least one character, got ''")
 
 
 def _walk(group: GroupFormat, prefix: FieldPath, paths: list[FieldPath], leaves: list[LeafFormat]) -> None:

@@ -6,19 +6,51 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 
 from ..errors import FieldValueError, FrameworkError, SettingError, error_that_is_also
+from .conversion import check_not_masked
 from .names import FieldPath, format_path
 
 _TEXT_KINDS = frozenset("UST")
 _MOST_KEYS_IN_A_MESSAGE = 20
 
+_Self = TypeVar("_Self")
 
-class ValueMapping(Mapping[Any, Any]):
-    """What a field's labels become; immutable, shared by all copies of the field.
+
+class Immutable:
+    """Base class of values that cannot change: copies, deep ones too, are the object itself."""
+
+    __slots__ = ()
+
+    def __copy__(self: _Self) -> _Self:
+        return self
+
+    def __deepcopy__(self: _Self, memo: object) -> _Self:
+        return self
+
+
+def _copied(entries: Mapping[Any, Any]) -> dict[Any, Any]:
+    if not isinstance(entries, Mapping):
+        raise SettingError(
+            f"a mapping must be a dict from label to number, got {entries!r} of type {type(entries).__name__}"
+        )
+    for key in entries:
+        if isinstance(key, tuple):
+            raise SettingError(
+                f"a key of a mapping must be a single label (or None for the default), got {key!r}: "
+                "tuples are mapped element by element"
+            )
+    return {key: copy.deepcopy(value) for key, value in entries.items()}
+
+
+@attrs.frozen(eq=False, repr=False)
+class ValueMapping(Immutable, Mapping[Any, Any]):
+    """The number of each label of a field; immutable, shared by all copies of the field.
 
     The key None holds the default for labels that are not listed. The caller's dict is copied once, so later
     changes of it have no effect.
@@ -35,39 +67,24 @@ class ValueMapping(Mapping[Any, Any]):
         True
     """
 
-    __slots__ = ("_entries", "_hash", "has_number_keys")
-
-    def __init__(self, entries: Mapping[Any, Any]) -> None:
-        """Copy the entries, and refuse what can never match."""
-        if not isinstance(entries, Mapping):
-            raise SettingError(
-                f"a mapping must be a dict from label to number, got {entries!r} of type {type(entries).__name__}"
-            )
-        self._entries: dict[Any, Any] = {key: copy.deepcopy(value) for key, value in entries.items()}
-        for key in self._entries:
-            if isinstance(key, tuple):
-                raise SettingError(
-                    f"a key of a mapping must be a single label (or None for the default), got {key!r}: "
-                    "tuples are mapped element by element"
-                )
-        self.has_number_keys = any(_is_number(key) for key in self._entries)
-        self._hash: int | None = None
+    _entries: dict[Any, Any] = attrs.field(converter=_copied)
 
     def __getitem__(self, key: object) -> Any:
-        """Return the value of a label that is listed."""
         return self._entries[key]
 
     def __contains__(self, key: object) -> bool:
-        """Whether a label is listed."""
         return key in self._entries
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the labels, None for the default included."""
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
+
+    @cached_property
+    def has_number_keys(self) -> bool:
+        """Whether there are numbers among the labels."""
+        return any(_is_number(key) for key in self._entries)
 
     @property
     def has_default(self) -> bool:
@@ -80,7 +97,6 @@ class ValueMapping(Mapping[Any, Any]):
         return self._entries.get(None)
 
     def __eq__(self, other: object) -> bool:
-        """Whether labels and values are equal; the order does not count."""
         if self is other:
             return True
         if not isinstance(other, ValueMapping):
@@ -93,31 +109,15 @@ class ValueMapping(Mapping[Any, Any]):
         )
 
     def __hash__(self) -> int:
-        """Hash of the labels."""
-        # Values may be lists, which cannot be hashed; the keys alone tell mappings apart well enough.
-        if self._hash is None:
-            self._hash = hash(frozenset(self._entries))
         return self._hash
 
+    @cached_property
+    def _hash(self) -> int:
+        # Values may be lists, which cannot be hashed; the keys alone tell mappings apart well enough.
+        return hash(frozenset(self._entries))
+
     def __repr__(self) -> str:
-        """Return the entries."""
         return f"ValueMapping({self._entries!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the entries only."""
-        return ValueMapping, (self._entries,)
-
-    def __copy__(self) -> ValueMapping:
-        """Return this object: it cannot change."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> ValueMapping:
-        """Return this object: it cannot change."""
-        return self
-
-    def known_keys(self) -> str:
-        """List the labels for a message."""
-        return known_keys(self._entries)
 
 
 def known_keys(mapping: Mapping[Any, Any]) -> str:
@@ -142,13 +142,15 @@ def mapped(value: Any, mapping: ValueMapping, path: FieldPath) -> Any:
         path: Path of the field, for messages.
 
     Raises:
-        FieldValueError: Also a KeyError; a label is not listed and the mapping has no default.
+        FieldValueError: Also a KeyError; a label is not listed and the mapping has no default. Or elements of an
+            array are masked.
     """
     if type(value) is str:
         return _mapped_label(value, mapping, path)
     if isinstance(value, list | tuple):
         return _mapped_sequence(value, mapping, path)
     if isinstance(value, np.ndarray):
+        check_not_masked(value, path)
         return _mapped_array(value, mapping, path)
     if _is_array_of_a_device_library(value):
         return value

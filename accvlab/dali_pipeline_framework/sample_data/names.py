@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ Path: TypeAlias = Name | Sequence[Name]
 """What callers may write for a path: one name, or a tuple or list of names."""
 
 FieldPath: TypeAlias = tuple[Name, ...]
-"""A path in its one normal form. The empty path is the group itself."""
+"""A checked path, as a tuple of names. The empty path is the group itself."""
 
 _MOST_NAMES_IN_A_MESSAGE = 20
 
@@ -63,14 +64,51 @@ def normalized_path(path: object) -> FieldPath:
 
 
 def format_path(path: Iterable[Name]) -> str:
-    """Write a path as people read it: ``cameras[0].image``."""
+    """Write a path for messages: ``cameras[0].image``."""
+    return _joined([(name,) for name in path])
+
+
+def format_paths(paths: Iterable[FieldPath]) -> str:
+    """Write several paths in short: ``cameras[0..5].image, time``."""
+    texts: list[str] = []
+    for group in alike_paths(paths):
+        names = [(*dict.fromkeys(alternatives),) for alternatives in zip(*group, strict=True)]
+        if math.prod(map(len, names)) == len(group):
+            texts.append(_joined(names))
+        else:  # not all combinations of the indices
+            texts += map(format_path, group)
+    return ", ".join(texts)
+
+
+def alike_paths(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
+    """Group paths that are equal except for array indices. Each path is there once, in the given order."""
+    groups: dict[tuple[object, ...], dict[FieldPath, None]] = {}
+    for path in paths:
+        groups.setdefault(tuple([int if isinstance(name, int) else name for name in path]), {})[path] = None
+    return [[*group] for group in groups.values()]
+
+
+def _joined(parts: Iterable[tuple[Name, ...]]) -> str:
     text = ""
-    for name in path:
-        if isinstance(name, int):
-            text += f"[{name}]"
+    for names in parts:
+        indices = [name for name in names if isinstance(name, int)]
+        if indices:
+            text += f"[{_ranges(indices)}]"
         else:
-            text += f".{name}" if text else name
+            text += f".{names[0]}" if text else f"{names[0]}"
     return text
+
+
+def _ranges(indices: list[int]) -> str:
+    """Write whole numbers in short: ``0, 2..5``."""
+    first, *others = sorted(indices)
+    runs = [[first, first]]
+    for index in others:
+        if index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ", ".join(f"{first}" if first == last else f"{first}..{last}" for first, last in runs)
 
 
 def flat_name(path: Iterable[Name]) -> str:
@@ -79,7 +117,7 @@ def flat_name(path: Iterable[Name]) -> str:
 
 
 def available_names_hint(name: Name, available: Sequence[Name]) -> str:
-    """Say which of the ``available`` names may have been meant; starts with a blank."""
+    """List the ``available`` names for a message, and the closest one to ``name``; starts with a blank."""
     if not available:
         return " The group is empty."
     by_text = {str(known): known for known in available}

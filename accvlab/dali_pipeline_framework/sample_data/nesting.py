@@ -38,5 +38,5 @@ def _nested_dictionary(
 
 
 def read_text(value: FieldValue, path: FieldPath) -> FieldValue:
-    """Return the value of a text field as text; what is not set, or a node of a graph, as it is."""
+    """Return the value of a STRING field as text; None and nodes of a graph as they are."""
     return value if value is None or isinstance(value, DataNode) else decoded(value, path)

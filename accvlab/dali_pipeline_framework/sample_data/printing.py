@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample data groups as text for people."""
+"""Sample data groups as text."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ def _add_tree(lines: list[str], group: ValueQueries, with_details: bool, indent:
     inner = indent + "  "
     for name, child, value in _children(group):
         if isinstance(child, LeafFormat):
-            details = (
-                f"(is set: {value is not None}; mapping available: {child.mapping is not None})"
-                if with_details
-                else ""
-            )
-            lines.append(f"{inner}{name}: {child.dtype}   {details}")
+            details = [f"({child.content.describe()})"] if child.content.is_known else []
+            if with_details:
+                has_mapping = child.mapping is not None
+                details.insert(0, f"(is set: {value is not None}; mapping available: {has_mapping})")
+            lines.append(f"{inner}{name}: {child.dtype}   {' '.join(details)}")
         else:
             lines.append(f"{inner}{name}:")
             _add_tree(lines, value, with_details, inner)

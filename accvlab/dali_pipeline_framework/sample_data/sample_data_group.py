@@ -14,15 +14,20 @@ from nvidia.dali.data_node import DataNode
 from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, SettingError
 from . import dtypes
 from .conversion import FieldValue, converted
-from .format_errors import group_mismatch_error, wrong_count_error
+from .format_problems import group_mismatch_error, wrong_count_error
 from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
 from .graph_mode import methods_not_converted
+from .image_content import UNKNOWN_CONTENT, ImageContent
 from .mappings import ValueMapping, mapped
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
 from .strings import encoded
 from .value_queries import ValueQueries, not_empty
 
 _EMPTY = GroupFormat()
+_DECLARE = (
+    " A new field must first be declared in `sample_data_structure` of the data provider (in a step: with "
+    "add_data_field)."
+)
 
 
 @methods_not_converted
@@ -91,6 +96,7 @@ class SampleDataGroup(ValueQueries):
         mapping: Mapping[Any, Any] | None = None,
         *,
         ndim: int | None = None,
+        content: ImageContent = UNKNOWN_CONTENT,
     ) -> SampleDataGroup:
         """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike.
 
@@ -99,11 +105,12 @@ class SampleDataGroup(ValueQueries):
             num_fields: Number of fields; none if it is not positive.
             mapping: See `add_data_field`.
             ndim: See `add_data_field`.
+            content: See `add_data_field`.
 
         Raises:
             As `add_data_field`.
         """
-        leaf = _leaf((), type, mapping, ndim)
+        leaf = _leaf((), type, mapping, ndim, content)
         count = max(0, operator.index(num_fields))
         return SampleDataGroup.from_format(GroupFormat(tuple(range(count)), (leaf,) * count))
 
@@ -132,26 +139,30 @@ class SampleDataGroup(ValueQueries):
         mapping: Mapping[Any, Any] | None = None,
         *,
         ndim: int | None = None,
+        content: ImageContent = UNKNOWN_CONTENT,
     ) -> None:
         """Add a data field at the end.
 
         Args:
             name: Name of the field.
             type: A numeric DALI type, or ``STRING``.
-            mapping: What labels become when they are assigned. The key None holds the value for all labels
+            mapping: Label -> number to store when it is assigned. The key None holds the default for labels
                 that are not listed. Not for ``STRING``.
             ndim: Number of dimensions of the arrays of this field, without the batch; None for any. It is checked
                 where a data provider delivers; steps that change it must say so, and assignments do not check it.
+            content: What is known of the image in this field, e.g. that it is encoded. Image steps refuse what
+                they cannot work on. Data are not checked against it.
 
         Raises:
             NameTypeError: If the name is neither ``str`` nor ``int``.
             DuplicateFieldError: If the name is taken.
             FieldKindError: If ``type`` is a `SampleDataGroup`.
             FieldValueError: If ``type`` is not a DALI type that a field can have.
-            SettingError: If mapping or ``ndim`` are not valid, or do not go with the type.
+            SettingError: If the name is empty, or mapping, ``ndim`` or ``content`` are not valid or do not go with
+                the type.
         """
         name = checked_name(name)
-        self._format = self._format.with_field(name, _leaf((name,), type, mapping, ndim))
+        self._format = self._format.with_field(name, _leaf((name,), type, mapping, ndim, content))
         self._values.append(None)
 
     def add_data_group_field(self, name: Name, blueprint_sample_data_group: SampleDataGroup) -> None:
@@ -163,6 +174,7 @@ class SampleDataGroup(ValueQueries):
 
         Raises:
             NameTypeError: If the name is neither ``str`` nor ``int``.
+            SettingError: If the name is empty.
             DuplicateFieldError: If the name is taken.
             FieldKindError: If the blueprint is not a `SampleDataGroup`.
         """
@@ -178,13 +190,15 @@ class SampleDataGroup(ValueQueries):
         mapping: Mapping[Any, Any] | None = None,
         *,
         ndim: int | None = None,
+        content: ImageContent = UNKNOWN_CONTENT,
     ) -> None:
         """Add a group of ``num_fields`` data fields named ``0, 1, …``.
 
         Arguments and errors are those of `add_data_field` and `create_data_field_array`.
         """
         self.add_data_group_field(
-            name, SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim)
+            name,
+            SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content),
         )
 
     def add_data_group_field_array(
@@ -281,7 +295,6 @@ class SampleDataGroup(ValueQueries):
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle format, values and switches; parts of the format that occur often travel once."""
         switches = (self._apply_mapping, self._do_convert, self._do_check_type)
         return _restored, (self.format, self._values, switches)
 
@@ -353,8 +366,8 @@ class SampleDataGroup(ValueQueries):
         """Store what a DALI framework iterator returned for one of its pipelines.
 
         Args:
-            data: One dict per pipeline, with the names of `field_names_flat` as keys. More keys do not harm.
-            index: Which dict to use.
+            data: One dict per pipeline, with the names of `field_names_flat` as keys. Further keys are ignored.
+            index: Position of the dict to use.
 
         Raises:
             FieldNotFoundError: If a data field is missing in the dict. Nothing is stored then.
@@ -387,7 +400,7 @@ class SampleDataGroup(ValueQueries):
         """
         position = self._format.index.get(name) if type(name) is str else None
         if position is None:
-            position = self._position(name)
+            position = self._position(name, (), _DECLARE)
         if type(value) is np.ndarray and self._do_convert:
             child = self._format.children[position]
             if type(child) is LeafFormat and child.numpy_dtype is value.dtype and child.is_plain:
@@ -407,7 +420,7 @@ class SampleDataGroup(ValueQueries):
         """
         names = not_empty(normalized_path(path))
         group = self._group_at(names[:-1])
-        group._assign(group._position(names[-1], names[:-1]), value, names)
+        group._assign(group._position(names[-1], names[:-1], _DECLARE), value, names)
 
     def _assign(self, position: int, value: FieldValue, path: FieldPath) -> None:
         child = self._format.children[position]
@@ -443,7 +456,7 @@ class SampleDataGroup(ValueQueries):
     __delitem__ = remove_field
 
     def remove_all_occurrences(self, name_to_remove: Name) -> None:
-        """Remove all data fields and groups of this name in the whole tree; none is fine too."""
+        """Remove all data fields and groups of this name in the whole tree, if there are any."""
         if name_to_remove in self._format.index:
             self.remove_field(name_to_remove)
         for group in self._groups():
@@ -456,21 +469,24 @@ class SampleDataGroup(ValueQueries):
         new_mapping: Mapping[Any, Any] | None = None,
         *,
         new_ndim: int | None = None,
+        new_content: ImageContent = UNKNOWN_CONTENT,
     ) -> None:
         """Change the type of a data field, or the format of a group; the position stays, the data are
         dropped.
 
         Args:
-            path: Where.
+            path: Path of the data field or group.
             new_type: A DALI type for a data field, a blueprint for a group.
             new_mapping: Mapping of the data field from now on; None for none.
             new_ndim: Number of dimensions from now on, as in `add_data_field`; None for any.
+            new_content: What is known of the image from now on, as in `add_data_field`.
 
         Raises:
             FieldNotFoundError: If there is no such field.
             FieldKindError: If a data field is to become a group or the reverse.
             FieldValueError: If the type is not one that a field can have.
-            SettingError: If the path is empty, or mapping or ``new_ndim`` are not valid for the new type.
+            SettingError: If the path is empty, or mapping, ``new_ndim`` or ``new_content`` are not valid for the
+                new type.
         """
         names = not_empty(normalized_path(path))
         group = self._group_at(names[:-1])
@@ -485,12 +501,14 @@ class SampleDataGroup(ValueQueries):
         value: SampleDataGroup | None = None
         child: ChildFormat
         if isinstance(new_type, SampleDataGroup):
-            if new_mapping is not None or new_ndim is not None:
-                raise SettingError(f"{format_path(names)}: a group can have neither a mapping nor an ndim")
+            if new_mapping is not None or new_ndim is not None or new_content is not UNKNOWN_CONTENT:
+                raise SettingError(
+                    f"{format_path(names)}: a group can have neither a mapping nor an ndim nor a content"
+                )
             child = new_type.format
             value = group._with_own_switches(new_type._empty_copy())
         else:
-            child = _leaf(names, new_type, new_mapping, new_ndim)
+            child = _leaf(names, new_type, new_mapping, new_ndim, new_content)
         group._format = group._format.with_child(position, child)
         group._values[position] = value
 
@@ -537,7 +555,22 @@ def _restored(format: GroupFormat, values: list[FieldValue], switches: tuple[boo
     return group
 
 
-def _leaf(path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None) -> LeafFormat:
+def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
+    """Give a group, and all groups below it, a format that differs in contents only."""
+    group._format = format
+    for position in format.group_positions:
+        child = format.children[position]
+        if isinstance(child, GroupFormat):
+            replace_contents(group._values[position], child)
+
+
+def _leaf(
+    path: FieldPath,
+    dtype: object,
+    mapping: Mapping[Any, Any] | None,
+    ndim: int | None,
+    content: ImageContent,
+) -> LeafFormat:
     where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
         raise FieldKindError(
@@ -547,7 +580,7 @@ def _leaf(path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndi
     try:
         if mapping is not None and not isinstance(mapping, ValueMapping):
             mapping = ValueMapping(mapping)
-        return leaf_format(dtype, mapping, ndim)  # type: ignore[arg-type]  # it refuses other types
+        return leaf_format(dtype, mapping, ndim, content)  # type: ignore[arg-type]  # it refuses other types
     except (FieldValueError, SettingError) as error:
         raise type(error)(f"{where}{error}") from None
 

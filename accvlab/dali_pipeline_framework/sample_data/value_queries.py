@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be read of a sample: its values, one by one or all of them."""
+"""Read access to the values of a sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Self = TypeVar("_Self", bound="ValueQueries")
 
 @methods_not_converted
 class ValueQueries(FormatQueries):
-    """Base of `SampleDataGroup`: all its methods that read values and change nothing."""
+    """Base of `SampleDataGroup`: the methods that read values and change nothing."""
 
     __slots__ = ("_values",)
 
@@ -141,11 +141,9 @@ class ValueQueries(FormatQueries):
         return self.type_matches(other) and all(map(same_value, mine, theirs))
 
     def __repr__(self) -> str:
-        """Return one line with names, types, and shapes of what is set."""
         return printing.one_line(self)
 
     def __str__(self) -> str:
-        """Return the whole tree, one line per field."""
         return printing.tree_text(self, with_details=True)
 
     def get_string_no_details(self) -> str:
@@ -166,7 +164,7 @@ class ValueQueries(FormatQueries):
 
 
 def not_empty(path: FieldPath) -> FieldPath:
-    """Return a path, or raise a `SettingError` where it has no name."""
+    """Return ``path``; raise a `SettingError` if it is empty."""
     if not path:
         raise SettingError("the path must have at least one name: the group itself is not one of its fields")
     return path

@@ -14,7 +14,7 @@ from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch
 from .clips.clips import Clips
 from .planned_sampler import PlannedSampler
-from .plans.tracks import ClipSequenceTracks, ClipTracks
+from .plans.tracks import ClipSequenceUnits, ClipUnits
 from .random_access_sampler import Description
 from .weighted_sampler import Weights, units_order
 
@@ -95,9 +95,9 @@ class ClipSampler(PlannedSampler):
         self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
         self._deliver = deliver
-        tracks = ClipSequenceTracks if self.is_streamed else ClipTracks
-        self.tracks = tracks(clips, as_one=deliver == "clips")
-        self.order = units_order(self.tracks.num_units, weights, num_per_epoch, self.seed, self.shuffles)
+        unit_table = ClipSequenceUnits if self.is_streamed else ClipUnits
+        self.unit_table = unit_table(clips, as_one=deliver == "clips")
+        self.order = units_order(self.unit_table.num_units, weights, num_per_epoch, self.seed, self.shuffles)
         self._weights_digest = None if weights is None else digest(np.asarray(weights, dtype=np.float64))
 
     @property

@@ -13,7 +13,7 @@ from .arithmetic.mixture_schedule import MixtureSchedule
 from .planned_sampler import PlannedSampler
 from .plans.mixed_order import MixedOrder
 from .plans.planned_batch import Int64Array
-from .plans.tracks import JoinedTracks
+from .plans.tracks import JoinedUnits
 from .random_access_sampler import Description
 from .sampler_base import SamplerBase
 
@@ -89,19 +89,19 @@ class MixedSampler(PlannedSampler):
                     f"{len(self._samplers)} sampler(s)."
                 )
         self.seed = first.seed
-        all_tracks = [sampler.tracks for sampler in self._samplers]
-        num_units = sum(each.num_units for each in all_tracks)
+        unit_tables = [sampler.unit_table for sampler in self._samplers]
+        num_units = sum(each.num_units for each in unit_tables)
         if num_units > MOST_SAMPLES:
             raise SettingError(
                 f"The samplers of a mixture must have at most 2**62 samples, clips or sequences together, got "
                 f"{num_units}."
             )
-        self.tracks = tracks = JoinedTracks(all_tracks, None if offsets is None else self._offsets)
+        self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
             num_per_epoch = sum(order.num_positions for order in orders)
         num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
-        self.order = MixedOrder(orders, tracks.first_units[:-1].tolist(), self._schedule, num_per_epoch)
+        self.order = MixedOrder(orders, unit_table.first_units[:-1].tolist(), self._schedule, num_per_epoch)
 
     @property
     def samplers(self) -> list[PlannedSampler]:
@@ -193,8 +193,8 @@ def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler
 
 
 def _kind(sampler: PlannedSampler) -> str:
-    grain, length = sampler.tracks.grain, sampler.tracks.uniform_length
-    num_frames = sampler.tracks.num_frames_per_sample
+    grain, length = sampler.unit_table.grain, sampler.unit_table.uniform_length
+    num_frames = sampler.unit_table.num_frames_per_sample
     if num_frames is not None:  # they need a `ClipDataProvider` for clips of that length
         return f"{'streams of ' if sampler.is_streamed else ''}clips of {num_frames} frames as samples"
     if sampler.is_streamed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the samplers of this package that have epochs share: an order of units, what they play, and the slots."""
+"""Base classes of the samplers with epochs: an order of units, the samples of each, and their slots."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from ..checks import whole_number
 from ..draws.keyed_random import derive_key
 from ..errors import SettingError
-from .arithmetic.last_batch import EpochAccount, LastBatch
+from .arithmetic.last_batch import LastBatch, SampleCounts
 from .plans.epoch_plan import EpochPlan
 from .plans.flat_plan import FlatPlan
 from .plans.orders import Order, ShuffledOrder
 from .plans.planned_batch import PlannedBatch
-from .plans.stream_plan import Runs, StreamPlan
-from .plans.tracks import Tracks
+from .plans.stream_plan import Segments, StreamPlan
+from .plans.tracks import UnitTable
 from .random_access_sampler import Description, RandomAccessSampler
 
 _Self = TypeVar("_Self", bound="EpochPlanSampler")
@@ -28,10 +28,10 @@ _logger = logging.getLogger(__name__)
 
 
 class EpochPlanSampler(RandomAccessSampler):
-    """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can be planned anew."""
+    """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
 
     def __init__(self, total_batch_size: int | None, last_batch: LastBatch) -> None:
-        """See `RandomAccessSampler`."""
+        """Set the batch size, see `RandomAccessSampler`."""
         super().__init__(total_batch_size, last_batch=last_batch)
         self._plans: dict[int, EpochPlan] = {}
         self._has_reported_cuts = False
@@ -49,7 +49,7 @@ class EpochPlanSampler(RandomAccessSampler):
 
     @property
     def is_epoch_based(self) -> bool:
-        """True."""
+        """Whether there are epochs: always."""
         return True
 
     def num_batches(self, epoch: int) -> int:
@@ -71,15 +71,17 @@ class EpochPlanSampler(RandomAccessSampler):
             )
         return plan.batch(batch - before)
 
-    def account(self, epoch: int) -> EpochAccount:
-        """What becomes of the samples of an epoch, also of those that were delivered with other settings."""
-        own = self._plan(epoch).account
-        legs = self._legs(epoch)
-        if not legs:
+    def sample_counts(self, epoch: int) -> SampleCounts:
+        """Sample counts of an epoch, with those of batches that were delivered with other settings."""
+        own = self._plan(epoch).sample_counts
+        segments = self._segments(epoch)
+        if not segments:
             return own
-        num_samples = self._begin_plan(epoch, legs[0].total_batch_size, legs[0].num_shards).account.num_samples
-        num_delivered = num_samples - own.num_samples  # before the last leg
-        num_padded = sum(leg.num_batches * leg.total_batch_size for leg in legs) - num_delivered
+        num_samples = self._begin_plan(
+            epoch, segments[0].total_batch_size, segments[0].num_shards
+        ).sample_counts.num_samples
+        num_delivered = num_samples - own.num_samples  # before the last segment
+        num_padded = sum(segment.num_batches * segment.total_batch_size for segment in segments) - num_delivered
         is_wrapped = self.last_batch == "wrap"
         return attrs.evolve(
             own,
@@ -121,12 +123,11 @@ class EpochPlanSampler(RandomAccessSampler):
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
-            if plan.num_batches == 0 and epoch == 0 and not self._legs(epoch):
-                account = plan.account
+            if plan.num_batches == 0 and epoch == 0 and not self._segments(epoch):
                 raise SettingError(
-                    f"An epoch must have at least one batch: {type(self).__name__} has {account.num_samples} "
-                    f"sample(s) for {self.total_batch_size} slots with last_batch='drop'. Use a smaller batch, "
-                    f"more data, or last_batch='pad'."
+                    f"An epoch must have at least one batch: {type(self).__name__} has "
+                    f"{plan.sample_counts.num_samples} sample(s) for {self.total_batch_size} slots with "
+                    f"last_batch='drop'. Use a smaller batch, more data, or last_batch='pad'."
                 )
             self._report(plan)
             while len(self._plans) >= 2:  # the running epoch, and the next one that is prefetched
@@ -136,7 +137,10 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def _make_plan(self, epoch: int) -> EpochPlan:
         settings = [
-            *((leg.total_batch_size, leg.num_shards, leg.num_batches) for leg in self._legs(epoch)),
+            *(
+                (segment.total_batch_size, segment.num_shards, segment.num_batches)
+                for segment in self._segments(epoch)
+            ),
             (self.total_batch_size, self._num_shards, 0),
         ]
         plan = self._begin_plan(epoch, settings[0][0], settings[0][1])
@@ -149,10 +153,10 @@ class EpochPlanSampler(RandomAccessSampler):
         """Plan an epoch from its beginning."""
 
     def _report(self, plan: EpochPlan) -> None:
-        """Log what the user should know about a plan."""
+        """Log what the user should know of a plan."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Plans can be large and are made anew; what is to be reported is reported by the main process.
+        # Plans can be large, and each process makes its own; only the main process logs.
         return {**self.__dict__, "_plans": {}, "_has_reported_cuts": True}
 
     def _copy(self: Any) -> Any:
@@ -167,19 +171,19 @@ class EpochPlanSampler(RandomAccessSampler):
 
 
 class PlannedSampler(EpochPlanSampler):
-    """A sampler with true epochs, made of an order of units, what they play, and how they meet the slots.
+    """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
 
     Attributes:
         order: Which unit stands at which position of an epoch.
-        tracks: What the units play.
-        is_streamed: Whether each slot plays units of any length one after the other; otherwise units of equal
-            length stand side by side.
+        unit_table: The samples of the units.
+        is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
+            units of equal length stand side by side (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
         shuffles: Whether the order differs between epochs.
     """
 
     order: Order
-    tracks: Tracks
+    unit_table: UnitTable
     is_streamed: bool = False
     cuts: bool = False
     shuffles: bool = True
@@ -187,18 +191,18 @@ class PlannedSampler(EpochPlanSampler):
 
     @property
     def has_slots(self) -> bool:  # type: ignore[override]
-        """Whether a slot plays one thing over several batches."""
-        return self.is_streamed or self.tracks.uniform_length != 1
+        """Whether a slot delivers a unit over several batches."""
+        return self.is_streamed or self.unit_table.uniform_length != 1
 
     @property
     def has_equal_epochs(self) -> bool:
-        """Whether all epochs have the same number of batches: the loads of streams that are drawn differ."""
+        """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
         return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 
     def _report(self, plan: EpochPlan) -> None:
         if not self.is_streamed or self.cuts or self._has_reported_cuts:
             return
-        num_cuts = plan.account.num_cuts
+        num_cuts = plan.sample_counts.num_cuts
         if num_cuts:
             self._has_reported_cuts = True
             _logger.warning(
@@ -213,12 +217,12 @@ class PlannedSampler(EpochPlanSampler):
         order = self.order.of_epoch(epoch)
         epoch_key = derive_key("within the epoch", self.seed, epoch)
         if not self.is_streamed:
-            return FlatPlan(order, self.tracks, epoch_key, total_batch_size, self.last_batch)
+            return FlatPlan(order, self.unit_table, epoch_key, total_batch_size, self.last_batch)
         units, visits = order.units(np.arange(order.num_positions))
-        runs = Runs(units, np.zeros(len(units), np.int64), self.tracks.lengths(units), visits)
+        segments = Segments(units, np.zeros(len(units), np.int64), self.unit_table.lengths(units), visits)
         return StreamPlan(
-            runs,
-            self.tracks,
+            segments,
+            self.unit_table,
             epoch_key,
             total_batch_size,
             self.last_batch,

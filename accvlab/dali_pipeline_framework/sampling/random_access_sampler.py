@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samplers that answer for any position which samples stand there."""
+"""Samplers with random access: which samples form batch ``b`` of epoch ``e``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..checks import whole_number
 from ..draws.keyed_random import digest
 from ..errors import NotSupportedError, SettingError
-from .arithmetic.last_batch import EpochAccount, LastBatch, check_last_batch
+from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
 from .plans.planned_batch import BoolArray, Int64Array, PlannedBatch
 from .sampler_base import SamplerBase
 
@@ -23,8 +23,8 @@ _Self = TypeVar("_Self", bound="RandomAccessSampler")
 
 
 @attrs.frozen
-class Leg:
-    """A number of batches of an epoch that were delivered with the same total batch size.
+class EpochSegment:
+    """Consecutive batches of an epoch that were delivered with the same total batch size.
 
     Attributes:
         num_shards: Number of shards that they were delivered to.
@@ -69,10 +69,11 @@ class RandomAccessSampler(SamplerBase):
     """Whether `with_settings` may change the policy for the last batch: all methods look at ``last_batch``."""
 
     must_be_played = False
-    """Whether batches can be told only by playing the sampler up to them, so that epochs are long to look at."""
+    """Whether a batch is known only after stepping through all batches before it."""
 
     has_slots = False
-    """Whether a slot plays one thing over several batches; then slots stay on their shard in smaller batches."""
+    """Whether a slot delivers a sequence or clip over several batches; then slots stay on their shard in smaller
+    batches too."""
 
     def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
         """Set the batch size.
@@ -89,7 +90,7 @@ class RandomAccessSampler(SamplerBase):
             self._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
         self._last_batch = check_last_batch(last_batch)
         self._num_shards = 1
-        self._history: tuple[int, tuple[Leg, ...]] = (0, ())
+        self._history: tuple[int, tuple[EpochSegment, ...]] = (0, ())
         self._next_position = (0, 0)
 
     # --- random access ----------------------------------------------------------------------------
@@ -146,8 +147,8 @@ class RandomAccessSampler(SamplerBase):
         """Whether the sampler tells which sequence or clip a sample belongs to."""
         return False
 
-    def account(self, epoch: int) -> EpochAccount | None:
-        """What becomes of the samples of an epoch, or None where that is not known."""
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """Sample counts of an epoch, or None where they are not known."""
         return None
 
     def describe(self) -> Description:
@@ -190,20 +191,19 @@ class RandomAccessSampler(SamplerBase):
         changed._num_shards = num_shards
         return changed
 
-    def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
-        """Get a copy for which an epoch has begun with these legs already.
+    def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
+        """Get a copy for which these segments of an epoch were delivered already.
 
-        Its batches count on: the next one of this epoch is number ``sum(leg.num_batches for leg in legs)``, and
-        the published interface starts there. Other epochs are not affected, and nothing changes where all legs
-        have the settings of this sampler.
+        The batches of this epoch are numbered on behind them, and the published interface starts there. Other
+        epochs are not affected, and nothing changes where all segments have the settings of this sampler.
 
         Raises:
-            SettingError: The sampler cannot go on with another batch size than that of the legs.
+            SettingError: The sampler cannot go on with another batch size than that of the segments.
         """
         changed = copy.copy(self)
-        changed._history = (epoch, tuple(legs))
+        changed._history = (epoch, tuple(segments))
         changed = changed._copy()
-        different = changed._legs(epoch)
+        different = changed._segments(epoch)
         if different and not self._can_change_batch_size:
             raise SettingError(
                 f"The order of the {type(self).__name__} depends on the batch size, so an epoch that was begun "
@@ -218,26 +218,26 @@ class RandomAccessSampler(SamplerBase):
 
     def _copy(self: _Self) -> _Self:
         changed = copy.copy(self)
-        epoch, legs = self._history
-        changed._next_position = (epoch, sum(leg.num_batches for leg in legs))
+        epoch, segments = self._history
+        changed._next_position = (epoch, sum(segment.num_batches for segment in segments))
         return changed
 
-    def _legs(self, epoch: int) -> list[Leg]:
-        """The legs of an epoch up to the last change of the settings, which are then those of this sampler."""
-        legs: list[Leg] = []
+    def _segments(self, epoch: int) -> list[EpochSegment]:
+        """The segments of an epoch that were delivered with other settings than those of this sampler."""
+        segments: list[EpochSegment] = []
         if self._history[0] != epoch:
-            return legs
-        for leg in self._history[1]:
-            if legs and self._are_alike(legs[-1], leg):
-                legs[-1] = attrs.evolve(leg, num_batches=legs[-1].num_batches + leg.num_batches)
-            elif leg.num_batches:
-                legs.append(leg)
-        if self._total_batch_size is not None and legs:
-            own = Leg(self._num_shards, self._total_batch_size, 0)
-            return legs[:-1] if self._are_alike(legs[-1], own) else legs
-        return legs
+            return segments
+        for segment in self._history[1]:
+            if segments and self._are_alike(segments[-1], segment):
+                segments[-1] = attrs.evolve(segment, num_batches=segments[-1].num_batches + segment.num_batches)
+            elif segment.num_batches:
+                segments.append(segment)
+        if self._total_batch_size is not None and segments:
+            own = EpochSegment(self._num_shards, self._total_batch_size, 0)
+            return segments[:-1] if self._are_alike(segments[-1], own) else segments
+        return segments
 
-    def _are_alike(self, one: Leg, other: Leg) -> bool:
+    def _are_alike(self, one: EpochSegment, other: EpochSegment) -> bool:
         if self.depends_on_shards and one.num_shards != other.num_shards:
             return False
         return one.total_batch_size == other.total_batch_size
@@ -248,7 +248,7 @@ class RandomAccessSampler(SamplerBase):
 
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
-        return sum(leg.num_batches for leg in self._legs(epoch))
+        return sum(segment.num_batches for segment in self._segments(epoch))
 
     # --- the published interface ------------------------------------------------------------------
 
@@ -278,8 +278,8 @@ class RandomAccessSampler(SamplerBase):
     @property
     def is_at_start(self) -> bool:
         """Whether no batch was asked for by `get_next_batch_indices` yet."""
-        epoch, legs = self._history
-        return self._next_position == (epoch, sum(leg.num_batches for leg in legs))
+        epoch, segments = self._history
+        return self._next_position == (epoch, sum(segment.num_batches for segment in segments))
 
     @property
     def is_epoch_based(self) -> bool:

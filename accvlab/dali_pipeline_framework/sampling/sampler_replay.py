@@ -14,7 +14,7 @@ import numpy as np
 
 from ..draws.keyed_random import digest
 from ..errors import SettingError
-from .arithmetic.last_batch import EpochAccount, LastBatch
+from .arithmetic.last_batch import LastBatch, SampleCounts
 from .plans.planned_batch import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler
 from .sampler_base import SamplerBase
@@ -369,7 +369,7 @@ class ReplayedSampler(RandomAccessSampler):
         num_samples, max_batches = self._settings
         return ReplayedSampler(sampler, num_samples, num_shards, max_batches, last_batch)
 
-    def account(self, epoch: int) -> EpochAccount | None:
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
         """What becomes of the samples of an epoch; plays the sampler to its end. None for an endless sampler.
 
         None also where the sampler had to be played into a table.
@@ -384,7 +384,7 @@ class ReplayedSampler(RandomAccessSampler):
         num_delivered = num_batches * self.total_batch_size - num_surplus
         num_dropped = self._replay.num_dropped(epoch)
         is_wrapped = self._policy == "wrap"
-        return EpochAccount(
+        return SampleCounts(
             num_batches=num_batches,
             num_samples=num_delivered + num_dropped,
             num_delivered=num_delivered,

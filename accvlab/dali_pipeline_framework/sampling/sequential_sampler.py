@@ -7,7 +7,7 @@ from ..checks import MOST_SAMPLES, whole_number
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.orders import ShuffledOrder
-from .plans.tracks import SampleTracks
+from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 
 
@@ -46,7 +46,7 @@ class SequentialSampler(PlannedSampler):
         super().__init__(total_batch_size, last_batch)
         self._num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         self.order = ShuffledOrder(self._num_samples, 0, False)
-        self.tracks = SampleTracks(self._num_samples)
+        self.unit_table = SampleUnits(self._num_samples)
 
     @property
     def num_samples(self) -> int:

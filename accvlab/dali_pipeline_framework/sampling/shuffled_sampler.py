@@ -7,7 +7,7 @@ from ..checks import MOST_SAMPLES, whole_number
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.orders import ShuffledOrder
-from .plans.tracks import SampleTracks
+from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 
 
@@ -53,7 +53,7 @@ class ShuffledSampler(PlannedSampler):
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = bool(shuffle)
         self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)
-        self.tracks = SampleTracks(self._num_samples)
+        self.unit_table = SampleUnits(self._num_samples)
 
     @property
     def num_samples(self) -> int:

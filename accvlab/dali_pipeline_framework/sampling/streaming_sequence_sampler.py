@@ -13,7 +13,7 @@ from ..draws.keyed_random import digest
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.sequence_lengths import checked_lengths
 from .planned_sampler import PlannedSampler
-from .plans.tracks import SequenceTracks
+from .plans.tracks import SequenceUnits
 from .random_access_sampler import Description
 from .weighted_sampler import Weights, units_order
 
@@ -36,7 +36,7 @@ class StreamingSequenceSampler(PlannedSampler):
       frames can be in several slots in the same step.
 
     With fewer sequences than slots there is no other way than to cut them; that is logged, and
-    `RandomAccessSampler.account` tells the number of cuts.
+    `RandomAccessSampler.sample_counts` tells the number of cuts.
 
     With weights, an epoch plays sequences that are drawn by weight with replacement: some several times, then
     possibly in two slots at once, and others not at all.
@@ -87,7 +87,7 @@ class StreamingSequenceSampler(PlannedSampler):
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
-        self.tracks = SequenceTracks(self._lengths)
+        self.unit_table = SequenceUnits(self._lengths)
         self.order = units_order(len(self._lengths), weights, num_per_epoch, self.seed, self.shuffles)
         self._digests = {
             "sequence_lengths": digest(self._lengths),

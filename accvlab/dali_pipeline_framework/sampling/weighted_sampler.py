@@ -16,7 +16,7 @@ from .arithmetic.last_batch import LastBatch
 from .arithmetic.weighted_choice import WeightedChoice
 from .planned_sampler import PlannedSampler
 from .plans.orders import Order, ShuffledOrder
-from .plans.tracks import SampleTracks
+from .plans.tracks import SampleUnits
 from .plans.weighted_order import WeightedOrder
 from .random_access_sampler import Description
 
@@ -66,7 +66,7 @@ class WeightedSampler(PlannedSampler):
         self._num_samples = len(array)
         self._digest = digest(array)
         self.order = units_order(self._num_samples, array, num_per_epoch, self.seed, shuffle=True)
-        self.tracks = SampleTracks(self._num_samples)
+        self.unit_table = SampleUnits(self._num_samples)
 
     @property
     def num_samples(self) -> int:

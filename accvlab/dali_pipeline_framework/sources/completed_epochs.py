@@ -21,14 +21,14 @@ from .shards import shard_of_input
 
 @attrs.frozen
 class EpochSettings:
-    """How the epochs of an input are completed.
+    """Settings of the epochs of a user's input.
 
     Attributes:
         batch_size: Samples per batch on this shard.
-        last_batch: What becomes of a last batch that is not full.
-        num_batches: Number of batches that every epoch has, or None for as many as the input delivers. What the
-            input has beyond is not delivered; where it has less, ``"pad"`` and ``"wrap"`` fill whole batches.
-        context_name: Name of the group that tells where each sample stands, or None.
+        last_batch: Policy for a last batch that is not full.
+        num_batches: Number of batches per epoch, or None for as many as the input delivers. Further batches of
+            the input are not delivered; missing ones are filled with ``"pad"`` and ``"wrap"``.
+        context_name: Name of the group with the position of each sample, or None.
         first_slot: Number of the shard's first slot in the global batch.
     """
 
@@ -39,7 +39,7 @@ class EpochSettings:
     first_slot: int
 
     def blueprint_of(self, source: Any) -> SampleDataGroup:
-        """Blueprint of the completed samples of an input."""
+        """Get the blueprint of the samples of an input, with the context."""
         blueprint: SampleDataGroup = source.used_sample_data_structure
         if self.context_name is None:
             return blueprint
@@ -51,7 +51,7 @@ class EpochSettings:
     def num_batches_of(self, source: Any) -> int | None:
         """Number of batches per epoch, or None where it is not known.
 
-        An input tells how many batches it fills; whether another one is begun, it does not tell.
+        Inputs tell the number of their full batches, but not whether there is another one that is not full.
         """
         if self.num_batches is not None or (callable(source) and self.last_batch != "drop"):
             return self.num_batches
@@ -68,14 +68,14 @@ class EpochSettings:
 
 
 class CompletedCallable(CallableBase):
-    """A user's callable with completed epochs.
+    """A user's callable with a policy for its last batch, and a fixed number of batches if asked for.
 
-    The callable is asked for positions only, as before; a position behind its end is answered with the last
-    sample (``"pad"``), or with the first ones (``"wrap"``).
+    A position behind the end of the callable's epoch gets the last sample (``"pad"``), or one of the first
+    (``"wrap"``).
     """
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:
-        """Complete the epochs of ``source``."""
+        """Wrap the callable."""
         self._source = source
         self._settings = settings
         self.delivers_partial_batches = settings.last_batch == "partial"
@@ -132,7 +132,7 @@ class CompletedCallable(CallableBase):
         return sample
 
     def _filling(self, info: types.SampleInfo) -> Sequence[Any]:
-        """The sample that fills a position behind the end."""
+        """Load the sample that fills a position behind the end."""
         policy = self._settings.last_batch
         is_inside_batch = info.idx_in_batch > 0
         if not is_inside_batch and self._settings.num_batches is None:
@@ -146,7 +146,7 @@ class CompletedCallable(CallableBase):
         return sample
 
     def _count(self, info: types.SampleInfo) -> int:
-        """Number of samples of an epoch, of which it is known that position ``info`` is behind the end."""
+        """Count the samples of an epoch by bisection, given a position behind its end."""
         epoch = info.epoch_idx
         if self._counted is None or self._counted[0] != epoch:
             low = self._delivered_up_to[1] if self._delivered_up_to[0] == epoch else 0
@@ -183,10 +183,10 @@ class CompletedCallable(CallableBase):
         )
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Where the sample at a position stands, or None where the source does not tell.
+        """Get the place of the sample at a position, or None where the source does not tell.
 
-        A sample that fills a batch has the visit of the one that it repeats, and with it its random draws; one
-        that is delivered once more has another.
+        Padding has the visit of the sample that it repeats, and so the same random draws; with ``"wrap"`` the
+        visit is another one.
         """
         get_place = getattr(self._source, "get_place", None)
         shown = self._shown(sample_info)
@@ -202,7 +202,7 @@ class CompletedCallable(CallableBase):
         return index
 
     def _shown(self, info: types.SampleInfo) -> types.SampleInfo:
-        """The position whose sample is delivered at a position, which is another one behind the end."""
+        """Get the position whose sample is delivered at a position: behind the end it is an earlier one."""
         if self._counted is None or self._counted[0] != info.epoch_idx or info.idx_in_epoch < self._counted[1]:
             return info
         if self._settings.last_batch not in ("pad", "wrap") or not self._counted[1]:
@@ -213,13 +213,13 @@ class CompletedCallable(CallableBase):
 
 
 class CompletedIterable(IterableBase):
-    """A user's iterable with completed epochs: batches that are not full are filled, or left out.
+    """A user's iterable with a policy for its last batch: batches that are not full are filled, or left out.
 
-    What was delivered is not kept, except for the first batch: with ``"wrap"``, each batch is filled from that.
+    Only the first batch of the epoch is kept: with ``"wrap"``, batches are filled from it.
     """
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:
-        """Complete the epochs of ``source``."""
+        """Wrap the iterable."""
         self._source = source
         self._settings = settings
         self.has_epochs = getattr(source, "has_epochs", True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What inputs share whose order is that of a random-access sampler."""
+"""Base class of inputs whose order comes from a `RandomAccessSampler`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ..providers.data_set_checks import check_number_of_samples, check_sampler_f
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..providers.summary import summary
 from ..sample_data import SampleDataGroup
-from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
-from ..sampling.random_access_sampler import Description, Leg, RandomAccessSampler
+from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .callable_base import CallableBase
 from .context import add_context, context_values
 
@@ -35,8 +35,8 @@ class PlannedInput(CallableBase):
     """Delivers one shard of the batches of a `RandomAccessSampler`.
 
     Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
-    With the policy ``"partial"`` padding is left out: slots that play sequences stay on their shard, otherwise
-    what is left of the batch is dealt evenly; a shard that has nothing left ends its epoch earlier than others.
+    With the policy ``"partial"`` padding is left out: slots of sequences stay on their shard, otherwise the rest
+    of the batch is divided evenly; a shard without a rest ends its epoch earlier than others.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class PlannedInput(CallableBase):
             self._sampler.num_batches(0)  # complains where an epoch would be empty
 
     def _forget(self) -> None:
-        """Forget what was computed, in a new object or one with other settings."""
+        """Reset cached values, in a new object or one with other settings."""
         self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}
 
     def __repr__(self) -> str:
-        """Return what it reads, and in which order."""
+        """Name the data set and the sampler."""
         return f"{type(self).__name__}({summary(self.provider)}, {summary(self._sampler)})"
 
     # --- settings ---------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class PlannedInput(CallableBase):
 
     @property
     def context_name(self) -> str | None:
-        """Name of the group that tells where a sample stands, or None."""
+        """Name of the group with the position of each sample, or None."""
         return self._context_name
 
     def with_settings(
@@ -128,8 +128,8 @@ class PlannedInput(CallableBase):
         Args:
             batch_size: Samples per batch on this shard.
             shard: Shard id and number of shards.
-            last_batch: What becomes of a last batch that is not full.
-            context_name: Name for a group that tells where each sample stands.
+            last_batch: Policy for a last batch that is not full.
+            context_name: Name of a group with the position of each sample.
 
         Raises:
             SettingError: A value is out of its range, or contradicts what the input was created with.
@@ -180,11 +180,11 @@ class PlannedInput(CallableBase):
         """Whether the batch size that the input was created with is that of one shard."""
         return False
 
-    def continued(self: _Self, epoch: int, legs: Sequence[Leg]) -> _Self:
-        """Get a copy for which an epoch has begun with these legs. See `RandomAccessSampler.continued`."""
+    def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
+        """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
         changed = copy.copy(self)
         changed._forget()
-        changed._sampler = self._sampler.continued(epoch, legs)
+        changed._sampler = self._sampler.continued(epoch, segments)
         return changed
 
     def describe(self) -> Description:
@@ -217,7 +217,7 @@ class PlannedInput(CallableBase):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether `load_batch` is to be called in place of the input itself, see `DataProvider.loads_batches`."""
+        """Whether `load_batch` should be called instead of the input itself, see `DataProvider.loads_batches`."""
         return self._loader.loads_batches
 
     def load_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
@@ -238,14 +238,14 @@ class PlannedInput(CallableBase):
             yield sample if self._context_name is None else (*sample, *context_values(place))
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Where the sample at a position stands, or None behind the end of the epoch."""
+        """Get the place of the sample at a position, or None behind the end of the epoch."""
         try:
             return self._place(sample_info)
         except (StopIteration, RuntimeError):
             return None
 
     def describe_sample(self, sample_index: int) -> str:
-        """Where a sample comes from, as far as the data provider tells."""
+        """Get the data provider's description of a sample, or an empty text."""
         describe = getattr(self._loader.provider, "describe_sample", None)
         return "" if describe is None else str(describe(sample_index))
 
@@ -268,7 +268,7 @@ class PlannedInput(CallableBase):
         return places[number]
 
     def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
-        """Places of the samples of a batch that this shard delivers."""
+        """Get the places of the samples of this shard in a batch."""
         try:
             planned = self._sampler.plan_batch(epoch, batch)
         except StopIteration as error:  # passed on, it would end the epoch without a word
@@ -336,7 +336,7 @@ class PlannedInput(CallableBase):
         num_batches = self._sampler.num_batches(epoch)
         if num_batches is None or not self.delivers_partial_batches:
             return num_batches
-        # The batches that this shard has a part in are the first ones.
+        # Bisection: the batches in which this shard has samples come first.
         low, high = self._sampler.num_batches_before(epoch), num_batches
         while low < high:
             middle = (low + high) // 2
@@ -347,12 +347,12 @@ class PlannedInput(CallableBase):
         return low
 
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
-        """Number of batches of an epoch of the shard that has most, or None where there is no end."""
+        """Largest number of batches of an epoch on any shard, or None where there is no end."""
         return self._sampler.num_batches(epoch)
 
-    def account(self, epoch: int) -> EpochAccount | None:
-        """What becomes of the samples of an epoch, over all shards, or None where that is not known."""
-        return self._sampler.account(epoch)
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """Sample counts of an epoch over all shards, or None where they are not known."""
+        return self._sampler.sample_counts(epoch)
 
     @property
     def length(self) -> int | None:
@@ -376,10 +376,10 @@ class PlannedInput(CallableBase):
 
 
 def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
-    """Slots of a global batch that a shard delivers, without those that have nothing more to deliver.
+    """Get the slots of a global batch that a shard delivers, without those that are over.
 
-    Where slots stay on their shard (``has_slots``), a shard has what is left of its own; otherwise what is left of
-    the batch is dealt evenly.
+    Where slots stay on their shard (``has_slots``), these are its own slots; otherwise all that are not over are
+    divided evenly.
     """
     size = len(planned.indices) // num_shards
     own = np.arange(shard_id * size, (shard_id + 1) * size)

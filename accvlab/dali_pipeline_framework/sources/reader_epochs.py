@@ -6,7 +6,7 @@ from __future__ import annotations
 import attrs
 
 from ..errors import SettingError
-from ..sampling.arithmetic.last_batch import EpochAccount, LastBatch
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 
 
 @attrs.frozen
@@ -72,7 +72,7 @@ class ReaderEpochs:
         return self.batch_size
 
     @property
-    def account(self) -> EpochAccount:
+    def sample_counts(self) -> SampleCounts:
         """What becomes of the samples of an epoch, over all shards; with ``"wrap"`` that of the first epoch."""
         num_slots = self.num_made * self.batch_size * self.num_shards
         num_batches, num_delivered = self.num_made, self.num_samples
@@ -82,7 +82,7 @@ class ReaderEpochs:
             num_slots = num_delivered
         is_wrapped = self.last_batch == "wrap"
         surplus = num_slots - num_delivered
-        return EpochAccount(
+        return SampleCounts(
             num_batches=num_batches,
             num_samples=self.num_samples,
             num_delivered=num_delivered,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools for tests of one's own steps and providers; they need no test framework.
+"""Tools for tests of your own steps and providers; they need no test framework.
 
-The rooms::
+The modules::
 
-    given_samples       an input that delivers the samples that a test wrote down
-    step_runs           run a step on them
-    sample_comparison   what differs between samples, bit by bit
+    given_samples       an input that delivers given samples
+    step_runs           run steps on them
+    sample_comparison   comparison of samples
     step_contract       check a step against the contract of processing steps
     provider_contract   check a provider against the contract of data providers
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An input that delivers samples that were written down."""
+"""An input that delivers given samples."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ REPLAYED = "replayed draws"
 
 
 class GivenSamples(CallableBase):
-    """One batch: the given samples. They are the samples of one sequence, in its order.
+    """Delivers the given samples as one batch: the frames of one sequence, in this order.
 
-    With records, each sample also has a group of the name ``REPLAYED``.
+    With records, each sample also has a group named ``REPLAYED`` with the numbers of its record.
     """
 
     def __init__(self, samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord] | None = None) -> None:
-        """Take filled samples of one format.
+        """Take filled samples of one format, and optionally a record of draws for each.
 
         Raises:
-            SettingError: There is none, one of them is something else, or their formats differ.
+            SettingError: If there is no sample, one is not a `SampleDataGroup`, or their formats differ.
         """
         if not samples:
             raise SettingError("At least one sample must be given.")
@@ -56,7 +56,7 @@ class GivenSamples(CallableBase):
         return blueprint
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        """Get a sample, and its draws."""
+        """Return the flat values of a sample, and of its record."""
         number = sample_info.idx_in_epoch
         if number >= len(self._samples):
             raise StopIteration
@@ -64,12 +64,12 @@ class GivenSamples(CallableBase):
         return flat if self._records is None else (*flat, *self._records[number].values())
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Number of the sample."""
+        """Return the position of the sample."""
         number: int = sample_info.idx_in_epoch
         return number
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """The sample is a frame of the only sequence."""
+        """Return the place of the sample: a frame of the only sequence."""
         number = sample_info.idx_in_epoch
         return SamplePlace(
             epoch=sample_info.epoch_idx, batch=0, slot=number, sample_index=number, sequence=0, frame=number
@@ -77,5 +77,5 @@ class GivenSamples(CallableBase):
 
     @property
     def length(self) -> int:
-        """One batch."""
+        """Number of batches: one."""
         return 1

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two samples, bit by bit."""
+"""Comparison of samples."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference, format_path
+from ..sample_data.names import alike_paths, format_paths
 
 
 def sample_differences(
@@ -14,29 +17,52 @@ def sample_differences(
     """Compare two filled samples.
 
     Args:
-        expected: What is expected.
-        found: What was found.
-        tolerance: Greatest difference of two numbers that counts as none; at 0, arrays must agree in every bit.
-        in_found: How to call the second one.
+        expected: The expected sample.
+        found: The sample to compare with it.
+        tolerance: Largest difference of numbers that count as equal; at 0, arrays must agree in every bit.
+        in_found: Word for the values of ``found`` in the result.
 
     Returns:
-        One line per field that differs, with its path; none where shapes, types and values are the same. Where the
-        formats differ, only that.
+        One line per field that differs, with its path; none where shapes, types and values are the same. The same
+        field of several array elements has one line. Where the formats differ, only that.
     """
     if not found.type_matches(expected):
         return describe_difference(expected.format, found.format).splitlines()
-    pairs = zip(expected.format.flat_paths, expected.get_data(), found.get_data(), strict=True)
-    lines = (_difference(path, first, second, tolerance, in_found) for path, first, second in pairs)
-    return [line for line in lines if line is not None]
+    fields = zip(expected.format.flat_paths, expected.get_data(), found.get_data(), strict=True)
+    return field_differences(fields, tolerance=tolerance, in_found=in_found)
 
 
-def _difference(path: FieldPath, expected: object, found: object, tolerance: float, in_found: str) -> str | None:
+def field_differences(
+    fields: Iterable[tuple[FieldPath, object, object]], *, tolerance: float = 0.0, in_found: str = "found"
+) -> list[str]:
+    """Compare values of fields, like `sample_differences`.
+
+    Args:
+        fields: Path, expected and found value of each.
+        tolerance: See there.
+        in_found: See there.
+    """
+    differences: dict[FieldPath, str] = {}
+    for path, expected, found in fields:
+        difference = _difference(expected, found, tolerance, in_found)
+        if difference is not None:
+            differences[path] = difference
+    lines: list[str] = []
+    for paths in alike_paths(differences):
+        first = differences[paths[0]]
+        if all(differences[path] == first for path in paths):
+            lines.append(f"{format_paths(paths)}: {first}")
+        else:
+            lines.append(f"{format_path(paths[0])}: {first}; also different: {format_paths(paths[1:])}")
+    return lines
+
+
+def _difference(expected: object, found: object, tolerance: float, in_found: str) -> str | None:
     first, second = as_numpy(expected), as_numpy(found)
-    name = format_path(path)
     if first is None or second is None:
-        return None if first is second else f"{name}: is set in one of them only"
+        return None if first is second else "is set in one of them only"
     if (first.shape, first.dtype) != (second.shape, second.dtype):
-        return f"{name}: expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
+        return f"expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
     if first.tobytes() == second.tobytes():
         return None
     if tolerance > 0:
@@ -44,13 +70,13 @@ def _difference(path: FieldPath, expected: object, found: object, tolerance: flo
         if not (difference > tolerance).any() and np.array_equal(np.isnan(first), np.isnan(second)):
             return None
     if first.ndim == 0:
-        return f"{name}: expected {first}, {in_found} {second}"
+        return f"expected {first}, {in_found} {second}"
     differs = first.view(np.uint8) if first.dtype == bool else first
     where = np.argwhere(np.not_equal(differs, second.view(differs.dtype)))
     if len(where) == 0:
-        return f"{name}: differs in signs of zeros or in bits of NaN"
+        return "differs in signs of zeros or in bits of NaN"
     position = tuple(map(int, where[0]))
     return (
-        f"{name}: {len(where)} of {first.size} values differ, the first at {[*position]}: expected "
+        f"{len(where)} of {first.size} values differ, the first at {[*position]}: expected "
         f"{first[position]}, {in_found} {second[position]}"
     )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of processing steps, checked by running a step."""
+"""Check of processing steps against their contract."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +30,11 @@ from ..sample_data import (
     describe_difference,
     format_path,
 )
+from ..sample_data.format_problems import described_together
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import alike_paths, format_paths
 from .given_samples import GivenSamples
-from .sample_comparison import sample_differences
+from .sample_comparison import field_differences, sample_differences
 from .step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
@@ -55,18 +58,18 @@ def check_step(
 
     The rules:
 
-    *   Asking for the format leaves the format alone, and gives the same answer each time.
-    *   What is produced has the declared format: types of the data, and their dimensions where they are declared.
-    *   Fields that the step cannot know (they are added to each group of the samples) pass bit-identical.
+    *   The format check does not change the format that it is given, and gives the same result each time.
+    *   The output has the declared format: types, and numbers of dimensions and layouts where they
+        are declared.
+    *   Fields that the step cannot know (they are added to each group of the samples) pass through bit-identical.
     *   A batch of n samples gives what n batches of one give, with the same draws.
-    *   With the same draws, the output is the same. No random operators of DALI are used beside them, and what is
-        declared is used.
-    *   With conditionals, the output is the same.
-    *   The step can be pickled, and the copy does the same.
-    *   ``repr`` starts with the name of the class and shows the settings, as far as they are simple values of
-        attributes that are called as the arguments of the constructor are.
-    *   Of the samples without one of their fields, or with another type in it, the step makes something; or it
-        refuses them before anything runs, with an error that names the field.
+    *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
+    *   With DALI's conditionals, the output is the same.
+    *   The step can be pickled, and the copy gives the same output.
+    *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
+        that are named like the arguments of the constructor.
+    *   If a field is missing or has another type, the step works nevertheless, or refuses the format before
+        anything runs, with an error that names the field.
 
     This takes some 10 ms for each sample and field.
 
@@ -77,19 +80,19 @@ def check_step(
             the size of the largest one.
         passes_unknown_fields: Whether the step leaves fields alone that it cannot know. False for a step that
             changes all fields of a group.
-        tolerance: Greatest difference between runs that must agree. At 0, they must agree in every bit.
+        tolerance: Largest difference between runs that must agree. At 0, they must agree in every bit.
         seed: Seed of the draws.
         device_id: GPU of the pipelines; None for none.
-        layouts: Path of a field -> its layout, of what the step gets.
-        on_gpu: Paths of fields that are on the GPU when the step gets them.
+        layouts: Path of a field -> its layout at the input of the step.
+        on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether the step uses ``if`` on data, which needs DALI's conditionals in all runs.
 
     Raises:
         ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
-        SettingError: There is no sample, or they are not samples of one format.
+        SettingError: If there is no sample, or the samples differ in format.
     """
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
-    GivenSamples(several)  # complains about what is no list of samples
+    GivenSamples(several)  # for its checks
     how = {
         "device_id": device_id,
         "layouts": layouts,
@@ -155,6 +158,10 @@ class _StepCheck:
             except (StepOutputError, OutputError) as error:
                 self._break("the step must produce the format that it declares", str(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
+            layouts = {run.layouts[format_path(path)] for run in runs} - {"", leaf.content.layout}
+            if leaf.content.layout and layouts:
+                found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
+                self._break("the step must produce the format that it declares", found)
             counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
             if leaf.ndim is not None and counts:
                 found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
@@ -186,10 +193,12 @@ class _StepCheck:
 
     def batch_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "a batch of n samples must give what n batches of one give"
+        alone: list[StepRun] = []
         for number, (sample, run) in enumerate(zip(self.samples, runs, strict=True)):
             with self._reporting(f"{rule}: sample {number} alone"):
-                [alone] = self._run([sample], [run])
-                self._compare(rule, [run], [alone], number, "alone")
+                alone += self._run([sample], [run])
+        if len(alone) == len(runs):
+            self._compare(rule, runs, alone, "alone")
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"
@@ -204,30 +213,49 @@ class _StepCheck:
                     return
 
     def wrong_format_rules(self) -> None:
-        for path in self.samples[0].format.flat_paths:
-            self._wrong_format(path, "removed", [_without(sample, path) for sample in self.samples])
-            dtype = self.samples[0].get_type_of_item_in_path(path)
-            other = types.DALIDataType.INT32 if dtype == types.DALIDataType.FLOAT else types.DALIDataType.FLOAT
-            retyped = [_retyped(sample, path, other) for sample in self.samples]
-            self._wrong_format(path, f"of type {other.name}", retyped)
+        sample = self.samples[0]
+        for paths in alike_paths(sample.format.flat_paths):
+            self._wrong_format(paths, "removed", _without)
+            for other in (types.DALIDataType.INT32, types.DALIDataType.FLOAT):
+                paths_to_retype = [path for path in paths if _other_type(sample, path) == other]
+                retyped = functools.partial(_retyped, dtype=other)
+                self._wrong_format(paths_to_retype, f"of type {other.name}", retyped)
 
-    def _wrong_format(self, path: FieldPath, what: str, samples: Sequence[SampleDataGroup]) -> None:
-        case = f"with {format_path(path)} {what}"
+    def _wrong_format(
+        self,
+        paths: Sequence[FieldPath],
+        what: str,
+        change: Callable[[SampleDataGroup, FieldPath], SampleDataGroup],
+    ) -> None:
+        """Try fields of array elements with a wrong format, and report the first that breaks a rule in full."""
+        broken: dict[str, dict[FieldPath, str]] = {}
+        for path in paths:
+            found = self._found_with_wrong_format(path, [change(sample, path) for sample in self.samples])
+            if found is not None:
+                rule, text = found
+                broken.setdefault(rule, {})[path] = text
+        for rule, texts in broken.items():
+            self._break(rule, f"with {format_paths(texts)} {what}: {next(iter(texts.values()))}")
+
+    def _found_with_wrong_format(
+        self, path: FieldPath, samples: Sequence[SampleDataGroup]
+    ) -> tuple[str, str] | None:
+        """Run the step on samples with a wrong field; return the rule that it breaks, and what was got."""
         try:
             fold_format(samples[0].get_empty_like_self(), [self.step])
         except Exception as error:
-            if not _names(error, path):
-                self._break("an error about the format must name the field", f"{case}: {error}")
-            return
+            return None if _names(error, path) else ("an error about the format must name the field", str(error))
         if not samples[0].format.flat_paths:
-            return
-        rule = "what the format check lets pass must work"
-        with self._reporting(f"{rule}: {case}"):
-            how = {**self.how, "layouts": {}, "on_gpu": []}
-            for name in ("layouts", "on_gpu"):
-                kept = [each for each in self.how[name] or () if samples[0].path_exists(each)]
-                how[name] = {each: self.how[name][each] for each in kept} if name == "layouts" else kept
+            return None
+        how = {**self.how, "layouts": {}, "on_gpu": []}
+        for name in ("layouts", "on_gpu"):
+            kept = [each for each in self.how[name] or () if samples[0].path_exists(each)]
+            how[name] = {each: self.how[name][each] for each in kept} if name == "layouts" else kept
+        try:
             run_step(self.step, samples, seed=self.seed, **how)
+        except Exception as error:
+            return "what the format check lets pass must work", f"{type(error).__name__}: {error}"
+        return None
 
     # --- helpers ----------------------------------------------------------------------------------------
 
@@ -247,10 +275,9 @@ class _StepCheck:
         rule: str,
         expected: Sequence[StepRun],
         found: Sequence[StepRun],
-        first: int = 0,
         in_found: str = "then",
     ) -> None:
-        for number, (one, other) in enumerate(zip(expected, found, strict=True), first):
+        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
             lines = sample_differences(one.output, other.output, tolerance=self.tolerance, in_found=in_found)
             if lines:
                 self._break(rule, "\n".join([f"sample {number}", *lines]))
@@ -269,7 +296,7 @@ class _StepCheck:
 
 
 def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:
-    """Paths and formats of the fields that come out; nothing where nothing came out."""
+    """Paths and formats of the output fields; empty if there was no run."""
     return (runs[0].output.format.flat_paths, runs[0].output.format.flat_leaves) if runs else ((), ())
 
 
@@ -300,7 +327,7 @@ def _is_simple(value: object) -> bool:
 def _misused_draws(
     step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """Declared draws that the step does not ask for, and random operators that it uses beside them."""
+    """Declared draws that the step does not use, and random operators that it uses in addition."""
     recordings: list[DrawRecording] = []
     tracker = RandomOperatorTracker()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
@@ -338,7 +365,7 @@ def _names(error: Exception, path: FieldPath) -> bool:
 
 
 def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType, Any]]:
-    """Of different types and shapes in each sample."""
+    """Type and value of each unknown field; shapes differ between samples."""
     dtypes = types.DALIDataType
     return {
         f"{_UNKNOWN}vectors": (dtypes.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
@@ -349,7 +376,7 @@ def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType
 
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
-    """A copy with more fields in each group; elements of arrays stay alike."""
+    """A copy with unknown fields in each group, but not beside the elements of arrays."""
 
     def extended(group: SampleDataGroup) -> SampleDataGroup:
         copy = _mapped_over_groups(group, extended)
@@ -386,7 +413,7 @@ def _mapped_over_groups(
             copy.add_data_group_field(name, changed)
             copy[name] = changed
         else:
-            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim)
+            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim, content=child.content)
             copy.set_do_convert(False)
             copy[name] = value
             copy.set_do_convert(True)
@@ -395,26 +422,22 @@ def _mapped_over_groups(
 
 def _lost_or_changed(sample: SampleDataGroup, output: SampleDataGroup) -> list[str]:
     """The unknown fields of a sample that are not in the output, or differ there."""
-    lines: list[str] = []
-    for path in sample.format.flat_paths:
-        is_unknown = str(path[-1]).startswith(_UNKNOWN)
-        if is_unknown and output.path_exists_and_is_data_group_field(path[:-1]):  # groups as a whole may go
-            if output.path_exists(path):
-                lines += sample_differences(_only(sample, path), _only(output, path))
-            else:
-                lines.append(f"{format_path(path)}: is lost")
-    return lines
+    before = dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
+    after = dict(zip(output.format.flat_paths, output.get_data(), strict=True))
+    unknown = [
+        path
+        for path in before
+        if str(path[-1]).startswith(_UNKNOWN)
+        and output.path_exists_and_is_data_group_field(path[:-1])  # groups as a whole may go
+    ]
+    lines = described_together((path, "is lost") for path in unknown if path not in after)
+    return lines + field_differences((path, before[path], after[path]) for path in unknown if path in after)
 
 
-def _only(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
-    """One field of a sample, by its path as text."""
-    position = sample.format.flat_paths.index(path)
-    name = format_path(path)
-    single = SampleDataGroup()
-    single.set_do_convert(False)
-    single.add_data_field(name, sample.format.flat_leaves[position].dtype)
-    single.set_data([sample.get_data()[position]])
-    return single
+def _other_type(sample: SampleDataGroup, path: FieldPath) -> types.DALIDataType:
+    """A type that the field does not have."""
+    dtype = sample.get_type_of_item_in_path(path)
+    return types.DALIDataType.INT32 if dtype == types.DALIDataType.FLOAT else types.DALIDataType.FLOAT
 
 
 def _without(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a step on samples that a test writes down, in a real pipeline."""
+"""Run steps on given samples in a real pipeline."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..pipeline.format_folding import fold_format
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import (
     LeafFormat,
@@ -34,11 +35,11 @@ _RECORDED = "recorded draws"
 
 @attrs.frozen
 class StepRun:
-    """What came out for one sample.
+    """Output of a step for one sample.
 
     Attributes:
         output: The sample, filled with NumPy arrays; text without padding.
-        draws: The random draws that were made for it, by name; to be given to another run, or replayed.
+        draws: The random draws of the sample, by name; for another run, or to replay them.
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
     """
 
@@ -94,22 +95,22 @@ def run_step(
         step: The step, or several in their order.
         samples: A filled sample; or a list of samples of one format, a batch. Arrays of different shapes are
             allowed. They count as the frames of one sequence.
-        draws: Random numbers that are taken instead of drawing: for each draw its name in a record, or only the
-            name that the step gave it (for all groups), and its numbers. One dict for all samples, or a list with
-            one for each. Not given, they are drawn.
+        draws: Numbers to use instead of drawing: name of each draw in a record, or the name that the step gave it
+            (for all groups) -> its numbers. One dict for all samples, or a list with one for each. By default,
+            they are drawn.
         seed: Seed of the draws.
         device_id: GPU of the pipeline; None for none.
-        layouts: Path of a field -> its layout, e.g. ``{"image": "HWC"}``, of what the step gets.
-        on_gpu: Paths of fields that are on the GPU when the step gets them.
+        layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
+        on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
 
     Returns:
-        What came out; for a list of samples, a list.
+        The output; for a list of samples, a list of outputs.
 
     Raises:
-        FormatError: The step does not fit the sample.
-        SettingError: An argument breaks a rule: e.g. a draw is not given, or is not one of the step.
-        Exception: What making and running the pipeline raises otherwise.
+        FormatError: If the step does not fit the sample.
+        SettingError: If an argument breaks a rule, e.g. a draw is missing, or the step does not declare it.
+        Exception: Whatever else building and running the pipeline raises.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -151,7 +152,7 @@ def run_step(
     )
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* (is|are) not used")  # of fields that a step removes
+            warnings.filterwarnings("ignore", message="These fields are not used")  # a step removes them
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
@@ -162,16 +163,16 @@ def run_step(
 
 
 class _LenientDefinition(PipelineDefinition):
-    """Also for steps that draw without declaring it: to find that out is what tests are for."""
+    """Accepts steps that draw without declaring it, so that `check_step` can report them."""
 
     _must_declare_draws = False
 
 
 def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) -> list[PlannedDraw]:
-    """The draws that the steps declare for an input.
+    """Return the draws that the steps declare for an input.
 
     Raises:
-        FormatError: The steps do not fit it.
+        FormatError: If the steps do not fit the input.
     """
     blueprint = data_input.used_sample_data_structure
     plan = DrawPlan(blueprint.format)
@@ -185,6 +186,8 @@ class _Placing(PipelineStepBase):
     def __init__(self, layouts: Mapping[Any, str], on_gpu: Sequence[Path]) -> None:
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
+
+    declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path, layout in self._layouts.items():

@@ -249,7 +249,7 @@ class TestPipelines:
             steps=[] if decode else [ImageDecoder("data", use_device_mixed=False)],
             num_workers=2,
             start_method="spawn",
-            ragged="list",
+            ragged={"data": "list"},
         )
         delivered: list[tuple[np.ndarray, list[int], str, int]] = []
         with loader:
@@ -272,7 +272,7 @@ class TestPipelines:
             source = ShuffledShardedInputCallable(
                 FileDataProvider(root, data_name=None), 2, num_shards=2, shard_id=shard, shuffle=True
             )
-            with make_loader(source, ragged="list") as loader:
+            with make_loader(source) as loader:
                 seen += [index for batch in loader for index in batch["index"].tolist()]
         assert len(seen) == len(set(seen)) == 8
 
@@ -281,7 +281,7 @@ class TestPipelines:
         weights = class_balanced_weights(provider.labels)
         assert [weights[provider.labels == label].sum() for label in range(3)] == pytest.approx([1 / 3] * 3)
         source = SamplerInputCallable(provider, WeightedSampler(weights, num_per_epoch=600, seed=1))
-        with make_loader(source, 100, ragged="list") as loader:
+        with make_loader(source, 100) as loader:
             labels = np.concatenate([batch["label"] for batch in loader])
         assert labels.shape == (600, 1)
         assert np.bincount(labels[:, 0]).min() > 150

@@ -84,18 +84,18 @@ def test_account_is_what_is_delivered(roots: dict[int, Path], case: tuple) -> No
         for shard in range(num_shards)
     ]
     with make_loader(FileReader(file_root=roots[size]), batch_size, shard=(0, num_shards), **arguments) as loader:
-        account = loader.account()
-    assert account is not None
+        sample_counts = loader.sample_counts()
+    assert sample_counts is not None
     samples = [number for batches in got for batch in batches for number in batch]
-    assert account.num_samples == size
-    assert account.num_delivered + account.num_dropped == size
+    assert sample_counts.num_samples == size
+    assert sample_counts.num_delivered + sample_counts.num_dropped == size
     if policy != "partial":
-        assert {len(batches) for batches in got} == {account.num_batches}
-        assert len(samples) == account.num_delivered + account.num_repeated + account.num_padded
+        assert {len(batches) for batches in got} == {sample_counts.num_batches}
+        assert len(samples) == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
     else:
         assert sorted(samples) == list(range(size))
     if policy == "drop":
-        assert len({*samples}) == account.num_delivered
+        assert len({*samples}) == sample_counts.num_delivered
 
 
 def test_sticking_to_a_shard(roots: dict[int, Path]) -> None:

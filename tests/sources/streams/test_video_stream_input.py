@@ -60,8 +60,11 @@ def video_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 def make_loader(stream: VideoStreamInput, batch_size: int = 3, steps: Sequence[Any] = (), **arguments: Any) -> Any:
-    arguments = {"output_type": "numpy", "num_threads": 1, "ragged": "list", **arguments}
-    return DataLoader(PipelineDefinition(stream, [*steps]), batch_size, **arguments)
+    definition = PipelineDefinition(stream, [*steps])
+    has_frames = definition.check_and_get_output_data_structure().has_child("frames")
+    ragged = {"frames": "list"} if has_frames else "raise"
+    arguments = {"output_type": "numpy", "num_threads": 1, "ragged": ragged, **arguments}
+    return DataLoader(definition, batch_size, **arguments)
 
 
 def numbers(batch: Any) -> list[list[int]]:
@@ -134,7 +137,7 @@ class TestFrames:
         assert [sequence for batch in partial for sequence in numbers(batch)] == [
             [*range(start, min(start + 5, 67))] for start in range(0, 67, 5)
         ]
-        padded = delivered(VideoStreamInput(5, decoder=decoder, last_sequence_policy="pad"), path)
+        padded = delivered(VideoStreamInput(5, decoder=decoder, last_sequence_policy="pad"), path, ragged="raise")
         assert [batch["frames"].shape for batch in padded] == [
             (size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)
         ]
@@ -220,7 +223,7 @@ class TestFrames:
             assert [len(batch["frames"]) for batch in got] == [3, 1, 2, 3, 2]
             assert [[*dict.fromkeys(batch["video"].tolist())] for batch in got] == [[0], [0], [1], [2], [2]]
             assert [start for _, start, _ in flat] == [0, 2, 4, 6, 0, 2, 0, 2, 4, 6, 8]
-            assert got[2]["frames"].shape[2:] == (96, 128, 3)
+            assert got[2]["frames"][0].shape[1:] == (96, 128, 3)
             assert got[0]["video"].dtype == np.int32
             assert got[0]["video"].shape == (3,)
 
@@ -233,13 +236,13 @@ class TestFrames:
     @pytest.mark.parametrize("image_type", ["BGR", "GRAY"])
     def test_other_channels(self, video_of: Any, image_type: str) -> None:
         path = video_of(5)
-        rgb = delivered(VideoStreamInput(5), path)[0]["frames"]
-        got = delivered(VideoStreamInput(5, image_type=getattr(types, image_type)), path)[0]["frames"]
+        [rgb] = delivered(VideoStreamInput(5), path)[0]["frames"]
+        [got] = delivered(VideoStreamInput(5, image_type=getattr(types, image_type)), path)[0]["frames"]
         if image_type == "BGR":
             np.testing.assert_array_equal(got, rgb[..., ::-1])
         else:
-            assert got.shape == (1, 5, HEIGHT, WIDTH, 1)
-            assert read_numbers(got[0]) == [0, 1, 2, 3, 4]
+            assert got.shape == (5, HEIGHT, WIDTH, 1)
+            assert read_numbers(got) == [0, 1, 2, 3, 4]
 
     def test_another_stream_of_the_file(self, video_of: Any) -> None:
         path = video_of(5, "libx264", num_streams=2)
@@ -530,7 +533,9 @@ class TestLoops:
         with make_loader(stream, num_workers=2, start_method="spawn", output_type="torch") as loader:
             stream.feed(video_of(5))
             stream.close()
-            assert [tuple(batch["frames"].shape) for batch in loader] == [(1, 5, HEIGHT, WIDTH, 3)]
+            assert [[tuple(each.shape) for each in batch["frames"]] for batch in loader] == [
+                [(5, HEIGHT, WIDTH, 3)]
+            ]
 
     def test_have_no_length_and_no_state(self) -> None:
         stream = VideoStreamInput(5)
@@ -541,7 +546,7 @@ class TestLoops:
                 loader.state_dict()
             with pytest.raises(NotSupportedError):
                 loader.set_epoch(1)
-            assert loader.account() is None
+            assert loader.sample_counts() is None
 
     def test_of_short_sequences_say_what_to_do(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
@@ -717,7 +722,7 @@ class TestSettings:
         for _ in range(2):
             with pytest.raises(TypeError, match="number of batches per epoch is not known"):
                 len(loader)
-            assert loader.account() is None
+            assert loader.sample_counts() is None
             loader.close()
 
     def test_nothing_can_stand_beside_it(self) -> None:

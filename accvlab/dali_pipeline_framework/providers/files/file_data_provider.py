@@ -13,6 +13,7 @@ from nvidia.dali import types
 
 from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from ..data_provider import DataProvider
 from .file_finding import FilePath, find_files
@@ -124,7 +125,8 @@ class FileDataProvider(DataProvider):
         data_name, label_name, path_name, index_name = self._field_names
         blueprint = SampleDataGroup()
         if data_name is not None:
-            blueprint.add_data_field(data_name, types.DALIDataType.UINT8, ndim=3 if self._decodes else 1)
+            ndim, content = (3, DECODED_IMAGE) if self._decodes else (1, ENCODED_IMAGE)
+            blueprint.add_data_field(data_name, types.DALIDataType.UINT8, ndim=ndim, content=content)
         if label_name is not None:
             blueprint.add_data_field(label_name, types.DALIDataType.INT32, ndim=1)
         if path_name is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a data set, found in the way that the arguments say, or in a cache."""
+"""Finding of the files of a data set, by scan or from a cache."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from ...draws.keyed_random import hash_bytes
 from ...errors import FileError, SettingError
 from .file_table import FileTable, FileTableBuilder
 from .name_filter import NameFilter
-from .name_order import UnorderedNames
 from .storage import Storage
 
 DEFAULT_FILE_FILTERS: tuple[str, ...] = (
@@ -69,23 +68,24 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     num_seen = 0
     for label, folder in enumerate(classes):
         changed_ns.append(_settled_time_ns(storage, folder))
-        names = UnorderedNames()
+        names: list[bytes] = []
         for name, is_folder in storage.list_folder(folder, follows_links=False):
             if is_folder:
                 continue
             num_seen += 1
             if file_filter.matches(name):
-                names.add(os.fsencode(name))
+                names.append(os.fsencode(name))
         start = os.fsencode(folder) + b"/"
-        for encoded in names.in_order():
-            builder.add(start + encoded, label)
+        names.sort(reverse=True)
+        while names:  # popped, so that the names are not held twice
+            builder.add(start + names.pop(), label)
     if not len(builder):
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
     return builder.finish({"classes": classes, "changed_ns": changed_ns})
 
 
 def is_unchanged(storage: Storage, table: FileTable) -> bool:
-    """Whether the folders of a table of `scan_folders` are as they were, as far as their times tell.
+    """Whether the folders of a table of `scan_folders` are unchanged, by their modification times.
 
     In remote folders nothing tells: they count as unchanged.
     """
@@ -100,7 +100,7 @@ def is_unchanged(storage: Storage, table: FileTable) -> bool:
 
 
 def _settled_time_ns(storage: Storage, name: str) -> int | None:
-    """When a folder was last changed; None if that was only now, as the next change may get the same time."""
+    """Get the modification time of a folder; None if it is so recent that another change may get the same."""
     changed_ns = storage.modification_time_ns(name)
     if changed_ns is None or changed_ns > time.time_ns() - _COARSEST_CLOCK_NS:
         return None

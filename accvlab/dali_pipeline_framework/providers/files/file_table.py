@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many names in little memory, in a file that several processes share."""
+"""A compact table of names, in a file that several processes map."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class FileTable:
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """What else is kept with the table in its file."""
+        """Metadata that is stored with the table."""
         return MappingProxyType(self._notes)
 
     def with_notes(self, notes: Mapping[str, Any]) -> FileTable:
@@ -293,7 +293,7 @@ class FileTable:
 
 
 class FileTableBuilder:
-    """Takes names one by one and makes a table of them: the bytes of each name are all that is kept."""
+    """Builds a table of names that are given one by one; keeps only their bytes."""
 
     def __init__(self) -> None:
         """Start without names."""
@@ -373,7 +373,7 @@ def _check_arrays(names: UInt8Array, offsets: Int64Array, labels: LabelArray | N
 
 
 def _hash_in_chunks(content: UInt8Array) -> int:
-    """Hash of the hashes of parts: no copy of the whole is made."""
+    """Hash the hashes of parts, without a copy of the whole."""
     parts = range(0, len(content), _CHUNK)
     hashes = [hash_bytes(content[first : first + _CHUNK].tobytes()) for first in parts]
     return hash_bytes(*(value.to_bytes(8, "little") for value in hashes))

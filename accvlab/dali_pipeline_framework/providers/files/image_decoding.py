@@ -62,7 +62,7 @@ def _as_rgb(image: Any) -> npt.NDArray[np.uint8]:
     if image.mode == "F":
         raise ValueError("its values are floating-point numbers, of which no range is known")
     if image.mode == "I" or image.mode.startswith("I;16"):
-        # Pillow would cut values above 255.
+        # Pillow would clip values above 255.
         gray = np.asarray(image).astype(np.uint32)
         gray = ((gray * 255 + 32767) // 65535).astype(np.uint8)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns for names of files and folders, with the meaning that they have in DALI's readers."""
+"""Glob patterns for names of files and folders, as DALI's readers match them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NameFilter:
     """
 
     def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
-        """Take the patterns.
+        """Compile the patterns.
 
         Args:
             patterns: One or several.
@@ -43,7 +43,7 @@ class NameFilter:
         for pattern in self._patterns:
             if not isinstance(pattern, str) or "\0" in pattern:
                 raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {pattern!r}.")
-        # What most patterns ask for is the end of a name: that is found out without a call for each pattern.
+        # Most patterns are suffixes: `endswith` checks all of these at once.
         fold = (lambda text: text) if self._case_sensitive else str.lower
         self._suffixes = tuple(fold(pattern[1:]) for pattern in self._patterns if _is_suffix(pattern))
         self._encoded = [os.fsencode(pattern) for pattern in self._patterns]

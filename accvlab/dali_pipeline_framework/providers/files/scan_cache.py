@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a scan in a file, so that later runs and other processes need not scan."""
+"""A cache file for the result of a scan, for later runs and other processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cached_table(
     *,
     refresh: bool = False,
 ) -> FileTable:
-    """Map the table in a file; scan and write it first where it is not there, out of date, or damaged.
+    """Map the table in a file; scan and write it first if it is missing, out of date, or damaged.
 
     Several processes may do so at the same time: the file is replaced as a whole.
 
@@ -54,12 +54,12 @@ def cached_table(
     table = table.with_notes({**table.notes, "arguments": dict(arguments)})
     table.save(path)
     saved = FileTable.load(path)
-    # Another process may have put a table of other arguments there meanwhile.
+    # Another process may meanwhile have written a table for other arguments.
     return saved if saved == table and saved.notes == table.notes else table
 
 
 def _known_table(path: str) -> FileTable | None:
-    """The table in a file; None where it is of another version or damaged, and can be made anew."""
+    """Map the table in a file; None if it is of another version or damaged, and can be replaced."""
     try:
         return FileTable.load(path)
     except SettingError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and listing files, on this machine or wherever fsspec reaches."""
+"""Reading and listing of files, local or remote (fsspec)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARCHIVES = ("zip://", "tar://")
 
 
 class FolderEntry(NamedTuple):
-    """What stands in a folder.
+    """The entries of a folder.
 
     Attributes:
         name: Its name in the folder.
@@ -33,7 +33,7 @@ class FolderEntry(NamedTuple):
 
 
 class Storage:
-    """A folder and what lies in it, to be read from.
+    """A folder from which files are read.
 
     A root with ``://`` in it is a URL of `fsspec <https://filesystem-spec.readthedocs.io>`_, such as
     ``s3://bucket/train``, ``memory://train``, or ``zip://train::/data/all.zip``; any other is a local path.
@@ -94,12 +94,12 @@ class Storage:
         except Exception as error:
             self._refuse("The file", name, error)
         if not len(content):
-            # DALI's decoders fail on it with a message that names no file, and end the pipeline.
+            # DALI's decoders fail on an empty file with a message that does not name it.
             raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
         return content
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
-        """List a folder, in no particular order. What is no folder counts as a file, such as pipes.
+        """List a folder, in no particular order. Everything else than a folder counts as a file, also a pipe.
 
         Args:
             name: The folder; ``""`` for the root.
@@ -121,7 +121,7 @@ class Storage:
             self._refuse("The folder", name, error)
 
     def modification_time_ns(self, name: str = "") -> int | None:
-        """When a local file or folder was last changed, in nanoseconds since 1970; None for a remote one.
+        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one.
 
         Raises:
             FileError: There is no such file, or it cannot be accessed.
@@ -265,7 +265,7 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
 
 
 def open_regular_file(path: str) -> BinaryIO:
-    """Open a local file to be read, without waiting: for a pipe that would be for ever.
+    """Open a local file for reading; a pipe, which would block forever, is refused.
 
     Raises:
         OSError: There is no such file, it cannot be read, or it is something else, such as a pipe or a folder.
@@ -275,7 +275,7 @@ def open_regular_file(path: str) -> BinaryIO:
 
 def _opened_local(path: str) -> tuple[int, int]:
     """A file descriptor and the size of the file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block for ever
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block forever
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):

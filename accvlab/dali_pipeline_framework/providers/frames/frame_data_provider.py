@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
 from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from ..files.storage import StoragePath, as_utf8
@@ -132,7 +133,7 @@ class FrameDataProvider(FrameProviderBase):
             "frame number": frame_number_name is not None,
         }
         of_camera = SampleDataGroup()
-        of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=1)
+        of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=1, content=ENCODED_IMAGE)
         with_fields(
             of_camera,
             [
@@ -202,7 +203,7 @@ class FrameDataProvider(FrameProviderBase):
         return self._index.timestamps
 
     def __repr__(self) -> str:
-        """Return what was found, in short."""
+        """Summarise what was found."""
         index = self._index
         cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
         return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a data set of extracted streams: where they lie, and which sequences they form."""
+"""Index of the frames of extracted streams: their files, and the sequences that they form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 @attrs.frozen(kw_only=True)
 class FrameSettings:
-    """How the frames of a data set are found, see `FrameDataProvider`.
+    """Settings for finding the frames of a data set, see `FrameDataProvider`.
 
     Attributes:
         cameras: Names of the cameras and their folders, or None.
@@ -104,7 +104,7 @@ class FrameSettings:
 
 
 class FrameIndex:
-    """What is in the folders of the streams, found once.
+    """The frames in the folders of the streams, listed once.
 
     Frames of all sequences lie one after the other. A frame here is one point in time; each of the cameras has a
     file for it. Objects are immutable; memory is that of the names and 16 bytes per frame (with time stamps 8
@@ -114,7 +114,7 @@ class FrameIndex:
     def __init__(
         self, root: StoragePath, settings: FrameSettings, storage_options: Mapping[str, Any] | None = None
     ) -> None:
-        """Look into the folders.
+        """List the folders.
 
         Raises:
             FileError: A folder cannot be read.
@@ -135,7 +135,7 @@ class FrameIndex:
     numbers: Int64Array
     """Number of each frame in its stream, ``(N,)``, counting points in time that are left out."""
     missing: tuple[MissingFrame, ...]
-    """Frames that cameras lack."""
+    """Missing frames of cameras."""
     unused: dict[tuple[str, str], int]
     """Number of frames near no point in time, by stream and camera."""
     _files: FileTable  # the name of frame f of camera c is in row f * num_cameras + c
@@ -197,7 +197,7 @@ class FrameIndex:
         return self.storage.read_bytes(self.name(frame, camera))
 
     def check_frame(self, frame: int, of_what: str = "frame") -> None:
-        """Refuse a number that is none of a frame.
+        """Check that there is a frame of this number.
 
         Raises:
             SettingError: Also an IndexError.
@@ -211,12 +211,12 @@ class FrameIndex:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The rule for time stamps has done its work, and may be a function that cannot be pickled.
+        # The rule for time stamps is not needed any more, and may be a function that cannot be pickled.
         return {**self.__dict__, "settings": attrs.evolve(self.settings, timestamp=TimestampParser(None))}
 
 
 class _Scan:
-    """Fills an index."""
+    """Builds an index."""
 
     def __init__(self, index: FrameIndex, folders: StreamFolders) -> None:
         self._index = index

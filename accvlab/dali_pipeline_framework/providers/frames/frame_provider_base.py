@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What data sets of extracted streams have in common, whatever one sample is."""
+"""Base class of the providers of extracted streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FrameProviderBase(DataProvider):
     """A data set of extracted streams."""
 
     def __init__(self, index: FrameIndex, of_camera: SampleDataGroup, of_sample: Iterable[OptionalField]) -> None:
-        """Take what was found, and make the blueprint.
+        """Keep the index, and make the blueprint.
 
         Args:
             index: The frames.
@@ -53,10 +53,10 @@ class FrameProviderBase(DataProvider):
 
     @property
     def missing_frames(self) -> tuple[MissingFrame, ...]:
-        """Frames that cameras lack: stream, camera, and point in time."""
+        """Missing frames of cameras: stream, camera, and point in time."""
         return self._index.missing
 
     @property
     def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """With ``align="time"``, number of frames that belong to no point in time, by stream and camera."""
+        """With ``align="time"``, number of unmatched frames, by stream and camera."""
         return MappingProxyType(self._index.unused)

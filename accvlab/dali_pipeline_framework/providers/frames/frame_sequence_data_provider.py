@@ -14,6 +14,8 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import FileError, SettingError, error_that_is_also
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
+from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
 from ...sampling.clips.clip_settings import ClipTail, checked_tail
 from ...sampling.clips.clips import Clips, PlayedClips
@@ -26,21 +28,11 @@ from ..rigs.rig_times import Alignment
 from ..sample_loading import name_sample
 from .frame_index import FrameIndex, FrameSettings, MissingPolicy
 from .frame_provider_base import FrameProviderBase
-from .shared_frames import (
-    MOST_FRAMES_TO_SHARE,
-    FrameLayout,
-    Int32Array,
-    can_overlap,
-    lay_out_alone,
-    lay_out_frames,
-)
+from .shared_frames import FrameLayout, Int32Array, can_overlap, lay_out_alone, lay_out_frames
 from .stream_folders import Cameras, RigLayout
 
 UInt8Array = npt.NDArray[np.uint8]
 Sizes: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (frame, camera) -> (height, width)
-
-ENCODED_NAME = "encoded"
-PLACES_NAME = "places"
 
 # An image of one pixel (a PPM file), for fields that carry no frame.
 _NO_FRAME: UInt8Array = np.frombuffer(b"P6\n1 1\n255\n\0\0\0", np.uint8)
@@ -174,7 +166,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             "first frame number": first_frame_number_name is not None,
         }
         frames = SampleDataGroup()
-        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1)
+        frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1, content=ENCODED_IMAGE)
         if self._shares:
             frames.add_data_field(PLACES_NAME, types.DALIDataType.INT32, ndim=2)
         of_camera = SampleDataGroup()
@@ -235,7 +227,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             try:
                 files = self._read_all(layout.carried[window].tolist(), sizes)
             except _UnreadableFrame as unreadable:
-                # The frame may be for other sequences than this one.
+                # The frame may be carried for other sequences than this one.
                 users = np.flatnonzero((played.frames == unreadable.frame).any(axis=1))
                 name_sample(unreadable.error, sample_indices[users[0]])
                 raise unreadable.error from unreadable.error.__cause__
@@ -312,10 +304,10 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return sample
 
     def _check_sizes(self, frames: Int64Array, sizes: Sizes) -> None:
-        """Refuse frames of different sizes, as far as sizes are known here: the graph could not name files."""
+        """Raise for frames of different sizes, where they are known here: errors in the graph name no files."""
         for camera in range(self._index.num_cameras):
             known = {frame: sizes[frame, camera] for frame in frames.tolist() if (frame, camera) in sizes}
-            # Sorted, since decoders may turn an image that is marked as lying on its side.
+            # Sorted, since decoders may rotate an image by its EXIF orientation.
             if len({(min(size), max(size)) for size in known.values()}) > 1:
                 raise FileError(self._describe_sizes(camera, known))
 
@@ -346,7 +338,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         ).astype(np.int64)
 
     def __repr__(self) -> str:
-        """Return what was found, in short."""
+        """Summarise what was found."""
         clips, index = self._clips, self._index
         cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
         return (

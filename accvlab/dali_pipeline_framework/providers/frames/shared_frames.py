@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the frames of overlapping windows are decoded, so that each is decoded once per batch."""
+"""Assignment of the frames of overlapping windows to samples, so that each is decoded once per batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-
-MOST_FRAMES_TO_SHARE = 64  # which DALI puts together at once
 
 
 class FrameLayout(NamedTuple):
@@ -35,7 +33,7 @@ def lay_out_frames(frames: Int64Array, sequences: Int64Array, slots: Int64Array)
     """Lay out the frames of the windows of one batch.
 
     Windows share if a frame of theirs occurs more than once in the batch. The distinct frames of all of them in a
-    sequence, in order, are dealt out to these windows in turns: a field is decoded for all samples at once, by
+    sequence, in order, are assigned to these windows in turns: a field is decoded for all samples at once, by
     several threads, so the first fields should be full. With four windows, of which the third does not share::
 
         window    frames               fields carry         places
@@ -70,7 +68,7 @@ def lay_out_frames(frames: Int64Array, sequences: Int64Array, slots: Int64Array)
 
 
 def lay_out_alone(frames: Int64Array) -> FrameLayout:
-    """Lay out windows, ``(n, F)`` frames, that share nothing."""
+    """Lay out windows, ``(n, F)`` frames, each of which carries its own frames."""
     num_windows, length = frames.shape
     places = np.empty((num_windows, 3, length), np.int32)
     places[:, 0], places[:, 1], places[:, 2] = 1, -1, np.arange(length)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which folders and files are streams, cameras and frames."""
+"""Folders of streams and cameras, and the frames in them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class StreamFolders:
         return names
 
     def expected(self) -> str:
-        """Say how the folders must lie."""
+        """Describe the expected folders, for messages."""
         parts = ["<stream>"]
         if self.cameras is not None:
             parts.insert(self.layout == "stream/camera", "<camera>")
@@ -158,7 +158,7 @@ class StreamFolders:
 
 
 def has_image_extension(name: str) -> bool:
-    """Whether a file is taken for a frame."""
+    """Whether a file counts as a frame, by its extension."""
     return os.path.splitext(name)[1].lower() in _EXTENSIONS
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of video containers are made of."""
+"""Reading of video files: MP4 boxes, EBML numbers, and checks of paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-MOST_ELEMENTS = 100_000  # a damaged file must not be walked for ever
+MOST_ELEMENTS = 100_000  # bounds the walk through a damaged file
 _MP4_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
 
 
@@ -52,7 +52,7 @@ def is_empty(source: Any) -> bool:
 
 
 def path_advice(path: Any) -> str:
-    """What to do where a path cannot be opened, as far as it tells; with a space before it, or empty."""
+    """Advice on a path that cannot be opened, with a leading space; empty where there is none."""
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if "://" in str(path):
@@ -85,12 +85,12 @@ def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> I
         if stop < start + header:
             return
         yield name, start + header, stop
-        # What a container holds comes next; what is no container is passed over.
+        # Enter boxes that contain boxes; skip the content of others.
         start = start + header if enters and name in _MP4_CONTAINERS else stop
 
 
 def ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
-    """Read a number of variable length, as Matroska has them."""
+    """Read an EBML variable-length integer (vint)."""
     first = file.read(1)[0]
     num_bytes = 9 - first.bit_length()
     value = first if keeps_marker else first & (0xFF >> num_bytes)

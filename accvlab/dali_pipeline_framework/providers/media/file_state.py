@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is still the one that it was."""
+"""Detection of files that were changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .container_elements import path_advice
 
 
 class FileState(NamedTuple):
-    """What changes when a file is written anew.
+    """Attributes that change when a file is rewritten.
 
     Attributes:
         size: Its size in bytes.
@@ -23,7 +23,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of_video(cls, path: str | os.PathLike[str], name: str | None = None) -> FileState:
-        """Look at a file.
+        """Get the state of a file.
 
         Args:
             path: The file.
@@ -41,7 +41,7 @@ class FileState(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns)
 
     def require(self, path: str | os.PathLike[str], name: str) -> None:
-        """Check that a video is still as it was.
+        """Check that a video was not changed.
 
         Args:
             path: Its file.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of an image, read off the first bytes of its file."""
+"""Image size from the header of a JPEG or PNG file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import numpy.typing as npt
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_SEGMENTS = 64
-_WITHOUT_SIZE = (0xC4, 0xC8, 0xCC)  # of the markers C0 to CF, those that do not begin a frame
+_WITHOUT_SIZE = (
+    0xC4,
+    0xC8,
+    0xCC,
+)  # DHT, JPG, DAC: of the markers C0 to CF, those that are no start of frame (SOF)
 _WITHOUT_CONTENT = (0x01, *range(0xD0, 0xD8))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which codec a video file has, found without a decoder."""
+"""The codec of a video file, from its container."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _in_mp4(file: BinaryIO, size: int) -> str | None:
         file.seek(start)
         if name == b"hdlr":
             kind = file.read(12)
-            if kind[4:8] != b"dhlr":  # that one, in MOV, is about the file and not about the track
+            if kind[4:8] != b"dhlr":  # a data handler of MOV, not the media handler of the track
                 is_video = kind[8:] == b"vide"
         elif name == b"stsd" and is_video:
             return _text(file.read(16)[12:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a video file ends where its container says."""
+"""Detection of truncated video files."""
 
 from __future__ import annotations
 

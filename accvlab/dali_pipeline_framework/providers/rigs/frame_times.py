@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time stamps in the names of frames, and which frames of two cameras belong together by them."""
+"""Time stamps in file names, and matching of the frames of two cameras by time."""
 
 from __future__ import annotations
 

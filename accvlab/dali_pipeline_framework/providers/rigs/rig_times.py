@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames of the cameras of a stream belong to the same point in time."""
+"""Matching of the frames of several cameras, by file name or by time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Alignment: TypeAlias = Literal["name", "time"]
 
 
 class MissingFrame(NamedTuple):
-    """A frame that a camera lacks.
+    """A missing frame of a camera.
 
     Attributes:
         stream: Name of the stream.
@@ -49,7 +49,7 @@ class RigTimes:
 
 
 def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
-    """Put frames with the same file name, without its extension, together.
+    """Match frames by file name without extension.
 
     Args:
         files: The sorted file names of each camera.
@@ -85,7 +85,7 @@ def align_by_time(
     reference: int,
     tolerance: float,
 ) -> RigTimes:
-    """Put frames together whose time stamps are nearest to each other, see `match_times`; in the order of time.
+    """Match frames by nearest time stamp, see `match_times`; in the order of time.
 
     Args:
         files: The file names of each camera.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact access to any frame of an indexed video."""
+"""Frame-exact random access to an indexed video."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SEEKS = 3  # for one frame
 
 @attrs.frozen
 class KeptFrames:
-    """Which decoded frames a reader keeps, so that they need not be decoded again when they are wanted again.
+    """Which decoded frames a reader caches.
 
     Attributes:
         number: How many: the last ones.
@@ -82,7 +82,7 @@ class FrameReader:
         self._converter = FrameConverter(image_type)
         self._keeps = kept
         self._kept: OrderedDict[int, UInt8Array | av.VideoFrame] = OrderedDict()
-        # To go to a key frame throws away what the codec has begun: not worth it for fewer frames than that.
+        # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
         self._num_decoded_before = 0
         self.num_delivered = 0
@@ -100,7 +100,7 @@ class FrameReader:
 
     @property
     def next_frame(self) -> int:
-        """Number of the frame that the decoder comes to next."""
+        """Number of the frame that is decoded next."""
         return self._next_frame
 
     @property
@@ -109,7 +109,7 @@ class FrameReader:
         return self._num_decoded_before + self._decoder.num_decoded
 
     def continues_to(self, frame: int) -> bool:
-        """Whether a frame is kept, or lies ahead without a key frame in between that is worth going to."""
+        """Whether a frame is cached, or reached by decoding on, without a seek to a key frame in between."""
         if frame in self._kept:
             return True
         ahead = frame - self._next_frame
@@ -187,7 +187,7 @@ class FrameReader:
         try:
             return self._decode_up_to(number, valid_from), None
         except VideoError as error:
-            # The codec may have met frames that refer to some before the seek: they are fine from further back.
+            # Frames may refer to some before the seek point: a start further back can decode them.
             self._next_frame = self._index.num_frames
             return None, error
 
@@ -196,17 +196,17 @@ class FrameReader:
         if not self._index.is_seekable:
             return [None]
         last = int(self._index.key_pts.searchsorted(self._index.pts[number], side="right"))
-        # In some containers a seek ends behind the frame that it was meant for; an earlier one will do.
+        # In some containers a seek lands behind its target; then an earlier key frame is tried.
         starts: list[int | None] = [*range(last - 1, max(last - 1 - _MOST_SEEKS, -1), -1)]
         return starts if len(starts) == _MOST_SEEKS else [*starts, None]
 
     def _go_to(self, start: int | None) -> int:
-        """Go there; return the number of the first frame that can be decoded from there."""
+        """Seek to a key frame, or reopen the file; return the first frame that can be decoded from there."""
         self.num_seeks += 1
         if start is not None:
             self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
-            # Frames that are decoded after a key frame, but shown before it, refer to frames before it.
+            # Frames after a key frame in decoding order but before it in display order refer to frames before it.
             self._next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
             return self._next_frame
         self._decoder.close()
@@ -216,7 +216,7 @@ class FrameReader:
         return 0
 
     def _decode_up_to(self, number: int, valid_from: int) -> av.VideoFrame | None:
-        """Decode until a frame comes; None if the decoder turns out to have passed it."""
+        """Decode up to a frame; None if the decoder was already behind it."""
         while True:
             frame = self._decoder.next_frame()
             if frame is None:

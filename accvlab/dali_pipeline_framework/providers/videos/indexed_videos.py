@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Videos of a data set with their indices, and the decoders that a process has open."""
+"""The videos of a data set, their indices, and the open decoders of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .video_decoding import FrameConverter, UInt8Array, import_av
 from .video_index import Int64Array, VideoIndex, index_video
 from .video_index_cache import VideoIndexCache
 
-_MOST_INDEXING_THREADS = 8  # to read containers is mostly waiting for storage
+_MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
 _MOST_NAMED = 10
 
 _first_use = threading.Lock()

@@ -70,7 +70,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
 
 
 def source_name(source: VideoSource) -> str:
-    """What messages call a video: its path, or what stands in its place."""
+    """Name of a video in messages: its path, or a substitute."""
     if isinstance(source, (str, os.PathLike)):
         return repr(os.fspath(source))
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -124,8 +124,8 @@ class VideoDecoder:
             self._stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
             self._stream.thread_count = num_threads
             if self.codec_name == "hevc":
-                # It would go on with what was there before, without a word. (H.264 does not, and would fail on
-                # frames that are shown before a key frame, after a seek to that.)
+                # The decoder would silently continue from frames before the error. (That of H.264 does not, and
+                # would fail on frames before a key frame in display order, after a seek to it.)
                 self._stream.codec_context.options = {"err_detect": "explode"}
         except BaseException:
             self._container.close()
@@ -143,10 +143,10 @@ class VideoDecoder:
         elif isinstance(source, (str, os.PathLike)):
             if not is_file_or_missing(source):
                 raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
-            # Without the protocol, FFmpeg takes what stands before a colon in the name for one.
+            # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
             file = f"file:{os.fspath(source)}"
         try:
-            # Titles and the like need not be UTF-8.
+            # Metadata need not be UTF-8.
             return cast("InputContainer", self._av.open(file, mode="r", metadata_errors="replace"))
         except self._av.error.FFmpegError as error:
             raise self._opening_failure(error, source) from error

@@ -149,7 +149,7 @@ class VideoFrameDataProvider(VideoProviderBase):
             num_decoder_threads=num_decoder_threads,
             max_open_decoders=max_open_decoders,
             index_cache=index_cache,
-            # The last frame in any case: a slot that is padded repeats it.
+            # At least the last frame: padded slots repeat it.
             kept=KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0),
         )
         super().__init__(VideoSamples(videos, tracks, fields, np.zeros(1, np.uint8)), num_threads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices of videos in files, so that later runs and worker processes need not make them."""
+"""A cache of video indices in files, for later runs and worker processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which videos a data set has, and which part of each, as DALI's video reader is told."""
+"""Lists of videos and ranges of frames, in the formats of DALI's video reader."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ListedVideo:
 
 @attrs.frozen
 class RangeRule:
-    """How the numbers of a list become a range of frames, see `VideoDataProvider`."""
+    """How numbers in a list are converted to a range of frames, see `VideoDataProvider`."""
 
     format: ListFormat = attrs.field(default="timestamps")
     rounding: ListRounding = attrs.field(default="start_down_end_up")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What data sets of videos have in common, whatever one sample is."""
+"""Base class of the video providers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_DESCRIBED = 8
 
 
 class VideoProviderBase(DataProvider):
-    """A data set of videos, whose samples are frames at positions in runs of frames."""
+    """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
     def __init__(self, samples: VideoSamples, num_batch_threads: int) -> None:
-        """Take what was found.
+        """Set up.
 
         Args:
             samples: Makes the samples.
@@ -37,7 +37,7 @@ class VideoProviderBase(DataProvider):
 
     @abstractmethod
     def _locate(self, sample: int) -> tuple[int, Int64Array]:
-        """Get the run of a sample, and ``(F,)`` positions in it, -1 for frames that are made up."""
+        """Get the track of a sample, and ``(F,)`` positions in it, -1 for padding."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -94,7 +94,7 @@ class VideoProviderBase(DataProvider):
 
     @property
     def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
-        """Frames that cameras lack at times of the reference camera."""
+        """Missing frames of cameras at times of the reference camera."""
         return self._tracks.missing
 
     def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
@@ -107,7 +107,7 @@ class VideoProviderBase(DataProvider):
 
     @property
     def statistics(self) -> DecodingStatistics:
-        """What this object has decoded in this process."""
+        """Decoding statistics of this object in this process."""
         return self._videos.statistics
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of videos: their fields, and what stands in them."""
+"""Samples of videos: their fields and values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import SettingError
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import DECODED_CLIP, DECODED_IMAGE
 from ...sample_data.strings import encoded
 from ..files.storage import as_utf8
 from ..optional_fields import with_fields
@@ -50,7 +51,7 @@ class VideoFields:
 
 
 class VideoSamples:
-    """Makes samples of positions in runs of frames."""
+    """Makes samples of frames at positions in tracks."""
 
     def __init__(
         self, videos: IndexedVideos, tracks: VideoTracks, fields: VideoFields, fill_value: UInt8Array
@@ -78,16 +79,18 @@ class VideoSamples:
         num_more = 0 if fields.holds_one_frame else 1
         label = (fields.label if self.tracks.labels is not None else None, types.DALIDataType.INT32, 1)
         video_number = (fields.video_number, types.DALIDataType.INT32, 0)
-        pixels = (fields.frames, types.DALIDataType.UINT8, 3 + num_more)
+        content = DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP
         of_frames = [
             (fields.frame_number, types.DALIDataType.INT32, num_more),
             (fields.times, types.DALIDataType.FLOAT64, num_more),
             (fields.path, types.DALIDataType.STRING, None),
         ]
-        blueprint = SampleDataGroup()
+        of_camera = SampleDataGroup()
+        of_camera.add_data_field(fields.frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
         if self.tracks.camera_names is None:
-            return with_fields(blueprint, [pixels, label, *of_frames, video_number])
-        of_camera = with_fields(SampleDataGroup(), [pixels, *of_frames])
+            return with_fields(of_camera, [label, *of_frames, video_number])
+        with_fields(of_camera, of_frames)
+        blueprint = SampleDataGroup()
         for camera in self.tracks.camera_names:
             blueprint.add_data_group_field(camera, of_camera)
         return with_fields(blueprint, [label, video_number])

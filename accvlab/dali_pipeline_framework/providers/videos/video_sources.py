@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of video providers that say which videos there are."""
+"""Arguments of video providers that name the videos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .video_tracks import MissingPolicy, RigSettings, VideoTracks, tracks_of_lis
 
 @attrs.frozen(kw_only=True)
 class VideoSources:
-    """Where the videos are: listed in one of three ways, or by cameras. See `VideoDataProvider`."""
+    """The videos, in one of three kinds of lists or by cameras, see `VideoDataProvider`."""
 
     filenames: VideoPath | Iterable[VideoPath] | None
     file_root: VideoPath | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of frames that sequences are cut from: parts of videos, or of several cameras' videos side by side."""
+"""Tracks: contiguous frames of a video, or of the aligned videos of several cameras."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class MissingVideoFrame(NamedTuple):
-    """A frame that a camera lacks.
+    """A missing frame of a camera.
 
     Attributes:
         drive: Number of the drive: position in the lists of files.
@@ -43,7 +43,7 @@ class MissingVideoFrame(NamedTuple):
 
 @attrs.frozen
 class VideoTracks:
-    """Runs of frames, in the order of the data set.
+    """Tracks, contiguous runs of frames, in the order of the data set.
 
     Attributes:
         starts: ``(S,)`` int64, first position of each run.
@@ -163,7 +163,7 @@ def tracks_of_list(
 
 @attrs.frozen
 class RigSettings:
-    """Several cameras and how they belong together, see `VideoDataProvider`."""
+    """Several cameras, and how their frames are matched, see `VideoDataProvider`."""
 
     cameras: Mapping[str, Any]
     reference_camera: str | None = None
@@ -219,7 +219,7 @@ def tracks_of_rig(
     labels: SupportsIndex | Iterable[SupportsIndex] | None,
     **options: Any,
 ) -> tuple[IndexedVideos, VideoTracks]:
-    """Index the videos of several cameras and put frames together by time.
+    """Index the videos of several cameras, and match their frames by time.
 
     Args:
         settings: The cameras.

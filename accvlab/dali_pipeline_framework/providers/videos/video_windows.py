@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames the sequences of DALI's video reader have, as arithmetic."""
+"""The frames of the sequences of DALI's video reader, as arithmetic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the last batch of an epoch where the samples do not fill it."""
+"""Policies for a last batch that is not full, and the sample counts of an epoch."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def check_last_batch(policy: Any) -> LastBatch:
 
 
 @attrs.frozen
-class EpochAccount:
-    """What became of the samples of an epoch, over all shards.
+class SampleCounts:
+    """Numbers of samples delivered, dropped, repeated and padded in an epoch, over all shards.
 
     Each sample of the epoch is delivered or dropped: ``num_samples == num_delivered + num_dropped``. The slots
-    of all batches hold ``num_delivered + num_repeated + num_padded`` samples (``"partial"`` leaves the padded
-    ones out).
+    of all batches hold ``num_delivered + num_repeated + num_padded`` samples (with ``"partial"``, padded slots are
+    left out).
 
     Attributes:
         num_batches: Batches of the epoch.
-        num_samples: Samples that the epoch has: for sequences their frames, for weighted orders the draws.
-        num_delivered: Samples delivered (once each).
-        num_dropped: Samples that are not delivered, since they do not fill a batch.
-        num_repeated: Slots that deliver a sample once more, not marked (``"wrap"``).
-        num_padded: Slots that only fill a batch: they repeat a sample and are marked.
-        num_cuts: Cuts through sequences, each of which adds one segment that starts with an empty history.
+        num_samples: Samples of the epoch: for sequences their frames, for weighted orders the draws.
+        num_delivered: Samples delivered, not counting repetitions.
+        num_dropped: Samples not delivered, since they do not fill a batch.
+        num_repeated: Samples delivered once more to fill batches, not marked (``"wrap"``).
+        num_padded: Samples repeated to fill batches, marked as padding.
+        num_cuts: Cuts through sequences. Each adds a segment that starts without history.
     """
 
     num_batches: int
@@ -50,7 +50,7 @@ class EpochAccount:
     num_cuts: int = 0
 
     def describe(self, total_batch_size: int, is_partial: bool) -> str:
-        """Say it in a sentence.
+        """Return a sentence for logs.
 
         Args:
             total_batch_size: Samples per batch, all shards together.

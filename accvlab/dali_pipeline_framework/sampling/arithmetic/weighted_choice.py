@@ -34,8 +34,8 @@ class WeightedChoice:
             SettingError: The weights break one of these rules.
         """
         checked = checked_weights(weights, None, "weights")
-        # By a power of two, which rounds nothing: so neither can the sum overflow, nor can the weights be so small
-        # that a random part of the total has only a few possible values.
+        # Scaling by a power of two is exact. It keeps the sum from overflowing, and from being so small (denormal)
+        # that few values lie below it.
         scaled = np.ldexp(checked, -math.frexp(checked.max())[1])
         self._thresholds = np.cumsum(scaled)
 
@@ -54,8 +54,8 @@ class WeightedChoice:
         Returns:
             ``(n,)`` int64, each in ``[0, N)``.
         """
-        # Below the total even for the largest part, 1 - 2**-53: that takes away more than half of the distance
-        # between floats at the total, or all of it where the total is a power of two. So some sum exceeds it.
+        # random_uniform is at most 1 - 2**-53, so the product rounds to less than the total, and searchsorted
+        # never returns N.
         parts_of_total = random_uniform(key, counters) * self._thresholds[-1]
         items: npt.NDArray[np.int64] = np.searchsorted(self._thresholds, parts_of_total, side="right")
         return items

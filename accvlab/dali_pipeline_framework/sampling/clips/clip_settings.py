@@ -17,7 +17,7 @@ ClipTail: TypeAlias = Literal["drop", "repeat", "mark"]
 
 
 def checked_tail(tail: Any) -> ClipTail:
-    """Return what becomes of incomplete clips, or raise a `SettingError` where it is none of the ways."""
+    """Return a policy for incomplete clips, or raise a `SettingError` where there is none of that name."""
     for known in get_args(ClipTail):
         if isinstance(tail, str) and tail == known:
             return known  # type: ignore[no-any-return]
@@ -43,7 +43,7 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def checked_interval(interval: float | None, name: str, frames: int, frames_name: str) -> float | None:
-    """Return an interval in time; a `SettingError` if it is none, or stands beside the setting in frames."""
+    """Return an interval in time, or raise a `SettingError` if it is none, or given together with frames."""
     if interval is None:
         return None
     if frames != 1:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .clip_windows import ClipWindows, Float64Array, Int64Array
 
-_CLIPS_AT_A_TIME = 1 << 15  # so that the tables that are needed in between stay small
+_CLIPS_AT_A_TIME = 1 << 15  # bounds the size of temporary arrays
 
 
 class ClipStarts(ABC):
@@ -60,9 +60,9 @@ class RegularStarts(ClipStarts):
         self._span = _span(sequence_length, stride, edges)
         last = np.diff(edges) - 1  # (S,), last frame as counted in its sequence
         if keeps_incomplete:
-            # Frame j of clip k is frame j + later of clip k - earlier, where there is such a clip and frame;
-            # no other earlier clip has it if that one has not. So with n frames left, an incomplete clip has
-            # a frame of its own if k < earlier, or n + later > sequence_length.
+            # Frame j of clip k is frame j + later of clip k - earlier, if that clip and that frame exist;
+            # otherwise no earlier clip has it. So an incomplete clip of n existing frames has a frame of its own
+            # if k < earlier, or n + later > sequence_length.
             common = math.gcd(step, stride)
             earlier, later = stride // common, step // common
             reach = _span(max(sequence_length - later, 0) + 1, stride, edges)
@@ -149,7 +149,7 @@ def starts_in_time(step_interval: float, times: Float64Array, rounding: float, e
 
 
 def _span(sequence_length: int, stride: int, edges: Int64Array) -> int:
-    # Frames from the first to the last one; more than the data set has is as good as any larger number.
+    # Distance from the first to the last frame of a clip, limited so that it cannot overflow int64.
     return min((sequence_length - 1) * stride, int(edges[-1]))
 
 
@@ -169,11 +169,11 @@ def _has_own_frames_or_all(
     first_frames: Int64Array, windows: ClipWindows, sequence_length: int, num_frames: int
 ) -> npt.NDArray[np.bool_]:
     is_clip = np.empty(len(first_frames), np.bool_)
-    first_owner = np.full(num_frames, len(first_frames))  # of the clips that have a frame, the first
+    first_owner = np.full(num_frames, len(first_frames))  # per frame: the first clip that has it
     for chunk in _chunks(first_frames):
         frames, num_existing = windows.frames(first_frames[chunk], None)
         exists = np.arange(sequence_length) < num_existing[:, None]
-        frames = np.where(exists, frames, frames[:, :1])  # those that do not exist may lie outside the data set
+        frames = np.where(exists, frames, frames[:, :1])  # numbers of missing frames can be out of range
         clips = np.broadcast_to(np.arange(chunk.start, chunk.start + len(frames))[:, None], frames.shape)
         np.minimum.at(first_owner, frames, clips)
         is_clip[chunk] = (first_owner[frames] == clips).any(axis=1) | (num_existing == sequence_length)
@@ -181,7 +181,7 @@ def _has_own_frames_or_all(
 
 
 def _room(first_frames: Int64Array, edges: Int64Array, windows: ClipWindows, sequence_length: int) -> Int64Array:
-    # A clip moves up to the last frame before one without a complete clip, within its sequence.
+    # A clip can start at each later frame of its sequence, up to the first at which no complete clip starts.
     is_complete = _is_complete(np.arange(edges[-1]), windows, sequence_length)
     stops = np.append(np.flatnonzero(~is_complete), edges[-1])
     ends = np.minimum(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
-_ROUNDING_STEPS = 4  # a difference of two times and a multiple of an interval are rounded that often at most
+_ROUNDING_STEPS = 4  # the most roundings in comparing a difference of times with a multiple of an interval
 
 
 class ClipWindows(ABC):
@@ -24,12 +24,11 @@ class ClipWindows(ABC):
 
         Args:
             first_frames: Sample index of the first frame of each clip, shape ``(n,)``.
-            sequences: The sequences of these frames, shape ``(n,)``, so that they need not be looked up again;
-                None where they are not known.
+            sequences: The sequences of these frames, shape ``(n,)``, if they are known; None to look them up.
 
         Returns:
-            ``(n, L)`` int64 sample indices, and ``(n,)`` int64 how many of them exist, 1 to ``L``: what
-            follows these in a row means nothing, and may lie outside the data set.
+            ``(n, L)`` int64 sample indices, and ``(n,)`` int64 how many of them exist, 1 to ``L``. The other
+            numbers of a row have no meaning, and can be out of range.
         """
 
 
@@ -60,8 +59,8 @@ class StrideWindows(ClipWindows):
 class TimedWindows(ClipWindows):
     """The frames nearest to points in time at equal distances, up to the first that is missing.
 
-    Times count from the start of the sequence: the differences are exact where the times themselves (seconds
-    or nanoseconds since 1970) would lose their last digits.
+    Times are relative to the start of the sequence, since float64 would round absolute ones (nanoseconds since
+    1970).
     """
 
     def __init__(
@@ -86,8 +85,8 @@ class TimedWindows(ClipWindows):
         self._edges = edges
         self._targets = np.arange(sequence_length) * float(stride_interval)
         self._tolerance = tolerance + rounding
-        # NumPy orders complex numbers by their real parts, and those with the same one by their imaginary
-        # parts: one sorted array for the times of all sequences, in which no digit is lost.
+        # Keys (sequence, time): NumPy sorts complex numbers by real part, then imaginary part. So one sorted array
+        # serves all sequences, without adding numbers of different magnitude.
         self._keys = np.empty(len(times), np.complex128)
         self._keys.real = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
         self._keys.imag = times

@@ -107,7 +107,7 @@ class Clips:
             jitter: Each complete clip starts up to that many frames later, by chance, see `first_frames`.
             backward: Whether clips play against time: the existing frames from the last to the first, then
                 the repeated ones (of the first).
-            tail: What becomes of clips that are not complete, see above.
+            tail: Policy for clips that are not complete, see above.
             timestamps: Time of each frame, shape ``(N,)``, integers or floats of any unit, strictly increasing
                 within each sequence. Only together with an interval.
             stride_interval: Time from one frame of a clip to the next in the unit of the timestamps, above 0;
@@ -201,7 +201,7 @@ class Clips:
 
     @property
     def tail(self) -> ClipTail:
-        """What becomes of incomplete clips."""
+        """Policy for incomplete clips."""
         return self._tail
 
     @property
@@ -330,7 +330,7 @@ class Clips:
         return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
 
     def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
-        """Get all of clips at once: where they are, and their frames.
+        """Get the sequences and frames of clips.
 
         Args:
             clips: Numbers of the clips, shape ``(n,)`` int64.
@@ -347,7 +347,7 @@ class Clips:
     # --- the rest ---------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, int | str | bool | float | None]:
-        """Describe the clips by what can be compared and stored as JSON: settings, hashes of the data, counts."""
+        """Get settings, hashes of the data, and counts, as values for JSON."""
         return {
             "sequence_length": self._sequence_length,
             "stride": self._stride if self._stride_interval is None else None,
@@ -378,7 +378,7 @@ class Clips:
         return hash(tuple(self.describe().items()))
 
     def __repr__(self) -> str:
-        """Return the counts, and the settings that are not the usual ones."""
+        """Return the counts, and the settings other than the defaults."""
         usual = {"stride": 1, "step": 1, "jitter": 0, "backward": False}
         not_settings = ("sequence_length", "sequence_lengths", "timestamps")
         settings = "".join(

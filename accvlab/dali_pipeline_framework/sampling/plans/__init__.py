@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of an epoch as arithmetic: which units there are, in which order, and in which slots they play.
+"""The order of an epoch as arithmetic.
+
+- A *unit* is what is ordered as a whole: a sample, a sequence, or a clip. It has one or more samples.
+- An *order* says which unit stands at which position of an epoch.
+- A *slot* is a position in the global batch. A *plan* assigns units to slots.
+- A *segment* is a part of a unit that a slot delivers in one piece; a cut unit has several.
 
 ```text
- tracks.py        a unit and what it plays: one sample, the frames of a sequence, the frames of a clip
+ tracks.py        a unit ─> its samples
  orders.py        position in the epoch ─> unit: in order, shuffled, by weight, mixed
- flat_plan.py     units of equal length ─> batches: side by side
- stream_plan.py   units of any length ─> slots: one after the other
+ flat_plan.py     units of equal length: side by side in the slots of a batch
+ stream_plan.py   units of any length: one after the other in each slot
  range_plan.py    the published order of shards: each shard has a range of the order
 ```
 """

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all plans of an epoch have in common."""
+"""Base class of the plans of an epoch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from ..arithmetic.last_batch import EpochAccount, LastBatch
+from ..arithmetic.last_batch import LastBatch, SampleCounts
 from .planned_batch import PlannedBatch
 
 
@@ -24,13 +24,13 @@ class EpochPlan(ABC):
 
     @abstractmethod
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan anew what is left after the first ``num_delivered`` batches, e.g. for another batch size.
+        """Plan what is left after the first ``num_delivered`` batches, for another batch size or number of shards.
 
-        No sample is lost or repeated: what this plan and the new one deliver is what this plan would have
-        delivered without the break, up to what ``last_batch`` drops, repeats or pads at the end.
+        No sample is lost or repeated: this plan up to there and the new one deliver what this plan alone would
+        have delivered, up to what ``last_batch`` drops, repeats or pads at the end.
         """
 
     @property
     @abstractmethod
-    def account(self) -> EpochAccount:
-        """What becomes of the samples."""
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""

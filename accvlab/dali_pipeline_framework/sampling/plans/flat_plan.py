@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of equal length, dealt to the slots side by side."""
+"""Units of equal length, side by side in the slots of a batch."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..arithmetic.last_batch import EpochAccount, LastBatch
+from ..arithmetic.last_batch import LastBatch, SampleCounts
 from .epoch_plan import EpochPlan
 from .orders import EpochOrder
 from .planned_batch import PlannedBatch
-from .stream_plan import Runs, StreamPlan
-from .tracks import Tracks
+from .stream_plan import Segments, StreamPlan
+from .tracks import UnitTable
 
 
 class FlatPlan(EpochPlan):
-    """Each group of ``B`` units fills the ``B`` slots for as many batches as a unit is long.
+    """Each group of ``B`` units fills the ``B`` slots for as many batches as a unit has samples.
 
     Units of two samples in three slots (``A0`` is the first sample of the first unit of the order)::
 
@@ -26,7 +26,7 @@ class FlatPlan(EpochPlan):
     def __init__(
         self,
         order: EpochOrder,
-        tracks: Tracks,
+        unit_table: UnitTable,
         epoch_key: int,
         total_batch_size: int,
         last_batch: LastBatch,
@@ -34,12 +34,12 @@ class FlatPlan(EpochPlan):
     ) -> None:
         """Plan the epoch from position ``first_position`` of the order on."""
         self._order = order
-        self._tracks = tracks
+        self._unit_table = unit_table
         self._epoch_key = epoch_key
         self._num_slots = total_batch_size
         self._last_batch = last_batch
         self._first_position = first_position
-        self._length = tracks.uniform_length or 1
+        self._length = unit_table.uniform_length or 1
         self._num_units = order.num_positions - first_position
         num_groups = self._num_units // total_batch_size
         if last_batch != "drop" and self._num_units % total_batch_size:
@@ -60,8 +60,8 @@ class FlatPlan(EpochPlan):
             else:
                 positions[beyond] = self._order.num_positions - 1
         units, visits = self._order.units(positions)
-        played = self._tracks.play(units, np.full(self._num_slots, offset), visits, self._epoch_key)
-        is_padding = played.is_padding
+        samples = self._unit_table.samples(units, np.full(self._num_slots, offset), visits, self._epoch_key)
+        is_padding = samples.is_padding
         is_over = np.zeros(self._num_slots, np.bool_)
         if not is_full:
             if self._last_batch == "wrap":
@@ -69,42 +69,42 @@ class FlatPlan(EpochPlan):
             else:
                 is_padding, is_over = is_padding | beyond, beyond
         return PlannedBatch(
-            played.indices,
+            samples.indices,
             is_padding,
-            played.sequence,
-            played.frame,
-            played.clip,
-            (offset == 0) | played.is_first,
-            (offset == self._length - 1) | played.is_last,
+            samples.sequence,
+            samples.frame,
+            samples.clip,
+            (offset == 0) | samples.is_first,
+            (offset == self._length - 1) | samples.is_last,
             visits,
             is_over,
         )
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan anew what is left.
+        """Plan what is left for other batches.
 
-        In the middle of a group, the units that are being played are finished in the new slots, as segments
-        of their own. For that the units that are left are listed: memory grows with their number.
+        In the middle of a group, the begun units are finished in the new slots, as segments of their own. For
+        that the remaining units are listed: memory grows with their number.
         """
         group, offset = divmod(num_delivered, self._length)
         # The last group may be padded: behind it the order has no positions.
         position = min(self._first_position + group * self._num_slots, self._order.num_positions)
         if offset == 0:
-            return FlatPlan(self._order, self._tracks, self._epoch_key, total_batch_size, last_batch, position)
+            return FlatPlan(self._order, self._unit_table, self._epoch_key, total_batch_size, last_batch, position)
         positions = np.arange(position, self._order.num_positions)
         units, visits = self._order.units(positions)
         first_offsets = np.where(np.arange(len(positions)) < self._num_slots, offset, 0)
-        runs = Runs(units, first_offsets, self._length - first_offsets, visits)
-        return StreamPlan(runs, self._tracks, self._epoch_key, total_batch_size, last_batch, cut=False)
+        segments = Segments(units, first_offsets, self._length - first_offsets, visits)
+        return StreamPlan(segments, self._unit_table, self._epoch_key, total_batch_size, last_batch, cut=False)
 
     @property
-    def account(self) -> EpochAccount:
-        """What becomes of the samples."""
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
         num_slots = self._num_groups * self._num_slots
         num_delivered = min(num_slots, self._num_units)
         surplus = (num_slots - num_delivered) * self._length
         is_wrapped = self._last_batch == "wrap"
-        return EpochAccount(
+        return SampleCounts(
             num_batches=self.num_batches,
             num_samples=self._num_units * self._length,
             num_delivered=num_delivered * self._length,

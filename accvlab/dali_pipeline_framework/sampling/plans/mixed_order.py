@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 
 from ..arithmetic.keyed_permutation import PermutationTable
@@ -13,34 +14,27 @@ from .orders import EpochOrder, Order
 from .planned_batch import Int64Array, distinct
 
 
+@attrs.frozen(eq=False)
 class MixedOrder(Order):
     """Takes units of several orders in turn, at given rates.
 
-    The components run on over the epochs of the mixture: each starts its own next epoch when it is used up.
-    Component ``c``'s unit ``u`` is unit ``first_units[c] + u`` of the mixture.
+    The components continue over the epochs of the mixture: each starts its own next epoch when it is used up.
+    Unit ``u`` of component ``c`` is unit ``first_units[c] + u`` of the mixture.
     """
 
-    def __init__(
-        self,
-        orders: Sequence[Order],
-        first_units: Sequence[int],
-        schedule: MixtureSchedule,
-        num_positions: int,
-    ) -> None:
-        """Set up for ``num_positions`` units per epoch of the mixture."""
-        self._orders = list(orders)
-        self._first_units = list(first_units)
-        self._schedule = schedule
-        self._num_positions = num_positions
+    orders: Sequence[Order]
+    first_units: Sequence[int]
+    schedule: MixtureSchedule
+    num_units_per_epoch: int
 
     @property
     def num_positions(self) -> int:
         """Units per epoch."""
-        return self._num_positions
+        return self.num_units_per_epoch
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
-        return _Mixed(self._orders, self._first_units, self._schedule, self._num_positions, epoch)
+        return _Mixed(self.orders, self.first_units, self.schedule, self.num_units_per_epoch, epoch)
 
 
 class _Mixed(EpochOrder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import attrs
 import numpy as np
 
 from ...draws.keyed_random import derive_key
@@ -44,25 +45,24 @@ class Order(ABC):
         """The order of an epoch."""
 
 
+@attrs.frozen
 class ShuffledOrder(Order):
-    """Each unit once per epoch: shuffled anew in each epoch, or as they come."""
+    """Each unit once per epoch: in another random order in each epoch, or in the order of their numbers."""
 
-    def __init__(self, num_units: int, seed: int, shuffle: bool) -> None:
-        """Set up; nothing is computed."""
-        self._num_units = num_units
-        self._seed = seed
-        self._shuffle = shuffle
+    num_units: int
+    seed: int
+    shuffle: bool
 
     @property
     def num_positions(self) -> int:
         """Positions per epoch: one per unit."""
-        return self._num_units
+        return self.num_units
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
-        if not self._shuffle:
-            return _InOrder(self._num_units)
-        return _Permuted(self._num_units, derive_key("shuffled order", self._seed, epoch))
+        if not self.shuffle:
+            return _InOrder(self.num_units)
+        return _Permuted(self.num_units, derive_key("shuffled order", self.seed, epoch))
 
 
 class _InOrder(EpochOrder):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..arithmetic.last_batch import EpochAccount, LastBatch
+from ..arithmetic.last_batch import LastBatch, SampleCounts
 from .epoch_plan import EpochPlan
 from .planned_batch import Int64Array, PlannedBatch
 
@@ -15,8 +15,8 @@ from .planned_batch import Int64Array, PlannedBatch
 class RangePlan(EpochPlan):
     """The positions of an order, cut into one range per shard.
 
-    The positions that are to be delivered are given as intervals, which an epoch that was continued with
-    another number of shards has several of.
+    The positions to deliver are given as intervals. An epoch that was continued with another number of shards has
+    several.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class RangePlan(EpochPlan):
         num_shards: int,
         last_batch: LastBatch,
     ) -> None:
-        """Plan.
+        """Divide the positions among the shards.
 
         Args:
-            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None where
-                they are the same.
+            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
+                the order of the data set.
             intervals: Positions to deliver, as ``[start, stop)``.
             total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
             num_shards: Number of shards.
@@ -82,7 +82,7 @@ class RangePlan(EpochPlan):
         return self._starts[interval] + left - before
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan anew what the shards have left, and what was to be dropped, in that order."""
+        """Plan what the shards have left, and behind it what would have been dropped."""
         done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
         pieces = [
             *zip(done.tolist(), self._stop.tolist(), strict=True),
@@ -102,13 +102,13 @@ class RangePlan(EpochPlan):
         return parts
 
     @property
-    def account(self) -> EpochAccount:
-        """What becomes of the samples."""
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
         num_slots = self.num_batches * self._batch_size
         num_delivered = int(np.minimum(self._sizes, num_slots).sum())
         surplus = num_slots * self._num_shards - num_delivered
         is_wrapped = self._last_batch == "wrap"
-        return EpochAccount(
+        return SampleCounts(
             num_batches=self.num_batches,
             num_samples=self._num_positions,
             num_delivered=num_delivered,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of any length, played in slots one after the other."""
+"""Units of any length, one after the other in each slot."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import attrs
 import numpy as np
 
 from ..arithmetic.keyed_permutation import KeyedPermutation
-from ..arithmetic.last_batch import EpochAccount, LastBatch
+from ..arithmetic.last_batch import LastBatch, SampleCounts
 from .epoch_plan import EpochPlan
 from .planned_batch import Int64Array, PlannedBatch
-from .tracks import Tracks
+from .tracks import UnitTable
 
 
 @attrs.frozen(eq=False)
-class Runs:
-    """Units to be played, or parts of them, in the order of the epoch; each field ``(n,)`` int64.
+class Segments:
+    """Units to be delivered, or parts of them, in the order of the epoch; each field ``(n,)`` int64.
 
     Attributes:
         units: The units.
-        first_offsets: First sample of the unit that is played.
-        lengths: Number of samples that are played.
+        first_offsets: Offset of the segment's first sample in its unit.
+        lengths: Number of samples.
         visits: Tells apart several deliveries of a unit in the same epoch.
     """
 
@@ -29,30 +29,31 @@ class Runs:
     lengths: Int64Array
     visits: Int64Array
 
-    def select(self, chosen: Int64Array) -> Runs:
-        """Get the runs at these positions."""
-        return Runs(self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen])
+    def select(self, chosen: Int64Array) -> Segments:
+        """Get the segments at these positions."""
+        return Segments(self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen])
 
 
 class StreamPlan(EpochPlan):
-    """Each slot plays runs one after the other; all runs together are played exactly once.
+    """Each slot delivers segments one after the other; each sample of all segments is delivered exactly once.
 
-    Whole runs (``cut=False``): the runs are sorted by length and dealt to the slots in rounds, to and fro,
-    so the loads of two slots differ by at most the longest run; each slot then plays its runs in the order
-    of the epoch. The loads do not depend on the order, so shuffled epochs have the same number of batches.
+    Whole (``cut=False``): the segments are sorted by length and assigned to the slots in rounds of alternating
+    direction, so the loads of two slots (their numbers of samples) differ by at most the longest segment; each
+    slot then delivers its segments in the order of the epoch. The loads do not depend on the order, so shuffled
+    epochs have the same number of batches.
 
-    Cut (``cut=True``, or fewer runs than slots): the runs are laid on a tape in the order of the epoch, and
-    the tape is cut into equal pieces: the loads differ by at most one sample, and at most ``B - 1`` runs are
-    cut::
+    Cut (``cut=True``, or fewer segments than slots): the segments are concatenated in the order of the epoch, and
+    the whole is cut into equal pieces: the loads differ by at most one sample (or grain), and at most ``B - 1``
+    segments are cut::
 
-        tape    | A A A A A B B B|C C C D D D D D|D E E F F F F F|
-                     slot 0           slot 1          slot 2         D is cut
+        | A A A A A B B B|C C C D D D D D|D E E F F F F F|
+             slot 0           slot 1          slot 2         D is cut
     """
 
     def __init__(
         self,
-        runs: Runs,
-        tracks: Tracks,
+        segments: Segments,
+        unit_table: UnitTable,
         epoch_key: int,
         total_batch_size: int,
         last_batch: LastBatch,
@@ -60,27 +61,29 @@ class StreamPlan(EpochPlan):
         cut: bool,
         shuffle_slots: bool = True,
     ) -> None:
-        """Deal the runs.
+        """Assign the segments to slots.
 
         Args:
-            runs: What is to be played, in the order of the epoch.
-            tracks: What units are.
+            segments: What is to be delivered, in the order of the epoch.
+            unit_table: The samples of the units.
             epoch_key: Key of what is random in the epoch.
             total_batch_size: Number of slots.
-            last_batch: What becomes of slots that have played their runs while others have not.
-            cut: Whether runs may be cut although there are enough of them.
-            shuffle_slots: Whether it is random which slot gets which share.
+            last_batch: What happens in slots that are done before others.
+            cut: Whether segments may be cut although there are enough of them.
+            shuffle_slots: Whether it is random which slot gets which part.
         """
-        self._tracks = tracks
+        self._unit_table = unit_table
         self._epoch_key = epoch_key
         self._num_slots = total_batch_size
         self._last_batch = last_batch
         self._cut = cut
         self._shuffle_slots = shuffle_slots
-        num_runs = len(runs.units)
-        is_cut = cut or num_runs < total_batch_size
-        slots, positions, parts = (_cut_tape if is_cut else _deal_whole)(runs, total_batch_size, tracks.grain)
-        self.num_cuts = len(positions) - num_runs
+        num_segments = len(segments.units)
+        is_cut = cut or num_segments < total_batch_size
+        slots, positions, parts = (_cut_evenly if is_cut else _assign_whole)(
+            segments, total_batch_size, unit_table.grain
+        )
+        self.num_cuts = len(positions) - num_segments
         if shuffle_slots:
             slots = KeyedPermutation(total_batch_size, epoch_key)[slots]
         # Sorting by slot keeps the order of the epoch within each; numbers of 16 bits are sorted fastest.
@@ -112,23 +115,25 @@ class StreamPlan(EpochPlan):
         offsets = keys - self._keys[found]
         segments = self._segments.select(found)
         visits = segments.visits
-        played = self._tracks.play(segments.units, segments.first_offsets + offsets, visits, self._epoch_key)
+        samples = self._unit_table.samples(
+            segments.units, segments.first_offsets + offsets, visits, self._epoch_key
+        )
         if self._last_batch == "wrap":
             visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
         return PlannedBatch(
-            played.indices,
-            played.is_padding | beyond,
-            played.sequence,
-            played.frame,
-            played.clip,
-            (offsets == 0) | played.is_first,
-            (offsets == segments.lengths - 1) | played.is_last,
+            samples.indices,
+            samples.is_padding | beyond,
+            samples.sequence,
+            samples.frame,
+            samples.clip,
+            (offsets == 0) | samples.is_first,
+            (offsets == segments.lengths - 1) | samples.is_last,
             visits,
             beyond,
         )
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Deal anew what is left; pieces of a run that follow each other are put together again."""
+        """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
         done = np.clip(num_delivered - self._starts, 0, self._segments.lengths)
         left = np.flatnonzero(done < self._segments.lengths)
         segments = self._segments.select(left)
@@ -140,15 +145,15 @@ class StreamPlan(EpochPlan):
         begins = np.ones(len(order), np.bool_)
         begins[1:] = (positions[1:] != positions[:-1]) | (first_offsets[1:] != (first_offsets + lengths)[:-1])
         heads = np.flatnonzero(begins)
-        runs = Runs(
+        joined = Segments(
             segments.units[heads],
             first_offsets[heads],
             np.add.reduceat(lengths, heads) if len(heads) else lengths,
             segments.visits[heads],
         )
         return StreamPlan(
-            runs,
-            self._tracks,
+            joined,
+            self._unit_table,
             self._epoch_key,
             total_batch_size,
             last_batch,
@@ -157,13 +162,13 @@ class StreamPlan(EpochPlan):
         )
 
     @property
-    def account(self) -> EpochAccount:
-        """What becomes of the samples."""
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
         num_samples = int(self._loads.sum())
         num_delivered = int(np.minimum(self._loads, self.num_batches).sum())
         surplus = self.num_batches * self._num_slots - num_delivered
         is_wrapped = self._last_batch == "wrap"
-        return EpochAccount(
+        return SampleCounts(
             num_batches=self.num_batches,
             num_samples=num_samples,
             num_delivered=num_delivered,
@@ -174,43 +179,46 @@ class StreamPlan(EpochPlan):
         )
 
 
-def _deal_whole(runs: Runs, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Runs]:
-    """Deal whole runs to slots: ``(n,)`` slots, ``(n,)`` positions in the order, and the runs themselves."""
-    num_runs = len(runs.units)
-    by_length = np.argsort(-runs.lengths, kind="stable")
-    num_rounds = -(-num_runs // num_slots)
-    to_and_fro = np.tile(np.arange(num_slots), (num_rounds, 1))  # (rounds, B)
-    to_and_fro[1::2] = to_and_fro[1::2, ::-1]
-    slots = np.empty(num_runs, np.int64)
-    slots[by_length] = to_and_fro.ravel()[:num_runs]
-    num_left = num_runs % num_slots
-    if num_left:  # the last round is not full: its runs, longest first, go to the slots with the smallest loads
-        last = by_length[num_runs - num_left :]
-        dealt = by_length[: num_runs - num_left]
-        loads = np.bincount(slots[dealt], runs.lengths[dealt], num_slots)
+def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+    """Assign whole segments: ``(n,)`` slots, ``(n,)`` positions in the order, and the segments themselves."""
+    num_segments = len(segments.units)
+    by_length = np.argsort(-segments.lengths, kind="stable")
+    num_rounds = -(-num_segments // num_slots)
+    alternating = np.tile(np.arange(num_slots), (num_rounds, 1))  # (rounds, B)
+    alternating[1::2] = alternating[1::2, ::-1]
+    slots = np.empty(num_segments, np.int64)
+    slots[by_length] = alternating.ravel()[:num_segments]
+    num_left = num_segments % num_slots
+    if num_left:  # the last round is not full: its segments, longest first, go to the slots with least load
+        last = by_length[num_segments - num_left :]
+        assigned = by_length[: num_segments - num_left]
+        loads = np.bincount(slots[assigned], segments.lengths[assigned], num_slots)
         slots[last] = np.argsort(loads, kind="stable")[:num_left]
-    return slots, np.arange(num_runs), runs
+    return slots, np.arange(num_segments), segments
 
 
-def _cut_tape(runs: Runs, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Runs]:
-    """Cut the tape: slots, positions in the order, and runs of the ``(n + cuts,)`` segments."""
-    heads = runs.first_offsets % grain  # a run can begin within a grain; its first grain is shorter then
-    grains = -(-(heads + runs.lengths) // grain)
-    run_starts = np.cumsum(grains) - grains  # in grains on the tape
+def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+    """Cut segments into equal parts: slots, positions in the order, and the ``(n + cuts,)`` segments then."""
+    heads = segments.first_offsets % grain  # one can begin within a grain; its first grain is shorter then
+    grains = -(-(heads + segments.lengths) // grain)
+    segment_starts = np.cumsum(grains) - grains  # in grains, of all segments concatenated
     num_grains = int(grains.sum())
     slot_starts = np.arange(num_slots) * num_grains // num_slots
     cuts = np.unique(slot_starts[slot_starts < num_grains])
-    cut_runs = np.searchsorted(run_starts, cuts, side="right") - 1
-    is_inside = run_starts[cut_runs] != cuts
-    cuts, cut_runs = cuts[is_inside], cut_runs[is_inside]
-    starts = np.insert(run_starts, cut_runs + 1, cuts)
-    positions = np.insert(np.arange(len(runs.units)), cut_runs + 1, cut_runs)
+    cut_segments = np.searchsorted(segment_starts, cuts, side="right") - 1
+    is_inside = segment_starts[cut_segments] != cuts
+    cuts, cut_segments = cuts[is_inside], cut_segments[is_inside]
+    starts = np.insert(segment_starts, cut_segments + 1, cuts)
+    positions = np.insert(np.arange(len(segments.units)), cut_segments + 1, cut_segments)
     slots = np.repeat(np.arange(num_slots), np.diff(np.searchsorted(starts, [*slot_starts, num_grains])))
-    begins = np.maximum((starts - run_starts[positions]) * grain - heads[positions], 0)  # in the run
+    begins = np.maximum((starts - segment_starts[positions]) * grain - heads[positions], 0)  # in the segment
     ends = np.where(
-        np.append(positions[1:] != positions[:-1], True), runs.lengths[positions], np.append(begins[1:], 0)
+        np.append(positions[1:] != positions[:-1], True), segments.lengths[positions], np.append(begins[1:], 0)
     )
-    segments = Runs(
-        runs.units[positions], runs.first_offsets[positions] + begins, ends - begins, runs.visits[positions]
+    parts = Segments(
+        segments.units[positions],
+        segments.first_offsets[positions] + begins,
+        ends - begins,
+        segments.visits[positions],
     )
-    return slots, positions, segments
+    return slots, positions, parts

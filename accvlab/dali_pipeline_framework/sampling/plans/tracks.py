@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a unit plays: one sample, the frames of a sequence, the frames of a clip, the clips of a sequence."""
+"""Tables of units: the samples of each one, by offset."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .planned_batch import BoolArray, Int64Array, distinct
 
 
 @attrs.frozen(eq=False)
-class Played:
-    """What units play at given offsets, each field ``(n,)``.
+class UnitSamples:
+    """Samples of units at given offsets, each field ``(n,)``.
 
     Attributes:
         indices: int64, sample indices in the data set.
         sequence: int64, sequence of the data set that the sample belongs to, -1 where there is none.
         frame: int64, number of the sample in that sequence, -1 where there is none. For a clip that is one sample,
             that of the frame at which the clip starts.
-        clip: int64, number of the clip that is played, -1 where there are none.
+        clip: int64, number of the clip, -1 where there are none.
         is_padding: bool, whether the sample repeats another one to fill up a clip.
-        is_first: bool, whether a clip begins with the sample inside of what the unit plays.
-        is_last: bool, whether a clip ends with it.
+        is_first: bool, whether a clip within the unit begins with the sample.
+        is_last: bool, whether one ends with it.
     """
 
     indices: Int64Array
@@ -43,15 +43,15 @@ def _none(count: int) -> BoolArray:
     return np.zeros(count, np.bool_)
 
 
-class Tracks(ABC):
-    """Numbered units, each of which plays one or more samples.
+class UnitTable(ABC):
+    """Units, numbered from 0, and the samples of each.
 
     Attributes:
-        num_units: How many units there are.
-        uniform_length: Number of samples that each unit plays, or None where it differs.
+        num_units: Number of units.
+        uniform_length: Number of samples of each unit, or None where it differs.
         grain: A unit may be cut into segments at multiples of so many samples.
-        num_sequences: How many sequences the data set has, 0 where they are not known.
-        num_clips: How many clips there are, 0 where there are none.
+        num_sequences: Number of sequences of the data set, 0 where they are not known.
+        num_clips: Number of clips, 0 where there are none.
         num_frames_per_sample: Number of frames of each sample where it is a clip, else None.
     """
 
@@ -64,52 +64,52 @@ class Tracks(ABC):
 
     @abstractmethod
     def lengths(self, units: Int64Array) -> Int64Array:
-        """Number of samples that each of ``(n,)`` units plays."""
+        """Number of samples of each of ``(n,)`` units."""
 
     @abstractmethod
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """Get what ``(n,)`` units play at ``(n,)`` offsets, each below the unit's length.
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get one sample of each of ``(n,)`` units.
 
         Args:
             units: The units.
-            offsets: Position of the wanted sample in what the unit plays, from 0.
+            offsets: ``(n,)``, position of the sample in its unit, from 0.
             visits: ``(n,)``, at least 0: tells apart several deliveries of a unit in the same epoch. What is
-                random within a unit differs between them.
+                random within a unit (the jitter of clips) differs between them.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 
 
-class SampleTracks(Tracks):
+class SampleUnits(UnitTable):
     """Each unit is one sample of the data set."""
 
     uniform_length = 1
 
     def __init__(self, num_samples: int) -> None:
-        """Set up for the samples ``0 .. num_samples - 1``."""
+        """Number the samples ``0 .. num_samples - 1``."""
         self.num_units = num_samples
 
     def lengths(self, units: Int64Array) -> Int64Array:
-        """1 for each."""
+        """Get ones."""
         return np.ones(len(units), np.int64)
 
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """The samples themselves."""
-        return _play_samples(units)
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get the samples that the units are."""
+        return _samples_alone(units)
 
 
-def _play_samples(indices: Int64Array) -> Played:
+def _samples_alone(indices: Int64Array) -> UnitSamples:
     unknown = np.full(len(indices), -1, np.int64)
     none = _none(len(indices))
-    return Played(indices, unknown, unknown, unknown, none, none, none)
+    return UnitSamples(indices, unknown, unknown, unknown, none, none, none)
 
 
-class SequenceTracks(Tracks):
-    """Each unit is a sequence and plays its frames from the first to the last."""
+class SequenceUnits(UnitTable):
+    """Each unit is a sequence; its samples are its frames, from the first to the last."""
 
     uniform_length = None
 
     def __init__(self, sequence_lengths: Int64Array) -> None:
-        """Set up for sequences whose frames lie one after the other in the data set."""
+        """Number the sequences, whose frames lie one after the other in the data set."""
         self._lengths = sequence_lengths
         self._derive()
 
@@ -128,17 +128,17 @@ class SequenceTracks(Tracks):
         """Number of frames."""
         return self._lengths[units]
 
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """The frames."""
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get frames of the sequences."""
         none, no_clip = _none(len(units)), np.full(len(units), -1, np.int64)
-        return Played(self._first_frames[units] + offsets, units, offsets, no_clip, none, none, none)
+        return UnitSamples(self._first_frames[units] + offsets, units, offsets, no_clip, none, none, none)
 
 
-class ClipTracks(Tracks):
-    """Each unit is a clip and plays its frames, or with ``as_one`` stands for itself with its first frame."""
+class ClipUnits(UnitTable):
+    """Each unit is a clip; its samples are its frames, or with ``as_one`` only its first frame, for the whole."""
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
-        """Set up for these clips."""
+        """Number the clips as they are."""
         self._clips = clips
         self._as_one = as_one
         self.num_units = self.num_clips = clips.num_clips
@@ -150,18 +150,18 @@ class ClipTracks(Tracks):
         """Number of frames, or 1."""
         return np.full(len(units), self._length, np.int64)
 
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """The frames of the clip, or its first frame."""
-        return _play_clips(self._clips, self._as_one, units, offsets, visits, epoch_key)
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get frames of the clips, or their first frames."""
+        return _samples_of_clips(self._clips, self._as_one, units, offsets, visits, epoch_key)
 
 
-class ClipSequenceTracks(Tracks):
-    """Each unit is a sequence and plays its clips one after the other."""
+class ClipSequenceUnits(UnitTable):
+    """Each unit is a sequence that has clips; its samples are those of its clips, one clip after the other."""
 
     uniform_length = None
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
-        """Set up for these clips; with ``as_one`` a clip is one sample: its first frame."""
+        """Number the sequences; with ``as_one`` a clip is one sample: its first frame."""
         self._clips = clips
         self._as_one = as_one
         self._derive()
@@ -172,7 +172,7 @@ class ClipSequenceTracks(Tracks):
         self.num_frames_per_sample = clips.sequence_length if self._as_one else None
         self._counts = clips.clips_per_sequence
         self._first_clips = np.cumsum(self._counts) - self._counts
-        self._sequences = np.flatnonzero(self._counts)  # the others have no clip, and nothing to play
+        self._sequences = np.flatnonzero(self._counts)  # the others have no clip
         self.num_units = len(self._sequences)
         self.num_sequences = clips.num_sequences
         self.num_clips = clips.num_clips
@@ -188,24 +188,24 @@ class ClipSequenceTracks(Tracks):
         """Number of samples of all clips of the sequence."""
         return self._counts[self._sequences[units]] * self._per_clip
 
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """The samples of the clips."""
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get samples of the clips."""
         number, offset = np.divmod(offsets, self._per_clip)
         clips = self._first_clips[self._sequences[units]] + number
-        return _play_clips(self._clips, self._as_one, clips, offset, visits, epoch_key)
+        return _samples_of_clips(self._clips, self._as_one, clips, offset, visits, epoch_key)
 
 
-def _play_clips(
+def _samples_of_clips(
     clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
-) -> Played:
-    # Each visit of a clip is moved anew. Visit 0, in orders in which no clip stands twice, has the epoch's key.
+) -> UnitSamples:
+    # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
     jitter_keys = None
     if clips.jitter:
         jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
     if as_one:
         none = _none(len(numbers))
         first_frames = clips.first_frames(numbers, jitter_keys)
-        return Played(first_frames, *clips.locate_frames(first_frames), numbers, none, none, none)
+        return UnitSamples(first_frames, *clips.locate_frames(first_frames), numbers, none, none, none)
     played = clips.play(numbers, jitter_keys)
     rows = np.arange(len(numbers))
     indices = played.frames[rows, offsets]
@@ -213,39 +213,39 @@ def _play_clips(
     # The last one is that before the padding, which is at the end.
     last = clips.sequence_length - 1
     is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
-    return Played(
+    return UnitSamples(
         indices, played.sequences, indices - played.sequence_starts, numbers, is_padding, offsets == 0, is_last
     )
 
 
-class JoinedTracks(Tracks):
-    """The units of several tracks, numbered one after the other."""
+class JoinedUnits(UnitTable):
+    """The units of several tables, numbered one after the other."""
 
-    def __init__(self, tracks: Sequence[Tracks], sample_offsets: Sequence[int] | None) -> None:
-        """Join tracks of several data sets, whose sample indices are shifted by these offsets, or of one (None).
+    def __init__(self, tables: Sequence[UnitTable], sample_offsets: Sequence[int] | None) -> None:
+        """Join tables of several data sets, whose sample indices are shifted by these offsets, or of one (None).
 
         The sequences and the clips of several data sets are numbered one after the other.
         """
-        self._tracks = list(tracks)
-        self._sample_offsets = [0] * len(tracks) if sample_offsets is None else list(sample_offsets)
-        num_sequences = [each.num_sequences for each in tracks]
-        num_clips = [each.num_clips for each in tracks]
-        if sample_offsets is None:  # all play the sequences of one data set, each with its own clips from 0 on
+        self._tables = list(tables)
+        self._sample_offsets = [0] * len(tables) if sample_offsets is None else list(sample_offsets)
+        num_sequences = [each.num_sequences for each in tables]
+        num_clips = [each.num_clips for each in tables]
+        if sample_offsets is None:  # all have the sequences of one data set, each with its own clips from 0 on
             self.num_sequences, self.num_clips = max(num_sequences), max(num_clips)
-            self._first_sequences = self._first_clips = [0] * len(tracks)
+            self._first_sequences = self._first_clips = [0] * len(tables)
         else:
             self.num_sequences, self.num_clips = sum(num_sequences), sum(num_clips)
-            self._first_sequences = [sum(num_sequences[:number]) for number in range(len(tracks))]
-            self._first_clips = [sum(num_clips[:number]) for number in range(len(tracks))]
-        self.first_units = np.cumsum([0, *(each.num_units for each in tracks)])
+            self._first_sequences = [sum(num_sequences[:number]) for number in range(len(tables))]
+            self._first_clips = [sum(num_clips[:number]) for number in range(len(tables))]
+        self.first_units = np.cumsum([0, *(each.num_units for each in tables)])
         self.num_units = int(self.first_units[-1])
-        lengths = {each.uniform_length for each in tracks}
+        lengths = {each.uniform_length for each in tables}
         self.uniform_length = lengths.pop() if len(lengths) == 1 else None
-        self.grain = tracks[0].grain
-        self.num_frames_per_sample = tracks[0].num_frames_per_sample
+        self.grain = tables[0].grain
+        self.num_frames_per_sample = tables[0].num_frames_per_sample
         # Where all units are samples, all that is to be done is to shift their numbers.
         self._shifts: Int64Array | None = None
-        if all(isinstance(each, SampleTracks) for each in tracks):
+        if all(isinstance(each, SampleUnits) for each in tables):
             self._shifts = np.array(self._sample_offsets, np.int64) - self.first_units[:-1]
 
     def _split(self, units: Int64Array) -> list[tuple[int, Int64Array, Int64Array]]:
@@ -260,26 +260,26 @@ class JoinedTracks(Tracks):
         """Number of samples of each unit."""
         lengths = np.empty(len(units), np.int64)
         for owner, slots, own in self._split(units):
-            lengths[slots] = self._tracks[owner].lengths(own)
+            lengths[slots] = self._tables[owner].lengths(own)
         return lengths
 
-    def play(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> Played:
-        """What each unit plays in its own tracks."""
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+        """Get samples of the units, as their own tables have them."""
         if self._shifts is not None:
             owners = np.searchsorted(self.first_units, units, side="right") - 1
-            return _play_samples(units + self._shifts[owners])
+            return _samples_alone(units + self._shifts[owners])
         indices, sequence, frame, clip = (np.empty(len(units), np.int64) for _ in range(4))
         is_padding, is_first, is_last = (np.empty(len(units), np.bool_) for _ in range(3))
         for owner, slots, own in self._split(units):
-            played = self._tracks[owner].play(own, offsets[slots], visits[slots], epoch_key)
-            indices[slots] = played.indices + self._sample_offsets[owner]
-            sequence[slots] = _shifted(played.sequence, self._first_sequences[owner])
-            frame[slots] = played.frame
-            clip[slots] = _shifted(played.clip, self._first_clips[owner])
-            is_padding[slots] = played.is_padding
-            is_first[slots] = played.is_first
-            is_last[slots] = played.is_last
-        return Played(indices, sequence, frame, clip, is_padding, is_first, is_last)
+            samples = self._tables[owner].samples(own, offsets[slots], visits[slots], epoch_key)
+            indices[slots] = samples.indices + self._sample_offsets[owner]
+            sequence[slots] = _shifted(samples.sequence, self._first_sequences[owner])
+            frame[slots] = samples.frame
+            clip[slots] = _shifted(samples.clip, self._first_clips[owner])
+            is_padding[slots] = samples.is_padding
+            is_first[slots] = samples.is_first
+            is_last[slots] = samples.is_last
+        return UnitSamples(indices, sequence, frame, clip, is_padding, is_first, is_last)
 
 
 def _shifted(numbers: Int64Array, by: int) -> Int64Array:

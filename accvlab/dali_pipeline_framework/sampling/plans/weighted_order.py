@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
+import attrs
+
 from ...draws.keyed_random import derive_key
 from ..arithmetic.weighted_choice import WeightedChoice
 from .orders import EpochOrder, Order
 from .planned_batch import Int64Array
 
 
+@attrs.frozen(eq=False)
 class WeightedOrder(Order):
     """Each position draws a unit by weight, with replacement."""
 
-    def __init__(self, choice: WeightedChoice, num_positions: int, seed: int) -> None:
-        """Set up for ``num_positions`` draws per epoch."""
-        self._choice = choice
-        self._num_positions = num_positions
-        self._seed = seed
+    choice: WeightedChoice
+    num_draws: int
+    seed: int
 
     @property
     def num_positions(self) -> int:
         """Draws per epoch."""
-        return self._num_positions
+        return self.num_draws
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The draws of an epoch."""
-        return _Drawn(self._choice, self._num_positions, derive_key("weighted order", self._seed, epoch))
+        return _Drawn(self.choice, self.num_draws, derive_key("weighted order", self.seed, epoch))
 
 
 class _Drawn(EpochOrder):

@@ -20,7 +20,8 @@ from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
 from ...providers.frames.stream_folders import has_image_extension
 from ...providers.media.video_codec import sniff_codec
-from ...sample_data import Name
+from ...sample_data import ImageContent, Name
+from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sampling.random_access_sampler import Description
 from .array_files import type_of_argument, type_of_array_file
 from .openable_files import (
@@ -48,7 +49,7 @@ class FileReader(ReaderInput):
     operator_name = "readers.file"
 
     def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
-        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+        """Set up; paths are checked for pipes and devices, on which DALI would block, and no file is read.
 
         Args:
             data_name: Name of the field with the bytes.
@@ -61,7 +62,7 @@ class FileReader(ReaderInput):
             FileError: A folder or list cannot be read.
         """
         self._fields = (
-            ReaderField(data_name, types.DALIDataType.UINT8),
+            ReaderField(data_name, types.DALIDataType.UINT8, ENCODED_IMAGE),
             ReaderField(label_name, types.DALIDataType.INT32),
         )
         super().__init__(fn.readers.file, arguments)
@@ -101,7 +102,7 @@ class SequenceReader(ReaderInput):
     operator_name = "readers.sequence"
 
     def __init__(self, *, frames_name: Name = "frames", **arguments: Any) -> None:
-        """Set up; it is looked for pipes and the like, on which DALI would wait for ever, and no file is read.
+        """Set up; paths are checked for pipes and devices, on which DALI would block, and no file is read.
 
         Args:
             frames_name: Name of the field.
@@ -111,7 +112,7 @@ class SequenceReader(ReaderInput):
             SettingError: An argument is unknown or missing, or the folder does not exist.
             FileError: A folder or list cannot be read.
         """
-        self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8),)
+        self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8, DECODED_CLIP),)
         super().__init__(cast(Any, fn.readers).sequence, arguments)
         _require_folder(self.operator_name, self._arguments["file_root"])
         require_openable(self.operator_name, files_in_folders(self._arguments["file_root"], has_image_extension))
@@ -178,7 +179,8 @@ class VideoReader(ReaderInput):
         self._experimental = experimental
         names = types.DALIDataType
         dtype = arguments.get("dtype", names.UINT8) if not experimental else names.UINT8
-        fields = [ReaderField(frames_name, dtype)]
+        content = DECODED_CLIP if dtype == names.UINT8 else ImageContent(is_encoded=False, layout="FHWC")
+        fields = [ReaderField(frames_name, dtype, content)]
         # An empty list counts: `fn.readers.video` then numbers the files.
         has_labels = arguments.get("labels") is not None
         if has_labels or _is_given(arguments.get("file_list")) or _is_given(arguments.get("file_root")):
@@ -456,7 +458,7 @@ class CocoReader(ReaderInput):
         """
         int32, float32 = types.DALIDataType.INT32, types.DALIDataType.FLOAT
         fields = [
-            ReaderField(image_name, types.DALIDataType.UINT8),
+            ReaderField(image_name, types.DALIDataType.UINT8, ENCODED_IMAGE),
             ReaderField(boxes_name, float32),
             ReaderField(labels_name, int32),
         ]

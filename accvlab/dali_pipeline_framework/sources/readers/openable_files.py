@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether native readers can open their files without waiting.
 
-DALI waits for ever on a pipe that nobody writes to, in C++, where nothing interrupts it. So the files are looked
+DALI blocks forever on a pipe that nobody writes to, in C++, where nothing interrupts it. So the files are looked
 at before; what is missing or unreadable is left to DALI, which says so.
 """
 

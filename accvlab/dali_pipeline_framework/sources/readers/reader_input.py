@@ -24,7 +24,8 @@ from nvidia.dali.pipeline import Pipeline
 from ...checks import check_shard
 from ...draws.keyed_random import derive_key
 from ...errors import SettingError
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import ImageContent, Name, SampleDataGroup
+from ...sample_data.image_content import UNKNOWN_CONTENT
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..native_input import NativeInput, NativeRun
@@ -46,10 +47,12 @@ class ReaderField:
     Attributes:
         name: Name of the data field; None for an output that is left out.
         dtype: Its type.
+        content: What is known of the image that it holds.
     """
 
     name: Name | None
     dtype: types.DALIDataType
+    content: ImageContent = UNKNOWN_CONTENT
 
 
 class ReaderInput(NativeInput):
@@ -237,7 +240,7 @@ class ReaderInput(NativeInput):
         blueprint = SampleDataGroup()
         for field in self.fields:
             if field.name is not None:
-                blueprint.add_data_field(field.name, field.dtype)
+                blueprint.add_data_field(field.name, field.dtype, content=field.content)
         return blueprint
 
     @property

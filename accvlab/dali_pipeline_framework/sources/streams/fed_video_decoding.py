@@ -27,7 +27,7 @@ _CODECS_OF_DALI_ON_CPU = ("vp8", "vp9", "mjpeg")
 
 @attrs.frozen
 class SequenceSettings:
-    """How a video becomes batches of sequences. See `VideoStreamInput` for the attributes."""
+    """Settings for cutting a video into sequences, see `VideoStreamInput`."""
 
     sequence_length: int
     last_sequence_policy: LastSequencePolicy
@@ -130,7 +130,7 @@ def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | N
 
 
 def require_video(video: FedVideo, stream: int) -> None:
-    """Raise a `VideoError` where there is surely no video; without PyAV little can be said without decoding."""
+    """Raise a `VideoError` if a file is no video or incomplete, as far as can be told without decoding."""
     if has_pyav():
         VideoDecoder(video.source, stream=stream, name=video.label).close()
     _require_complete(video, stream)
@@ -140,7 +140,7 @@ def _require_complete(video: FedVideo, stream: int) -> None:
     num_missing = missing_bytes(video.source)
     if not num_missing:
         return
-    if has_pyav():  # to see whether frames are missing, or only what follows them
+    if has_pyav():  # tells whether frames are missing, or only an index behind them
         from ...providers.videos.video_index import index_video
 
         index_video(video.source, stream, name=video.label)
@@ -154,8 +154,8 @@ def _require_complete(video: FedVideo, stream: int) -> None:
 def _decoded_by_dali(
     video: FedVideo, settings: SequenceSettings, batch_size: int, device_id: int | None
 ) -> Iterator[SequenceBatch]:
-    # The operator does not say where a video ends, and running it past the end of the last one is an error that
-    # ends its pipeline. So each video has a pipeline of its own, in which that error is the sign of the end.
+    # The operator does not tell the end of a video, and running it past the last one is an error that ends its
+    # pipeline. So each video has a pipeline of its own, and that error means its end.
     encoded = video.encoded()
     pipeline = _operator_pipeline(settings, batch_size, device_id)
     num_frames = 0
@@ -266,7 +266,7 @@ def _require_all_decoded(video: FedVideo, settings: SequenceSettings, decoder: V
         return
     from ...providers.videos.video_index import index_video
 
-    # Where less is shown than is stated, e.g. for an edit list, the index knows it.
+    # An edit list can hide frames that the container counts; the index has only those that are shown.
     expected = index_video(video.source, settings.stream, name=video.label).num_frames
     if decoder.num_decoded < expected:
         raise VideoError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of encoded videos that a stream is fed with."""
+"""The queue of encoded videos of a `VideoStreamInput`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class VideoFeed:
             raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
 
     def close(self) -> None:
-        """Note that no more videos follow."""
+        """Close the queue for new videos."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()

@@ -17,6 +17,7 @@ from ...checks import whole_number
 from ...errors import SettingError, SourcePicklingError
 from ...providers.videos.video_decoding import FrameConverter, import_av
 from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import DECODED_CLIP
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description
 from ...unknown_arguments import OF_STREAMS, explains_unknown_arguments
@@ -184,7 +185,7 @@ class VideoStreamInput(NativeInput):
     def used_sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the samples."""
         blueprint = SampleDataGroup()
-        blueprint.add_data_field(self._frames_name, types.DALIDataType.UINT8)
+        blueprint.add_data_field(self._frames_name, types.DALIDataType.UINT8, content=DECODED_CLIP)
         for name in self._columns.values():
             blueprint.add_data_field(name, types.DALIDataType.INT32)
         return blueprint

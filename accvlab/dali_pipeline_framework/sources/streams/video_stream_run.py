@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream of videos in a running pipeline: a thread decodes ahead of it."""
+"""Prefetching of decoded videos for a running pipeline, by a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _close_at_exit() -> None:
 
 
 class BatchHandover:
-    """Passes the batch that is due to the operators of a pipeline, which ask for it."""
+    """Holds the next batch for the operators of a pipeline."""
 
     def __init__(self) -> None:
         """Start without a batch."""
@@ -39,7 +39,7 @@ class BatchHandover:
         self._places: Sequence[npt.NDArray[np.int32]] = ()
 
     def give(self, batch: SequenceBatch, sequence_length: int, columns: Sequence[str]) -> None:
-        """Set the next batch, with the named columns of numbers beside the frames."""
+        """Set the next batch, with its named columns of numbers."""
         size = len(batch.lengths)
         numbers = {
             "video": np.full(size, batch.video.number, np.int32),
@@ -216,14 +216,14 @@ class VideoStreamRun(NativeRun):
         return next((text for number, text in self._labels if number == batch), "")
 
     def begin_epoch(self) -> None:
-        """Nothing: a stream that has ended stays ended."""
+        """Do nothing: a stream that has ended stays ended."""
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
-        """Nothing: a stream cannot be continued."""
+        """Do nothing: a stream cannot be continued."""
 
     @property
     def epoch(self) -> int:
-        """0: a stream has no epochs."""
+        """Get 0: a stream has no epochs."""
         return 0
 
     def close(self) -> None:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say in DALI's own report which rule is broken where an operator fails.
+
+DALI reports a failing operator with the calls in which it was defined: file, line, and name of the function; the
+source line only where there is one, which is not so in an installation of compiled files. So the rule is the name
+of a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import do_not_convert
+
+RULE_PREFIX = "ERROR: "
+
+
+@do_not_convert
+def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
+    """Define operators that fail where data break a rule.
+
+    Args:
+        rule: The rule, or what breaks it, in one line.
+        define: What defines the operators, e.g. ``fn.reshape``.
+        arguments: Its arguments.
+        settings: Its arguments by name.
+    """
+
+    def call() -> DataNode:
+        node: DataNode = define(*arguments, **settings)
+        return node
+
+    call.__code__ = call.__code__.replace(co_name=f"{RULE_PREFIX}{rule}")
+    return call()

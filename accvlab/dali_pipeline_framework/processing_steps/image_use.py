@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What steps need of images, and what they leave; checked where the format is folded over a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+from nvidia.dali import types
+
+from ..draws.draw_scope import current_plan
+from ..errors import SettingError
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data.image_content import UNKNOWN_CONTENT, describe_range
+from .named_fields import as_names
+
+if TYPE_CHECKING:
+    from .pipeline_step_base import PipelineStepBase
+
+_DT = types.DALIDataType
+_LAYOUT_OF_NDIM = {3: "HWC", 4: "FHWC"}
+_TOLERANCE = 0.1  # of the extent of a range: 16..235 passes for 0..255
+_FAR = 10  # times the extent of a range
+_CHANGED_BYTES = ImageContent(may_have_changed=True)
+
+ContentRule: TypeAlias = ImageContent | Callable[[LeafFormat], ImageContent]
+"""A content, or a function that gives it for the format of a field before the step."""
+
+
+def _names(names: Name | Sequence[Name]) -> tuple[Name, ...]:
+    return as_names(names, "names")
+
+
+@attrs.frozen
+class ImageUse:
+    """What a step needs of the images of some names, and what it leaves.
+
+    Attributes:
+        names: Name or names of the fields, anywhere in what the step is applied to.
+        needs: What the images must be, as far as that is known of them. A layout is that of the last axes: a clip
+            "FHWC" has the layout "HWC". Black and white may differ by a tenth of the range.
+        leaves: What is known of the images after the step; None where it changes nothing of that.
+        advice: What to do where an image is encoded and must not be, or the reverse.
+        path: Path of the only field that is meant, if it is there; then ``names`` does not count.
+
+    Example:
+        >>> ImageUse("image", needs=ImageContent(is_encoded=False, layout="HWC")).needs.layout
+        'HWC'
+    """
+
+    names: tuple[Name, ...] = attrs.field(converter=_names, default=())
+    needs: ContentRule = UNKNOWN_CONTENT
+    leaves: ContentRule | None = None
+    advice: str = attrs.field(default="", kw_only=True)
+    path: FieldPath | None = attrs.field(default=None, kw_only=True)
+
+    def paths(self, group: GroupFormat) -> list[FieldPath]:
+        """Get the paths of the data fields."""
+        if self.path is not None:
+            return [self.path] if isinstance(group.get(self.path), LeafFormat) else []
+        found = [path for name in self.names for path in group.find(name)]
+        return [path for path in found if isinstance(group.at(path), LeafFormat)]
+
+
+def no_images(step: object, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+    """Serve as `PipelineStepBase.declare_images` of a step that leaves images alone."""
+    return ()
+
+
+# --- what image steps need and leave -----------------------------------------------------------------------
+
+ARRAY = ImageContent(is_encoded=False)
+PIXELS = ImageContent(is_encoded=False, layout="HWC")
+
+
+def white_at_full_scale(leaf: LeafFormat) -> ImageContent:
+    """Pixels from 0 to 255, or from 0 to 1 for floating-point numbers."""
+    return attrs.evolve(PIXELS, value_range=(0, 1) if leaf.numpy_dtype.kind == "f" else (0, 255))
+
+
+def as_pixels(leaf: LeafFormat) -> ImageContent:
+    """What is known, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
+    return attrs.evolve(leaf.content, is_encoded=False, layout=_layout_of_pixels(leaf))
+
+
+def as_array(leaf: LeafFormat) -> ImageContent:
+    """What is known, and that it is decoded, which a step has relied on."""
+    return attrs.evolve(leaf.content, is_encoded=False)
+
+
+def _layout_of_pixels(leaf: LeafFormat) -> str | None:
+    return leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
+
+
+def range_before(leaf: LeafFormat) -> tuple[float, float] | None:
+    """Values of black and white, as far as known; uint8 images have (0, 255)."""
+    return leaf.content.value_range or ((0.0, 255.0) if leaf.dtype == _DT.UINT8 else None)
+
+
+def axis_of_height(leaf: LeafFormat) -> int:
+    """Axis of the height, counted from the end; that of the width follows. -3 where the layout is not known."""
+    layout = leaf.content.layout
+    return -3 if layout is None or "HW" not in layout else layout.index("HW") - len(layout)
+
+
+def with_height_and_width(leaf: LeafFormat) -> ImageContent:
+    """An array of any layout in which the width follows the height."""
+    return ARRAY if "HW" in (leaf.content.layout or "HW") else PIXELS
+
+
+def is_far_outside(value: float, value_range: tuple[float, float] | None) -> bool:
+    """Whether a value can only be meant for images of another range, e.g. 114 for an image in [0, 1]."""
+    if value_range is None:
+        return False
+    low, high = value_range
+    return not low - _FAR * (high - low) <= value <= high + _FAR * (high - low)
+
+
+def fill_problems(
+    data_empty: SampleDataGroup, uses: Sequence[ImageUse], argument: str, values: Sequence[float]
+) -> list[FormatProblem]:
+    """Problems of images that are to be filled with a value of another range."""
+    problems = []
+    for path in [path for use in uses for path in use.paths(data_empty.format)]:
+        leaf = data_empty.format.at(path)
+        content = leaf.content if isinstance(leaf, LeafFormat) else UNKNOWN_CONTENT
+        wrong = [value for value in values if is_far_outside(value, content.value_range)]
+        if wrong:
+            problems.append(
+                FormatProblem(
+                    f"`{argument}` {wrong[0]:g} is not for an image whose values are "
+                    f"{describe_range(content.value_range)}{_since(content, 'value_range')}",
+                    path,
+                )
+            )
+    return problems
+
+
+# --- checks and changes of formats --------------------------------------------------------------------------
+
+
+def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
+    """Ask a step what it does to images; None where it does not tell.
+
+    A class that overrides what a base class does, and not what it declares, does not tell.
+
+    Raises:
+        SettingError: It declares something else.
+    """
+    mro = type(step).__mro__
+    places = {
+        name: next(place for place, each in enumerate(mro) if name in vars(each))
+        for name in ("declare_images", "_process", "_check_and_adjust_data_format_input_to_output")
+    }
+    if places["declare_images"] > min(places.values()):
+        return None
+    uses = step.declare_images(data_empty)
+    if not isinstance(uses, Sequence) or not all(isinstance(use, ImageUse) for use in uses):
+        raise SettingError(f"{type(step).__name__}.declare_images must return a list of ImageUse, got {uses!r}.")
+    return uses
+
+
+def image_problems(
+    step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat
+) -> list[FormatProblem]:
+    """Problems of the images that a step is given."""
+    problems: dict[FieldPath, FormatProblem] = {}
+    for use in uses or ():
+        for path in use.paths(before):
+            message = _problem(step, before.at(path), use)
+            if message:
+                problems.setdefault(path, FormatProblem(message, path))
+    return [*problems.values()]
+
+
+def contents_after(
+    step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat
+) -> GroupFormat:
+    """Get the format after a step, with what is known of its images then."""
+    if uses is None:
+        return after.with_contents(_nothing_known(after))
+    name = name_in_chain(step)
+    contents: dict[FieldPath, ImageContent] = {}
+    if after is not before:
+        for path, leaf in zip(after.flat_paths, after.flat_leaves, strict=True):
+            # A wrapper finds the origins of the step that it applies.
+            known = _leaf_before(path, before, leaf).content
+            contents[path] = known if leaf.content == known else leaf.content.with_origin(name)
+    for use in uses:
+        for path in use.paths(after):
+            given = _leaf_before(path, before, after.at(path))
+            content = _content_left(use, given)
+            contents[path] = given.content if content == given.content else content.left_by(name, given.content)
+    return after.with_contents(contents)
+
+
+def _nothing_known(format: GroupFormat) -> dict[FieldPath, ImageContent]:
+    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
+    # Of the numbers of dimensions, only that of bytes of a file misleads if it is out of date.
+    return {
+        path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
+        for path, leaf in leaves
+    }
+
+
+def _leaf_before(path: FieldPath, before: GroupFormat, leaf: object) -> LeafFormat:
+    """Format of a field before a step; that of a new field, of which nothing was known."""
+    found = before.get(path)
+    if isinstance(found, LeafFormat) or not isinstance(leaf, LeafFormat):
+        return found  # type: ignore[return-value]
+    return leaf.with_content(UNKNOWN_CONTENT)
+
+
+def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
+    if use.leaves is None:
+        return leaf.content
+    return use.leaves(leaf) if callable(use.leaves) else use.leaves
+
+
+def name_in_chain(step: object) -> str:
+    """Class of a step, with its position where the format of a chain is folded."""
+    plan = current_plan()
+    name = type(step).__name__
+    return name if plan is None else f"step {plan.position} ({name})"
+
+
+def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
+    if not isinstance(leaf, LeafFormat):
+        return None
+    needs = use.needs(leaf) if callable(use.needs) else use.needs
+    content = leaf.content
+    is_encoded = _is_encoded(leaf)
+    if None not in (is_encoded, needs.is_encoded) and is_encoded != needs.is_encoded:
+        return _encoding_problem(step, leaf, use)
+    here = type(step).__name__
+    if needs.layout is not None and content.layout is not None and not content.layout.endswith(needs.layout):
+        return (
+            f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}"
+            f"{_since(content, 'layout')}. {_order(here, content, 'layout')}"
+        )
+    if needs.value_range is not None and not _is_about(content.value_range, needs.value_range):
+        return (
+            f"must have values {describe_range(needs.value_range)} ({leaf.dtype.name}), but they are "
+            f"{describe_range(content.value_range)}{_since(content, 'value_range')}. "
+            f"{_order(here, content, 'value_range')}"
+        )
+    return None
+
+
+def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -> str:
+    here, since = type(step).__name__, _since(leaf.content, "is_encoded")
+    shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
+    if _is_encoded(leaf):
+        advice = use.advice or f"Put ImageDecoder before {here}"
+        advice += "; or declare `content=ImageContent(is_encoded=False)` where it holds no file" if shown else ""
+        return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
+    origin = _class_of(leaf.content.origin_of("is_encoded"))
+    order = f"put {here} before {origin}, or leave one of them out" if origin else f"leave {here} out"
+    advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
+    return f"must hold the bytes of an image file, but is a decoded image{since}{shown}. {advice}"
+
+
+def _since(content: ImageContent, aspect: str) -> str:
+    origin = content.origin_of(aspect)
+    return f" since {origin}" if origin else "" if getattr(content, aspect) is None else " in the input"
+
+
+def _order(here: str, content: ImageContent, aspect: str) -> str:
+    origin = _class_of(content.origin_of(aspect))
+    return f"Put {here} before {origin}" if origin else "Convert it before this step"
+
+
+def _class_of(origin: str) -> str:
+    return origin.partition("(")[2].rstrip(")") or origin
+
+
+def known_ndim(leaf: LeafFormat) -> int | None:
+    """Declared number of dimensions, unless a step may have changed it without saying so."""
+    return None if leaf.content.may_have_changed else leaf.ndim
+
+
+def _is_encoded(leaf: LeafFormat) -> bool | None:
+    ndim = known_ndim(leaf)
+    if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not ndim:
+        return leaf.content.is_encoded
+    return ndim == 1
+
+
+def _is_about(value_range: tuple[float, float] | None, needed: tuple[float, float]) -> bool:
+    if value_range is None:
+        return True
+    tolerance = _TOLERANCE * (needed[1] - needed[0])
+    return all(abs(one - other) <= tolerance for one, other in zip(value_range, needed, strict=True))

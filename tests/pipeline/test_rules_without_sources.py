@@ -1,0 +1,113 @@
+"""Which rule is broken where an operator fails is told also where the package consists of compiled files only."""
+
+from __future__ import annotations
+
+import ast
+import compileall
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.arrays import DT
+
+import accvlab.dali_pipeline_framework as package
+from accvlab.dali_pipeline_framework.errors import GraphError
+from accvlab.dali_pipeline_framework.processing_steps import BoxFormatConverter
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import run_step
+
+ROOT = Path(package.__file__).parent
+SCRIPT = """
+    from pathlib import Path
+
+    import numpy as np
+    from nvidia.dali import types
+
+    import accvlab.dali_pipeline_framework as package
+    from accvlab.dali_pipeline_framework.errors import GraphError
+    from accvlab.dali_pipeline_framework.processing_steps import (
+        BoxFormatConverter,
+        FrameSequenceDecoder,
+        ImageResizer,
+        PointsInRangeCheck,
+    )
+    from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+    from accvlab.dali_pipeline_framework.testing import run_step
+
+    assert not [*Path(package.__path__[0]).rglob("*.py")]
+
+    def failure(step, sample):
+        try:
+            run_step(step, sample)
+        except GraphError as error:
+            print(next(line for line in str(error).splitlines() if "sample 0" in line))
+
+    sample = SampleDataGroup()
+    sample.add_data_field("rows", types.DALIDataType.FLOAT)
+    sample["rows"] = np.zeros((3, 5))
+    failure(BoxFormatConverter("rows", "xyxy", "xywh"), sample)
+    failure(PointsInRangeCheck("rows", "is_inside", [0], [1]), sample)
+    failure(ImageResizer(None, [4, 4], image_hw_field_names="rows"), sample)
+
+    frames = SampleDataGroup()
+    frames.add_data_field_array("encoded", types.DALIDataType.UINT8, 2)
+    sample = SampleDataGroup()
+    sample.add_data_group_field("frames", frames)
+    for number, height in enumerate((1, 2)):
+        pixels = bytes(3 * height)
+        sample["frames"]["encoded"][number] = np.frombuffer(b"P6 1 %d 255\\n" % height + pixels, np.uint8)
+    failure(FrameSequenceDecoder(), sample)
+"""
+
+
+def test_rules_are_told_without_sources(tmp_path: Path) -> None:
+    copy = tmp_path / "accvlab" / "dali_pipeline_framework"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(copy, quiet=1, legacy=True)
+    for source in copy.rglob("*.py"):
+        source.unlink()
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
+    assert run.stderr == ""
+    too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"
+    points = "points must have one number for each limit"
+    assert run.stdout.splitlines() == [
+        "  - sample 0, field rows: boxes must be four numbers [in step 0: BoxFormatConverter]",
+        f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
+        f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
+        "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
+        "[in step 0: FrameSequenceDecoder]",
+    ]
+
+
+def test_rules_are_told_with_conditionals() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("rows", DT.FLOAT)
+    sample["rows"] = np.zeros((3, 5))
+    told = r"field rows: boxes must be four numbers \[in step 0: BoxFormatConverter\]"
+    with pytest.raises(GraphError, match=told):
+        run_step(BoxFormatConverter("rows", "xyxy", "xywh"), sample, enable_conditionals=True)
+
+
+def test_rules_are_written_where_they_hold() -> None:
+    rules = [
+        node.args[0]
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "failing_with"
+    ]
+    assert len(rules) > 20
+    for rule in rules:
+        assert isinstance(rule, ast.Constant | ast.Name)
+        assert not isinstance(rule, ast.Constant) or "\n" not in rule.value
