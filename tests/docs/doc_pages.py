@@ -10,8 +10,8 @@ and its line numbers are those of the page. Where a fence prints something, this
 
 Fences that are not to be run have another language, e.g. ```` ```{code-block} python ````.
 
-To import PyTorch and DALI takes longer than most pages: their scripts run one after the other in one process, each in
-its own folder. Pages that spawn workers, which import the script, have a process of their own.
+To import PyTorch and DALI takes longer than most pages: their scripts run one after the other in one process, each
+in its own folder. Pages that spawn workers, which import the script, have a process of their own.
 
 Run this file with the names of pages to write what they print now into them. Then read the difference.
 """
