@@ -16,6 +16,10 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "DALI pipeline framework"
 html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+toc_object_entries_show_parents = "hide"
+add_module_names = False
+python_maximum_signature_line_length = 90  # longer ones have a line for each argument
 
 # `name` in a docstring is a link. In nitpicky mode a link that leads nowhere is a warning, hence an error.
 default_role = "py:obj"

@@ -27,10 +27,8 @@ from driving_scenes import DrivingScenesError, ensure_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 if TYPE_CHECKING:
     import torch
@@ -143,19 +141,24 @@ def make_loader(
 
     The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
     """
-    sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=seed, cut_sequences=True)
     is_of_videos = isinstance(provider, VideoFolderProvider)
     has_boxes = "boxes" in provider.sample_data_structure
-    definition = PipelineDefinition(
-        SamplerInputCallable(provider, sampler, context_name="place"),
-        [
-            # On the CPU where there is no GPU. Frames of videos come decoded.
-            None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
-            ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
-            BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
-        ],
+    steps = [
+        # On the CPU where there is no GPU. Frames of videos come decoded.
+        None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
+        ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
+        BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
+    ]
+    return DataLoader(
+        provider,
+        batch_size,
+        steps=steps,
+        sampler=StreamingSequenceSampler(provider.sequence_lengths, seed=seed, cut_sequences=True),
+        context_name="place",
+        num_workers=num_workers,
+        device_id=device_id,
+        seed=seed,
     )
-    return DataLoader(definition, num_workers=num_workers, device_id=device_id, seed=seed)
 
 
 def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:

@@ -20,7 +20,7 @@ NUM_COLUMNS = 3
 _BACKGROUND = (22, 24, 29)
 _LABEL_BACKGROUND = (22, 24, 29, 170)
 _BRIGHT, _DIM = (236, 238, 242), (150, 156, 168)
-_MIN_VISIBILITY = 0.15  # boxes of objects that are hidden behind others would only confuse
+_MIN_VISIBILITY = 0.5  # a box shows what hides an object rather than the object, where less of it is seen
 
 # As one would see it from above, looking forward; other rigs are shown in their own order.
 _SURROUND_ORDER = ("FRONT_LEFT", "FRONT", "FRONT_RIGHT", "BACK_LEFT", "BACK", "BACK_RIGHT")

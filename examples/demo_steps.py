@@ -8,9 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from nvidia.dali import fn, types
 
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import FieldPath, FormatProblem, Name, format_error
+from accvlab.dali_pipeline_framework import (
+    FieldPath,
+    FormatProblem,
+    Name,
+    PipelineStepBase,
+    SampleDataGroup,
+    format_error,
+)
 
 __all__ = ["BoxPadder", "ImageResizer"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accvlab.dali_pipeline_framework.pipeline import DataLoader
+from accvlab.dali_pipeline_framework import DataLoader
 
 __all__ = [
     "Bookmark",
@@ -154,7 +154,7 @@ def train(
         num_batches_per_epoch: After how many batches to stop; the next epoch begins then.
         device: Where the network is trained.
         kept_batch: Number of the batch to keep for the report, from 0; the last one if there are fewer.
-        on_step: Called after each step with loss and samples per second.
+        on_step: Called after each step with its loss, and with samples per second so far, as in the report.
 
     Raises:
         NothingToLearnError: No slot ever had a frame before, so there was nothing to predict.
@@ -184,13 +184,13 @@ def train(
                 bookmark = Bookmark(loader.state_dict(), [])
             elif epoch == 0 and middle <= number < middle + _NUM_BATCHES_AFTER_BOOKMARK:
                 bookmark.following.append(batch)
-            on_step(losses[-1][0] if losses else float("nan"), len(pictures) / durations_s[-1])
+            on_step(losses[-1][0] if losses else float("nan"), _samples_per_s(len(pictures), durations_s))
     if not losses:
         raise NothingToLearnError(
             f"Nothing was learnt: no frame of {len(durations_s)} batches had one before it in its sequence."
         )
     last = losses[-_NUM_STEPS_OF_FINAL_LOSS:]
-    samples_per_s = len(pictures) / statistics.median(durations_s[1:] or durations_s)
+    samples_per_s = _samples_per_s(len(pictures), durations_s)
     return TrainingReport(
         first_loss=losses[0][0],
         final_loss=statistics.fmean(loss for loss, _ in last),
@@ -200,6 +200,11 @@ def train(
         kept_batch=kept,
         bookmark=bookmark,
     )
+
+
+def _samples_per_s(num_samples: int, durations_s: list[float]) -> float:
+    """Samples per second, median over the steps; the first one, in which workers start, is left out."""
+    return num_samples / statistics.median(durations_s[1:] or durations_s)
 
 
 def delivers_the_same(loader: DataLoader, bookmark: Bookmark) -> bool:

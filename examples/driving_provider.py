@@ -7,8 +7,7 @@ from typing import Any
 from driving_scenes import DrivingScenes
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 
 __all__ = ["DrivingSceneProvider"]
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 
 __all__ = [
     "IMAGE_SUFFIXES",

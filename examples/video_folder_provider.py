@@ -9,8 +9,12 @@ import numpy as np
 from frame_folder_provider import image_names, natural_key, subfolders
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, DecodingStatistics, VideoFrameDataProvider
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework import (
+    DataProvider,
+    DecodingStatistics,
+    SampleDataGroup,
+    VideoFrameDataProvider,
+)
 
 __all__ = ["VIDEO_SUFFIXES", "VideoFolderError", "VideoFolderProvider", "holds_videos"]
 

@@ -8,7 +8,7 @@ from driving_scenes import CATEGORY_COLOURS
 from numpy.typing import NDArray
 from PIL import Image
 
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework import (
     AnnotationElementConditionEval,
     BEVBBoxesTransformer3D,
     BoundingBoxToHeatmapConverter,

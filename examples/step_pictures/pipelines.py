@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import get_dali_type_for_numpy_type
+from accvlab.dali_pipeline_framework import (
+    ImageDecoder,
+    PipelineStepBase,
+    SampleDataGroup,
+    get_dali_type_for_numpy_type,
+)
 from accvlab.dali_pipeline_framework.testing import run_step
 from step_pictures.scene import Tree
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType, DALIImageType
 from PIL import Image
 
-from accvlab.dali_pipeline_framework.inputs import FrameSequenceDataProvider, ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework import (
     DataGroupArrayWithNameElementsAppliedStep,
+    DataLoader,
+    FrameSequenceDataProvider,
     FrameSequenceDecoder,
     GridMasker,
     ImageBrightnessContrastJitter,
@@ -64,10 +64,10 @@ def decoder(scene: Scene) -> Image.Image:
 def frame_sequence(scene: Scene) -> Image.Image:
     """The frames of a clip."""
     provider = FrameSequenceDataProvider(scene.root / "sequence_000", sequence_length=2, stream_name="stream")
-    data_input = ShuffledShardedInputCallable(provider, provider.get_number_of_samples())
-    definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames")])
-    pipeline = definition.get_dali_pipeline(py_num_workers=0, num_threads=1)
-    with DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy") as loader:
+    decode = [FrameSequenceDecoder("frames")]
+    with DataLoader(
+        provider, len(provider), steps=decode, num_workers=0, num_threads=1, output_type="numpy"
+    ) as loader:
         [batch] = loader
     clip = batch["frames"][batch["stream"].index("FRONT")]
     return side_by_side(

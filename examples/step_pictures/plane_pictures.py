@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     HorizontalFlipper,
     ImageResizeCropFlipper,

@@ -10,7 +10,8 @@ and its line numbers are those of the page. Where a fence prints something, this
 
 Fences that are not to be run have another language, e.g. ```` ```{code-block} python ````.
 
-Pages of steps are many and short: their scripts run one after the other in one process, each in its own folder.
+To import PyTorch and DALI takes longer than most pages: their scripts run one after the other in one process, each
+in its own folder. Pages that spawn workers, which import the script, have a process of their own.
 
 Run this file with the names of pages to write what they print now into them. Then read the difference.
 """
@@ -32,13 +33,15 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     Path(accvlab.dali_pipeline_framework.__file__).with_name("README.md"),  # also where a wheel is installed
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "steps").glob("*.md")),
+    *(page for room in ("api", "steps", "trainers") for page in sorted((ROOT / "docs" / room).glob("*.md"))),
 ]
 STEP_PAGES = [page for page in PAGES if page.parent.name == "steps"]
+# They spawn workers, kill some, or import JAX, whose threads and forks do not go together.
+WITH_OWN_PROCESS = {"README.md", "errors.md", "jax.md", "pipeline.md", "provider.md"}
 OUTPUT_MARK = "<!-- output -->"
 # Printed before each fence; "record separator" occurs in no page.
 _SEPARATOR = "\x1e"
-_TIME_LIMIT_S = 60
+_TIME_LIMIT_S = 110
 _PAGE_SEPARATOR, _FAILURE = "\x1d", "\x1c"
 _RUN_SCRIPTS = f"""
 import os, runpy, sys, traceback
@@ -117,8 +120,8 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
     """Run several pages in one process; returns what each fence of each page prints, or why a page failed."""
     scripts = []
     for page in pages:
-        own_folder = folder / page.stem
-        own_folder.mkdir()
+        own_folder = folder / page.parent.name / page.stem
+        own_folder.mkdir(parents=True)
         scripts.append(str(_script_file(page, own_folder)))
     finished = _run(["-c", _RUN_SCRIPTS, *scripts], folder, f"{len(pages)} pages")
     if finished.returncode != 0:
@@ -132,7 +135,7 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
 
 def _script_file(page: Path, folder: Path) -> Path:
     lines = read_lines(page)
-    script = folder / f"{page.stem}.py"
+    script = folder / f"page_{page.stem}.py"  # page names may be those of packages
     script.write_text(script_of(lines, find_fences(lines)), encoding="utf-8")
     return script
 
@@ -188,11 +191,12 @@ if __name__ == "__main__":
 
     given = [Path(name).resolve() for name in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:
-        for page, outputs in run_pages([page for page in given if page in STEP_PAGES], Path(folder)).items():
+        shared = [page for page in given if page.name not in WITH_OWN_PROCESS]
+        for page, outputs in run_pages(shared, Path(folder)).items():
             if isinstance(outputs, PageFailedError):
                 raise outputs
             write_outputs(page, outputs)
     for page in given:
-        if page not in STEP_PAGES:
+        if page.name in WITH_OWN_PROCESS:
             with tempfile.TemporaryDirectory() as folder:
                 write_outputs(page, run_page(page, Path(folder)))

@@ -43,9 +43,8 @@ def scene(tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_each_public_step_has_a_page_that_links_to_its_api_entry(step):
-    entry = f"{{py:obj}}`{step} <accvlab.dali_pipeline_framework.processing_steps.{step}>`"
-    assert sum(entry in text for text in TEXTS.values()) >= 1
+def test_each_public_step_is_described_on_one_page(step):
+    assert sum(len(re.findall(rf"^\.\. autoclass:: {step}$", text, re.M)) for text in TEXTS.values()) == 1
 
 
 def test_each_page_has_its_picture_and_each_picture_its_page():
@@ -54,12 +53,10 @@ def test_each_page_has_its_picture_and_each_picture_its_page():
     assert {*PICTURES} == {*TEXTS} - WITHOUT_PICTURE == {path.stem for path in FOLDER.iterdir()}
 
 
-@pytest.mark.parametrize("step", [name for name in STEPS if "**Price**" in TEXTS.get(module_of(name), "")])
-def test_prices_of_a_page_are_those_of_the_docstring(step):
-    price = re.split(r"\n- |\n\n", TEXTS[module_of(step)].partition("**Price**")[2])[0]
-    docstring = " ".join((PUBLIC[step].__doc__ or "").split())
-    amounts = re.findall(r"\d[\d.]* (?:ms|us|s)\b", " ".join(price.split()))
-    assert [amount for amount in amounts if amount not in docstring] == []
+@pytest.mark.parametrize("step", [name for name in STEPS if module_of(name) in TEXTS])
+def test_prices_stand_in_the_docstring_only(step):
+    has_own = "Price" in (PUBLIC[step].__doc__ or "")
+    assert not (has_own and "**Price**" in TEXTS[module_of(step)])
 
 
 def test_index_and_gallery_link_all_pages():

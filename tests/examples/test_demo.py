@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from demo_steps import BoxPadder, ImageResizer
-from demo_training import Bookmark, SlotMemory, delivers_the_same
+from demo_training import Bookmark, SlotMemory, delivers_the_same, train
 from driving_provider import DrivingSceneProvider
 from driving_scenes import DatasetError, DrivingScenes, ensure_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
@@ -308,6 +308,40 @@ def test_a_loader_that_delivers_something_else_is_noticed(scenes):
     bookmark.following[1]["cameras"][5]["image"][1, 0, 0, 0] += 1
     with demo.make_loader(provider, seed=1, **settings) as loader:
         assert not delivers_the_same(loader, bookmark)
+
+
+def test_the_progress_shows_the_rate_that_is_reported(scenes):
+    provider = DrivingSceneProvider(scenes.root)
+    rates = []
+    with demo.make_loader(provider, 2, (48, 80), num_workers=0, seed=1, device_id=None) as loader:
+        report = train(
+            loader,
+            1,
+            4,
+            device=torch.device("cpu"),
+            kept_batch=0,
+            on_step=lambda loss, rate: rates.append(rate),
+        )
+    assert len(rates) == 4
+    assert rates[-1] == report.samples_per_s
+
+
+@pytest.mark.parametrize(("visibility", "is_drawn"), [(0.6, True), (0.4, False)])
+def test_boxes_of_objects_that_are_mostly_hidden_are_not_drawn(visibility, is_drawn):
+    boxes = {
+        "centres": torch.tensor([[[10.0, 0.0, 0.0]]]),
+        "sizes": torch.tensor([[[4.0, 2.0, 2.0]]]),
+        "yaws": torch.zeros(1, 1),
+        "categories": torch.zeros(1, 1, dtype=torch.int32),
+        "visibilities": torch.full((1, 1, 1), visibility),
+        "count": torch.tensor([1]),
+    }
+    image_from_ego = torch.tensor([[[40.0, -60.0, 0.0, 0.0], [24.0, 0.0, -60.0, 0.0], [1.0, 0.0, 0.0, 0.0]]])
+    batch = {
+        "cameras": {0: {"image": torch.zeros(1, 3, 48, 80), "image_from_ego": image_from_ego}},
+        "boxes": boxes,
+    }
+    assert demo_picture._image_with_boxes(batch, 0, 0).any() == is_drawn
 
 
 # --- whole runs -------------------------------------------------------------------------------------

@@ -537,14 +537,14 @@ class DataLoader(TorchInterface):
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the running loop has received its last batch; always False where `len` is not known."""
+        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
         if not self._is_running:
             return False
         num_batches = self._epochs.num_batches_here(self._progress.pipeline.epoch)
         return num_batches is not None and self._progress.pipeline.batch >= num_batches
 
     remainder = -1
-    """How many samples of the last batch Accelerate is to take for the last ones of the data: not told."""
+    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
