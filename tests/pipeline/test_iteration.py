@@ -70,9 +70,9 @@ def test_the_workers_load_nothing_more_for_an_abandoned_epoch() -> None:
     data_input = shuffled(SlowIndexProvider(200), 1)
     with make_iterator(data_input, py_num_workers=1) as iterator:
         assert indices(iterator, 2) == [[0], [1]]
-        loaded_before = iterator.internal_iterator._num_in_all
+        loaded_before = iterator.internal_iterator.num_delivered
         assert indices(iterator, 2) == [[0], [1]]
-        assert iterator.internal_iterator._num_in_all - loaded_before <= 2 + 2 + 2 + 2  # both prefetch queues
+        assert iterator.internal_iterator.num_delivered - loaded_before <= 2 + 2 + 2 + 2  # both prefetch queues
 
 
 def test_next_after_the_end_keeps_raising() -> None:

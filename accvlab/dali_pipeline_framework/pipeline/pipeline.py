@@ -281,7 +281,8 @@ class PipelineDefinition:
             )
         graph = _Graph(self, parts, source, copier, plan, seed=seed)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-        graph.gpu_use = GpuUseTracker() if lacks_gpu or arguments["device_id"] is None else None
+        is_looked_at = not arguments.get("debug") and (lacks_gpu or arguments["device_id"] is None)
+        graph.gpu_use = GpuUseTracker() if is_looked_at else None  # in debug mode there is no graph to look at
         if lacks_gpu and arguments.get("debug"):  # DALI would abort the process
             raise DeviceError(
                 f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
