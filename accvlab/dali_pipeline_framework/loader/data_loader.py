@@ -24,7 +24,7 @@ from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard
-from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
+from ..unknown_arguments import explains_unknown_arguments
 from .composition import composed_definition
 from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
@@ -52,6 +52,24 @@ from .torch_interface import (
 
 _logger = logging.getLogger(__name__)
 
+# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
+_COUNTERPARTS = {
+    "dataset": "source",
+    "drop_last": "last_batch",
+    "pad_last_batch": "last_batch",
+    "random_shuffle": "shuffle",
+    "batch_sampler": "sampler",
+    "shard_id": "shard",
+    "num_shards": "shard",
+    "pin_memory": "device_id",
+    "collate_fn": "post_process_func",
+    "prefetch_factor": "pipeline_arguments",
+    "multiprocessing_context": "start_method",
+    "generator": "seed",
+    "transforms": "steps",
+    "persistent_workers": None,  # they always are
+}
+
 
 class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
@@ -75,7 +93,7 @@ class DataLoader(TorchInterface):
                     checkpoint["loader"] = loader.state_dict()
     """
 
-    @explains_unknown_arguments(OF_LOADER)
+    @explains_unknown_arguments(_COUNTERPARTS)
     def __init__(
         self,
         source: DataProvider | PipelineDefinition | Any,
