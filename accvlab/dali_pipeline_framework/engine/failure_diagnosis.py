@@ -21,7 +21,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..draws.keyed_draws import KeyedDraws
 from ..sample_data import GroupFormat, format_path
 from .control_block import ControlBlock
-from .failure_texts import dali_reason
+from .dali.texts import dali_reason
 
 _MAX_NAMED = 5
 

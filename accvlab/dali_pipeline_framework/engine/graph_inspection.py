@@ -26,7 +26,7 @@ class GraphInspection:
         """Start with an empty graph."""
         self.gpu_users: dict[str, dict[str, None]] = {}
         self.random_users: dict[str, dict[str, None]] = {}
-        self._operators: dict[int, Any] = {}  # kept, so that no other one gets their ids
+        self._instances: dict[int, Any] = {}  # kept, so that no other one gets their ids
         self._seen: set[tuple[int, str]] = set()
 
     def note(self, step: str, values: Iterable[object], draws: Iterable[DataNode] = ()) -> None:
@@ -37,24 +37,25 @@ class GraphInspection:
             values: What the step has made.
             draws: The draws that the steps were given so far.
         """
-        self._operators.update((id(node.source), node.source) for node in draws)
+        self._instances.update((id(node.source), node.source) for node in draws)
         pending = [value for value in values if isinstance(value, DataNode)]
         while pending:
             node = pending.pop()
-            operator = node.source
-            if (id(operator), node.device) in self._seen:
+            instance = node.source
+            if (id(instance), node.device) in self._seen:
                 continue
-            self._seen.add((id(operator), node.device))
-            if operator is not None and operator._op._device in ("gpu", "mixed"):
-                self.gpu_users.setdefault(step, {})[_function_name(operator._op)] = None
+            self._seen.add((id(instance), node.device))
+            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not tell
+            if operator is not None and operator._device in ("gpu", "mixed"):
+                self.gpu_users.setdefault(step, {})[_function_name(operator)] = None
             elif node.device == "gpu":
                 self.gpu_users.setdefault(step, {})["a transfer to the GPU"] = None
-            if operator is None or id(operator) in self._operators:
+            if operator is None or id(instance) in self._instances:
                 continue
-            if step != INPUT and _is_random(operator._op):
-                self.random_users.setdefault(step, {})[_function_name(operator._op)] = None
-            self._operators[id(operator)] = operator
-            for inputs in operator.inputs:
+            if step != INPUT and _is_random(operator):
+                self.random_users.setdefault(step, {})[_function_name(operator)] = None
+            self._instances[id(instance)] = instance
+            for inputs in instance.inputs:
                 pending += inputs if isinstance(inputs, list) else [inputs]
 
     def require_declared_draws(self) -> None:

@@ -20,7 +20,6 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard
@@ -39,7 +38,6 @@ from .state import (
     require_same_batches,
     require_same_run,
     require_within_epoch,
-    shortened,
 )
 from .torch_interface import (
     LoaderBatchSampler,
@@ -406,14 +404,13 @@ class DataLoader(TorchInterface):
     def state_dict(self) -> dict[str, Any]:
         """What was delivered so far, and to which data and order that belongs.
 
-        The value can be written as JSON, takes at most 1 kB, and is the same on all ranks (for the policy
-        ``"partial"``, at the end of an epoch only as long as all have the same number of batches). A batch counts
-        when the loop has received it. After a ``break`` it is still the position in the abandoned epoch: a loader
-        that loads it finishes that epoch, while this one begins the next.
+        The value can be written as JSON and is the same on all ranks (for the policy ``"partial"``, at the end of
+        an epoch only as long as all have the same number of batches). A batch counts when the loop has received
+        it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it finishes that
+        epoch, while this one begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access.
-            StateError: The batch size was changed too often within the epoch.
         """
         self._bound.require_resumable()
         return self._state(self._normalised(self._progress.delivered)).to_dict()
@@ -436,14 +433,10 @@ class DataLoader(TorchInterface):
             self.shard.num_shards,
             self._total_batch_size,
             self._seed,
-            dict(self._plan),
+            dict(self._bound.description),
             self._blueprint_fingerprint,
             self._run.reader_state(position),
         )
-
-    @functools.cached_property
-    def _plan(self) -> Description:
-        return shortened(self._bound.description)
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:

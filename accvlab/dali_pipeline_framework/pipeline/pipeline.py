@@ -23,6 +23,7 @@ from ..draws.draws_in_samples import record_blueprint, take_group, with_record
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.keyed_random import derive_key
 from ..engine.control_block import ControlBlock
+from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.graph_inspection import INPUT, GraphInspection
@@ -437,7 +438,7 @@ class _Graph:
             return
         step = self.definition._steps[self._num_steps_done]
         note = f"raised while step {self._num_steps_done} ({type(step).__name__}) defined its operators"
-        if isinstance(error, TypeError) and "conditional" in str(error):
+        if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
         if hasattr(error, "add_note"):  # Python >= 3.11
             error.add_note(note)
@@ -521,7 +522,7 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
         pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         original = error.__context__
-        if type(error).__name__ == "StagingError" and isinstance(original, Exception):
+        if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
             # With conditionals, DALI replaces exceptions whose constructor it does not know.
             graph.describe_failure(original)
             raise original.with_traceback(error.__traceback__) from None
