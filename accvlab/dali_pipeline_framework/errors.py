@@ -13,6 +13,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GroupFormatMismatchError (KeyError)                       a group of another format was assigned
     ├── FieldValueError          (ValueError, TypeError)          a value that does not fit its field
     ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
+    │   └── UnknownArgumentError (TypeError)                      an argument that a class does not have
     ├── FormatError              (ValueError)                     one or more problems found in a sample format
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
     ├── ContractError            (AssertionError)                 a step or provider of one's own breaks a rule
@@ -72,6 +73,10 @@ class FieldValueError(FrameworkError, ValueError, TypeError):
 
 class SettingError(FrameworkError, ValueError, AssertionError):
     """An argument breaks a rule that is stated in the message."""
+
+
+class UnknownArgumentError(SettingError, TypeError):
+    """A class was given an argument that it does not have."""
 
 
 @attrs.frozen

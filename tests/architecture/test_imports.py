@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.private_names import private_names_of_dali, uses_of_private_names
 
 import accvlab.dali_pipeline_framework as package
 
@@ -41,7 +42,7 @@ BELOW = {
     "providers.media": "checks",
     "providers.frames": "providers.files providers.rigs providers.media",
     "providers.videos": "providers.files providers.rigs providers.media",
-    "sources": "providers unknown_arguments",
+    "sources": "providers unknown_arguments engine.dali",
     "sources.readers": "sources providers.frames providers.videos",
     "sources.streams": "sources providers.videos",
     "operators.conditions": "errors",
@@ -143,61 +144,6 @@ def assert_statements(modules: dict[str, str]) -> list[str]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Assert)
     ]
-
-
-def private_names_of_dali() -> set[str]:
-    """Names with an underscore that DALI's Python code defines: attributes, functions, classes, modules."""
-    import nvidia.dali
-
-    root = Path(nvidia.dali.__file__).parent
-    names: set[str] = set()
-    for path in root.rglob("*.py"):
-        names.update(path.relative_to(root).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
-            names.update(defined_names(node))
-            if isinstance(node, ast.alias):
-                names.add((node.asname or node.name).split(".")[-1])
-    names.add("_conditional")  # a room of operators, which DALI makes when it is loaded
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
-
-
-def defined_names(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-        return [node.attr]
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return [node.id]
-    return []
-
-
-def uses_of_private_names(modules: dict[str, str], private: set[str]) -> list[str]:
-    """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
-    trees = {module: ast.parse(source) for module, source in modules.items()}
-    own = {
-        name
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        for name in defined_names(node)
-        if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
-        and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
-    }
-    found = []
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            used: list[str] = []
-            if isinstance(node, ast.Attribute):
-                used = [node.attr]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nvidia"):
-                used = [*node.module.split("."), *(alias.name for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                used = [
-                    part for alias in node.names if alias.name[:6] == "nvidia" for part in alias.name.split(".")
-                ]
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
-                used = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
-            found += [f"{module}:{node.lineno} uses {name}" for name in used if name in private - own]
-    return found
 
 
 def contents_of_doors(modules: dict[str, str]) -> list[str]:

@@ -103,7 +103,7 @@ class TestComposition:
             ({"source": [1, 2]}, "must be a DataProvider .*, got list"),
             ({"source": IndexProvider(0)}, "The data set is empty"),
             ({"steps": DOUBLED}, "must be a sequence of steps"),
-            ({"dataset": 1}, "`dataset` is not an argument of DataLoader. It is the first argument"),
+            ({"dataset": 1}, "`dataset` is not an argument of DataLoader. Use `source`"),
             ({"drop_last": True}, "Use `last_batch`"),
         ],
     )

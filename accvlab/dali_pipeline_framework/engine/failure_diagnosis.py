@@ -22,7 +22,7 @@ from ..draws.keyed_draws import KeyedDraws
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
-from .failure_texts import dali_reason
+from .dali.texts import dali_reason
 
 _MAX_NAMED = 5
 

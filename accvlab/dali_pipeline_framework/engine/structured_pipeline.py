@@ -22,12 +22,18 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from .control_block import ControlBlock
-from .failure_texts import dali_cause, dali_message, describe_dead_workers, unused_outputs
+from .dali.texts import (
+    NO_WORKER_TAKES_TASKS,
+    WORKER_LOST,
+    dali_cause,
+    dali_message,
+    is_about,
+    unused_outputs,
+)
 from .interrupts import DeferredInterrupt
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
-from .worker_start import starting_workers
-from .worker_watch import queues_of, watch_workers
+from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
 
 _with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
@@ -420,7 +426,7 @@ class StructuredPipeline(Pipeline):
     def _find_native(self, error: Exception) -> NativeInput | None:
         """The native input that an error of DALI is about, if it is about one."""
         native = self._context.native.values()
-        return next((each for each in native if f"fn.{each.operator_name}`" in str(error)), None)
+        return next((each for each in native if is_about(error, each.operator_name)), None)
 
     # --- native readers ---------------------------------------------------------------------------
 
@@ -555,7 +561,7 @@ class StructuredPipeline(Pipeline):
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
                 explained.__cause__ = error.__cause__
             return explained
-        if "Worker data receiving interrupted" in str(error) or "Sending tasks to worker" in str(error):
+        if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
         return self._graph_error(error, ahead)
 

@@ -20,11 +20,10 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
-from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
+from ..unknown_arguments import explains_unknown_arguments
 from .composition import composed_definition
 from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
@@ -39,7 +38,6 @@ from .state import (
     require_same_batches,
     require_same_run,
     require_within_epoch,
-    shortened,
 )
 from .torch_interface import (
     LoaderBatchSampler,
@@ -51,6 +49,24 @@ from .torch_interface import (
 )
 
 _logger = logging.getLogger(__name__)
+
+# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
+_COUNTERPARTS = {
+    "dataset": "source",
+    "drop_last": "last_batch",
+    "pad_last_batch": "last_batch",
+    "random_shuffle": "shuffle",
+    "batch_sampler": "sampler",
+    "shard_id": "shard",
+    "num_shards": "shard",
+    "pin_memory": "device_id",
+    "collate_fn": "post_process_func",
+    "prefetch_factor": "pipeline_arguments",
+    "multiprocessing_context": "start_method",
+    "generator": "seed",
+    "transforms": "steps",
+    "persistent_workers": None,  # they always are
+}
 
 
 class DataLoader(TorchInterface):
@@ -75,7 +91,7 @@ class DataLoader(TorchInterface):
                     checkpoint["loader"] = loader.state_dict()
     """
 
-    @explains_unknown_arguments(OF_LOADER)
+    @explains_unknown_arguments(_COUNTERPARTS)
     def __init__(
         self,
         source: DataProvider | PipelineDefinition | Any,
@@ -390,14 +406,13 @@ class DataLoader(TorchInterface):
     def state_dict(self) -> dict[str, Any]:
         """What was delivered so far, and to which data and order that belongs.
 
-        The value can be written as JSON, takes at most 1 kB, and is the same on all ranks (for the policy
-        ``"partial"``, at the end of an epoch only as long as all have the same number of batches). A batch counts
-        when the loop has received it. After a ``break`` it is still the position in the abandoned epoch: a loader
-        that loads it finishes that epoch, while this one begins the next.
+        The value can be written as JSON and is the same on all ranks (for the policy ``"partial"``, at the end of
+        an epoch only as long as all have the same number of batches). A batch counts when the loop has received
+        it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it finishes that
+        epoch, while this one begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access.
-            StateError: The batch size was changed too often within the epoch.
         """
         self._bound.require_resumable()
         return self._state(self._normalised(self._progress.delivered)).to_dict()
@@ -420,14 +435,10 @@ class DataLoader(TorchInterface):
             self.shard.num_shards,
             self._total_batch_size,
             self._seed,
-            dict(self._plan),
+            dict(self._bound.description),
             self._blueprint_fingerprint,
             self._run.reader_state(position),
         )
-
-    @functools.cached_property
-    def _plan(self) -> Description:
-        return shortened(self._bound.description)
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:

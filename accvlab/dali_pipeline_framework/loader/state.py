@@ -8,7 +8,7 @@ import hashlib
 import json
 import reprlib
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -19,16 +19,10 @@ from ..sampling.random_access_sampler import Description, EpochSegment, RandomAc
 from ..sources.planned_input import PlannedInput
 
 _VERSION = 1
-_MOST_PLAN_BYTES = 450  # leaves room for as many segments as can be, with numbers as large as occur
-_MARK = "#"  # begins the hash that stands for settings
-MOST_SEGMENTS = 12
-"""How often the batch size can be changed within an epoch."""
 
 _short = reprlib.Repr()  # what is damaged can be long, or deeply nested
 _short.maxstring = _short.maxother = 200
 _short_repr = _short.repr
-
-_LIMITS = {"epoch": 2**31, "batch": 2**62, "num_shards": 2**31, "total_batch_size": 2**31, "seed": 2**63}
 
 
 @attrs.frozen
@@ -77,8 +71,7 @@ class LoaderState:
     reader: ReaderState | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a value for JSON, of at most 1024 bytes beside the checkpoint of native readers."""
-        require_few_segments(self.epoch, self.segments)
+        """The state as a value for JSON."""
         reader = {} if self.reader is None else {"reader": self.reader.to_list()}
         return {
             "version": _VERSION,
@@ -96,83 +89,10 @@ class LoaderState:
         }
 
 
-def require_few_segments(epoch: int, segments: Sequence[EpochSegment]) -> None:
-    """Raise a `StateError` where the batch size was changed so often within an epoch that no state can tell it."""
-    if len(segments) > MOST_SEGMENTS:
-        raise StateError(
-            f"The batch size was changed {len(segments)} times within epoch {epoch}; a state can tell of "
-            f"{MOST_SEGMENTS} changes per epoch. Finish the epoch before changing it again."
-        )
-
-
-def shortened(plan: Description) -> Description:
-    """A description that fits into a state.
-
-    In a long one the settings of a component (those of one sampler of a mixture, those of the clips) are replaced
-    by a hash of them, the longest first; only where that is not enough it is cut.
-    """
-    if _size(plan) <= _MOST_PLAN_BYTES:
-        return plan
-    plan = {name: value for name, value in plan.items() if value is not None}
-    # Per component how much shorter a hash makes the description.
-    gains: dict[str, int] = {}
-    for name, value in plan.items():
-        component = _component(name)
-        gains.setdefault(component, -_size({component: _MARK + _hash("")}))
-        gains[component] += _size({name: value})
-    for component in sorted(gains, key=lambda each: -gains[each]):
-        if _size(plan) <= _MOST_PLAN_BYTES or gains[component] <= 0:
-            break
-        plan = _hashed(plan, {component})
-    return plan if _size(plan) <= _MOST_PLAN_BYTES else _cut(plan)
-
-
-def _size(plan: Description) -> int:
-    return len(json.dumps(plan))
-
-
-def _component(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _hashed(plan: Description, components: Collection[str]) -> Description:
-    """The plan with one hash in place of all settings of a component."""
-    hashed: Description = {}
-    for name, value in plan.items():
-        component = _component(name)
-        if component not in components:
-            hashed[name] = value
-        elif component not in hashed:
-            settings = {
-                each: plan[each] for each in plan if _component(each) == component and plan[each] is not None
-            }
-            is_hash = list(settings) == [component] and _is_hash(settings[component])
-            hashed[component] = settings[component] if is_hash else _MARK + _hash(json.dumps(settings))
-    return hashed
-
-
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == len(_MARK) + len(_hash("")) and value.startswith(_MARK)
-
-
-def _cut(plan: Description) -> Description:
-    kept: Description = {}
-    for name, value in plan.items():
-        if _size({**kept, name: value}) > _MOST_PLAN_BYTES - 50:  # the rest takes up to 50
-            break
-        kept[name] = value
-    rest = {name: value for name, value in plan.items() if name not in kept}
-    kept[f"{len(rest)} other settings"] = _MARK + _hash(json.dumps(rest))
-    return kept
-
-
 def fingerprint(blueprint: GroupFormat) -> str:
     """A short text that tells formats apart: names, types and their order."""
     leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
-    return _hash("\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves))
-
-
-def _hash(text: str) -> str:
+    text = "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -195,84 +115,108 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
             f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."
             + (" Is it the state of a loader?" if version is None else "")
         )
-    problems = _problems_of_entries(state) or _problems_of_batches(state)
+    rules = _RULES if "reader" in state else {name: _RULES[name] for name in _RULES if name != "reader"}
+    found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
+    problems = [f"  - `{name}` {problem}" for name, problem in found if problem]
     if problems:
         raise damaged(problems)
-    return LoaderState(
-        state["epoch"],
-        state["batch"],
-        tuple(EpochSegment(*segment) for segment in state["segments"]),
-        state["num_shards"],
-        state["total_batch_size"],
-        state["seed"],
-        dict(state["plan"]),
-        state["blueprint"],
-        _parsed_reader(state.get("reader")),
-    )
+    values = {name: state[name] for name in rules}
+    values["plan"] = dict(state["plan"])
+    values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
+    if "reader" in state:
+        epoch, batch, checkpoint = state["reader"]
+        values["reader"] = ReaderState(epoch, batch, _checkpoint(checkpoint))
+    parsed = LoaderState(**values)
+    _require_even_batches(parsed)
+    return parsed
 
 
-def _parsed_reader(value: Any) -> ReaderState | None:
-    if value is None:
-        return None
-    problem = "  - `reader` must be a list of two whole numbers and a text that holds a checkpoint of DALI"
-    if not isinstance(value, list | tuple) or len(value) != 3 or not isinstance(value[2], str):
-        raise damaged([problem])
-    if not all(_is_count(number, 0) for number in value[:2]):
-        raise damaged([problem])
-    try:
-        checkpoint = zlib.decompress(base64.b85decode(value[2]))
-    except (ValueError, zlib.error) as error:
-        raise damaged([f"{problem} ({error})"]) from error
-    return ReaderState(value[0], value[1], checkpoint)
+# --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
 
 
-def _problems_of_entries(state: Mapping[str, Any]) -> list[str]:
-    known = {field.name for field in attrs.fields(LoaderState)} - {"reader"}
-    problems = [f"  - `{name}` is missing" for name in sorted(known - state.keys())]
-    for name, limit in _LIMITS.items():
-        least = 1 if name in ("num_shards", "total_batch_size") else 0
-        if name not in state:
-            continue
-        if not _is_count(state[name], least):
-            got = _short_repr(state[name])
-            problems.append(f"  - `{name}` must be a whole number of at least {least}, got {got}")
-        elif state[name] >= limit:
-            power = limit.bit_length() - 1
-            problems.append(
-                f"  - `{name}` must be less than 2**{power}, got a number of {state[name].bit_length()} bits"
-            )
-    segments = state.get("segments", [])
-    if not isinstance(segments, list) or not all(
+def _count(least: int, power: int) -> Callable[[Any], str]:
+    """The rule for a whole number of at least ``least``, less than 2 to the ``power``."""
+
+    def problem(value: Any) -> str:
+        if not _is_count(value, least):
+            return f"must be a whole number of at least {least}, got {_short_repr(value)}"
+        too_large = f"must be less than 2**{power}, got a number of {value.bit_length()} bits"
+        return too_large if value.bit_length() > power else ""
+
+    return problem
+
+
+def _problem_of_segments(value: Any) -> str:
+    if not isinstance(value, list) or not all(
         isinstance(segment, list | tuple) and len(segment) == 3 and all(_is_count(number, 1) for number in segment)
-        for segment in segments
+        for segment in value
     ):
-        problems.append(
-            f"  - `segments` must be a list of lists of three whole numbers, got {_short_repr(segments)}"
-        )
-    elif len(segments) > MOST_SEGMENTS:
-        problems.append(f"  - `segments` must be at most {MOST_SEGMENTS}, got {len(segments)}")
-    elif any(max(segment[:2]) >= _LIMITS["total_batch_size"] for segment in segments):
-        problems.append("  - numbers of shards and batch sizes in `segments` must be less than 2**31")
-    plan = state.get("plan", {})
-    if not isinstance(plan, Mapping):
-        problems.append(f"  - `plan` must be a dict, got {_short_repr(plan)}")
-    elif not _fits_json(plan):
-        problems.append(f"  - `plan` must be a dict that JSON can hold, got {_short_repr(plan)}")
-    if not isinstance(state.get("blueprint", ""), str):
-        problems.append(f"  - `blueprint` must be a text, got {_short_repr(state['blueprint'])}")
-    return problems
+        return f"must be a list of lists of three whole numbers, got {_short_repr(value)}"
+    too_large = "must have numbers of shards and batch sizes less than 2**31"
+    return too_large if any(max(segment[:2]) >= 2**31 for segment in value) else ""
 
 
-def _problems_of_batches(state: Mapping[str, Any]) -> list[str]:
-    segments = [*state["segments"], (state["num_shards"], state["total_batch_size"], 0)]
+def _problem_of_plan(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"must be a dict, got {_short_repr(value)}"
+    try:
+        json.dumps(dict(value))
+        fits_json = all(isinstance(name, str) for name in value)
+    except (TypeError, ValueError, RecursionError):
+        fits_json = False
+    return "" if fits_json else f"must be a dict that JSON can hold, got {_short_repr(value)}"
+
+
+def _problem_of_blueprint(value: Any) -> str:
+    return "" if isinstance(value, str) else f"must be a text, got {_short_repr(value)}"
+
+
+def _problem_of_reader(value: Any) -> str:
+    problem = "must be a list of two whole numbers and a text that holds a checkpoint of DALI"
+    if not isinstance(value, list | tuple) or len(value) != 3 or not isinstance(value[2], str):
+        return problem
+    try:
+        _checkpoint(value[2])
+    except (ValueError, zlib.error) as error:
+        return f"{problem} ({error})"
+    return "" if all(_is_count(number, 0) for number in value[:2]) else problem
+
+
+_RULES: dict[str, Callable[[Any], str]] = {
+    "epoch": _count(0, 31),
+    "batch": _count(0, 62),
+    "num_shards": _count(1, 31),
+    "total_batch_size": _count(1, 31),
+    "seed": _count(0, 63),
+    "segments": _problem_of_segments,
+    "plan": _problem_of_plan,
+    "blueprint": _problem_of_blueprint,
+    "reader": _problem_of_reader,
+}
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _checkpoint(text: str) -> bytes:
+    return zlib.decompress(base64.b85decode(text))
+
+
+# --- what a state must be for a loader -------------------------------------------------------------------
+
+
+def _require_even_batches(state: LoaderState) -> None:
+    segments = [*state.segments, EpochSegment(state.num_shards, state.total_batch_size, 0)]
     problems = [
-        f"  - batches of {total_batch_size} cannot be dealt evenly to {num_shards} shards"
-        for num_shards, total_batch_size, _ in segments
-        if total_batch_size % num_shards
+        f"  - batches of {segment.total_batch_size} cannot be dealt evenly to {segment.num_shards} shards"
+        for segment in segments
+        if segment.total_batch_size % segment.num_shards
     ]
-    if sum(segment[2] for segment in segments) > state["batch"]:
+    if sum(segment.num_batches for segment in segments) > state.batch:
         problems.append("  - `segments` have more batches than `batch` tells")
-    return problems
+    if problems:
+        raise damaged(problems)
 
 
 def damaged(problems: list[str]) -> StateError:
@@ -306,23 +250,9 @@ def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> No
             )
 
 
-def _fits_json(plan: Mapping[Any, Any]) -> bool:
-    try:
-        json.dumps(dict(plan))
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return all(isinstance(name, str) for name in plan)
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 def require_same_run(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` with all that differs where a state belongs to other data or another order."""
-    # What is a hash on one side becomes one on the other.
-    hashed = {name for plan in (saved.plan, own.plan) for name, value in plan.items() if _is_hash(value)}
-    there, here = _hashed(saved.plan, hashed), _hashed(own.plan, hashed)
+    there, here = saved.plan, own.plan
     differences = [
         f"{name}: {_shown(there, name)} in the state, {_shown(here, name)} here"
         for name in dict.fromkeys([*there, *here])
@@ -395,7 +325,6 @@ def continued_segments(
             f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
             f"{own.total_batch_size} on {own.num_shards}."
         )
-    require_few_segments(saved.epoch, segments)
     try:
         planned.continued(saved.epoch, segments)
     except SettingError as error:

@@ -23,9 +23,10 @@ from ..draws.draws_in_samples import record_blueprint, take_group, with_record
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.keyed_random import derive_key
 from ..engine.control_block import ControlBlock
+from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.failure_diagnosis import FailureDiagnosis
-from ..engine.gpu import GpuUseTracker, log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.random_operators import RandomOperatorTracker
+from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.graph_inspection import INPUT, GraphInspection
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
 from ..engine.user_warnings import warn_user
@@ -47,7 +48,7 @@ from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank, num_cores_of_rank
 from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable
-from ..unknown_arguments import OF_DEFINITIONS, explains_unknown_arguments
+from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .draw_keys import require_keys
 from .format_folding import fold_format, step_name
@@ -81,7 +82,7 @@ class PipelineDefinition:
 
     _must_declare_draws = True  # where draws are recorded
 
-    @explains_unknown_arguments(OF_DEFINITIONS)
+    @explains_unknown_arguments(dict.fromkeys(("steps", "transforms"), "preprocess_functors"))
     def __init__(
         self,
         data_loading_callable_iterable: PipelineInput,
@@ -281,16 +282,14 @@ class PipelineDefinition:
             )
         graph = _Graph(self, parts, source, copier, plan, seed=seed)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-        is_looked_at = not arguments.get("debug") and (lacks_gpu or arguments["device_id"] is None)
-        graph.gpu_use = GpuUseTracker() if is_looked_at else None  # in debug mode there is no graph to look at
         if lacks_gpu and arguments.get("debug"):  # DALI would abort the process
             raise DeviceError(
                 f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
                 f"here. Pass device_id=None to debug on the CPU."
             )
         pipeline = _define(graph, arguments)
-        if graph.gpu_use is not None and graph.gpu_use.users:
-            _require_gpu(graph.gpu_use.users, arguments["device_id"])
+        if graph.inspection.gpu_users and (lacks_gpu or arguments["device_id"] is None):
+            _require_gpu(graph.inspection.gpu_users, arguments["device_id"])
         if lacks_gpu:
             # The graph is defined as for a GPU, to find out whether it needs one, and only once, since steps may
             # draw or count while they define it. Before it is built it can be moved.
@@ -407,7 +406,7 @@ class _Graph:
         only_output: Flat position of the only output to keep; None for all.
         num_steps: How many of the steps to define; None for all, and what is added to the output.
         seed: Seed of the pipeline.
-        gpu_use: Takes note of operators that need a GPU.
+        inspection: Which steps have operators on a GPU, or random ones.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
     """
 
@@ -419,12 +418,11 @@ class _Graph:
     only_output: int | None = None
     num_steps: int | None = None
     seed: int = 0
-    gpu_use: GpuUseTracker | None = None
+    inspection: GraphInspection = attrs.field(factory=GraphInspection, init=False)
     last_changed_by: list[str] = attrs.field(factory=list)
     _num_steps_done: int = attrs.field(default=0, init=False)
     _values: dict[FieldPath, tuple[Any, str]] = attrs.field(factory=dict, init=False)
     _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
-    _random_use: RandomOperatorTracker = attrs.field(factory=RandomOperatorTracker, init=False)
 
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
@@ -441,7 +439,7 @@ class _Graph:
             return
         step = self.definition._steps[self._num_steps_done]
         note = f"raised while step {self._num_steps_done} ({type(step).__name__}) defined its operators"
-        if isinstance(error, TypeError) and "conditional" in str(error):
+        if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
         if hasattr(error, "add_note"):  # Python >= 3.11
             error.add_note(note)
@@ -452,7 +450,7 @@ class _Graph:
         data.set_apply_mapping(False)
         data.set_do_check_type(self.definition._check_data_format)
         self._supply = DrawSupply(self.plan)
-        self._random_use = RandomOperatorTracker()
+        self.inspection = GraphInspection()
         data.set_data([node for part in self.parts.parts for node in self._define_part(part)])
         if self.definition._replay_path is not None:
             replayed = take_group(data, self.definition._replay_path)
@@ -490,7 +488,7 @@ class _Graph:
     @do_not_convert
     def _add_record(self, data: SampleDataGroup, name: Name) -> None:
         if self.definition._must_declare_draws:
-            self._random_use.require_none()
+            self.inspection.require_declared_draws()
         group = record_blueprint(self.plan.draws)
         group.set_data(self._supply.recorded())
         data.add_data_group_field(name, group)
@@ -500,17 +498,13 @@ class _Graph:
 
     @do_not_convert
     def _note_changes(self, data: SampleDataGroup, step: PipelineStepBase | None = None) -> None:
-        name = "the input"
+        name = INPUT
         if step is not None:
             name = f"step {self._num_steps_done} ({type(step).__name__})"
             self._num_steps_done += 1
         before = self._values
         values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
-        if self.gpu_use is not None:
-            self.gpu_use.note(name, values.values())
-        if self.definition._record_name is not None:
-            blamed = None if step is None else name
-            self._random_use.note(blamed, values.values(), self._supply.made())
+        self.inspection.note(name, values.values(), self._supply.made())
         self._values = {
             path: before[path] if path in before and before[path][0] is value else (value, name)
             for path, value in values.items()
@@ -529,7 +523,7 @@ def _define(graph: _Graph, arguments: PipelineArguments) -> Pipeline:
         pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         original = error.__context__
-        if type(error).__name__ == "StagingError" and isinstance(original, Exception):
+        if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
             # With conditionals, DALI replaces exceptions whose constructor it does not know.
             graph.describe_failure(original)
             raise original.with_traceback(error.__traceback__) from None

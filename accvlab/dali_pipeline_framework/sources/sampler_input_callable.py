@@ -10,7 +10,7 @@ from ..providers.data_set_checks import check_number_of_samples
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.sampler_base import SamplerBase
 from ..sampling.sampler_replay import ReplayedSampler, used_up_message
-from ..unknown_arguments import OF_INPUTS, explains_unknown_arguments
+from ..unknown_arguments import explains_unknown_arguments
 from .planned_input import PlannedInput
 
 
@@ -32,7 +32,7 @@ class SamplerInputCallable(PlannedInput):
 
     _known_left: tuple[int, int] | None  # an epoch, and how many batches of the maximum are left when it begins
 
-    @explains_unknown_arguments(OF_INPUTS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         data_provider: DataProvider,

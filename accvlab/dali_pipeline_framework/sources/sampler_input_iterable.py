@@ -14,7 +14,7 @@ from ..sample_data import SampleDataGroup
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.sampler_base import SamplerBase
 from ..sampling.sampler_replay import BatchChecker
-from ..unknown_arguments import OF_INPUTS, explains_unknown_arguments
+from ..unknown_arguments import explains_unknown_arguments
 from .iterable_base import IterableBase
 from .planned_input import slots_of_shard
 from .sampler_input_callable import SamplerInputCallable
@@ -28,7 +28,7 @@ class SamplerInputIterable(IterableBase):
     workers load.
     """
 
-    @explains_unknown_arguments(OF_INPUTS)
+    @explains_unknown_arguments()
     def __init__(
         self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
     ) -> None:

@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawRecording
-from ..engine.random_operators import RandomOperatorTracker
+from ..engine.graph_inspection import GraphInspection
 from ..errors import ContractError, FormatError, OutputError, StepOutputError
 from ..pipeline.format_folding import fold_format
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -329,7 +329,7 @@ def _misused_draws(
 ) -> tuple[list[str], list[str]]:
     """Declared draws that the step does not use, and random operators that it uses in addition."""
     recordings: list[DrawRecording] = []
-    tracker = RandomOperatorTracker()
+    inspection = GraphInspection()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
     paths = [*sample.format.flat_paths]
 
@@ -346,11 +346,11 @@ def _misused_draws(
         with DrawRecording() as recording:
             data = step(data)
         recordings.append(recording)
-        tracker.note("", data.get_data(), recording.nodes.values())
+        inspection.note("", data.get_data(), recording.nodes.values())
         return tuple(data.get_data())
 
     graph()
-    return recordings[0].unused, [*tracker.users.get("", ())]
+    return recordings[0].unused, [*inspection.random_users.get("", ())]
 
 
 def _names(error: Exception, path: FieldPath) -> bool:

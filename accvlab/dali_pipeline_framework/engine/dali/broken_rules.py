@@ -14,7 +14,7 @@ from typing import Any
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
-RULE_PREFIX = "ERROR: "
+from .texts import RULE_PREFIX
 
 
 @do_not_convert

@@ -14,7 +14,7 @@ from nvidia.dali import types
 from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
-from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from ..data_provider import DataProvider
 from .file_finding import FilePath, find_files
 from .file_scan import DEFAULT_FILE_FILTERS
@@ -47,7 +47,7 @@ class FileDataProvider(DataProvider):
         definition = PipelineDefinition(data_input, [ImageDecoder("data", use_device_mixed=True)])
     """
 
-    @explains_unknown_arguments(OF_PROVIDERS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         file_root: StoragePath | None = None,

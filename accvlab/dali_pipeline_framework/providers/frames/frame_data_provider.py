@@ -14,7 +14,7 @@ from nvidia.dali import types
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
-from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from ..files.storage import StoragePath, as_utf8
 from ..optional_fields import OptionalField, with_fields
 from ..rigs.frame_times import Int64Array, TimeArray, TimestampRule
@@ -65,7 +65,7 @@ class FrameDataProvider(FrameProviderBase):
         )
     """
 
-    @explains_unknown_arguments(OF_PROVIDERS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         file_root: StoragePath,

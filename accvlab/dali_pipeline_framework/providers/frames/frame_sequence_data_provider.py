@@ -19,7 +19,7 @@ from ...sample_data.image_content import ENCODED_IMAGE
 from ...sample_data.strings import encoded
 from ...sampling.clips.clip_settings import ClipTail, checked_tail
 from ...sampling.clips.clips import Clips, PlayedClips
-from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from ..files.storage import StoragePath, as_utf8
 from ..media.image_size import image_size
 from ..optional_fields import OptionalField
@@ -78,7 +78,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", use_device_mixed=True)])
     """
 
-    @explains_unknown_arguments(OF_PROVIDERS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         file_root: StoragePath,

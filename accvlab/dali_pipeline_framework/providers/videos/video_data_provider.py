@@ -12,7 +12,7 @@ from nvidia.dali import types
 from ...checks import whole_number
 from ...errors import SettingError
 from ...sample_data import Name
-from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from .video_decoding import FrameConverter
 from .video_index import Int64Array
 from .video_list import VIDEO_FILTERS, ListFormat, ListRounding, VideoPath
@@ -60,7 +60,7 @@ class VideoDataProvider(VideoProviderBase):
         data_input = ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True)
     """
 
-    @explains_unknown_arguments(OF_PROVIDERS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         filenames: VideoPath | Iterable[VideoPath] | None = None,

@@ -12,7 +12,7 @@ from nvidia.dali import types
 
 from ...checks import whole_number
 from ...sample_data import Name
-from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from .frame_reader import KeptFrames
 from .video_index import Int64Array
 from .video_list import VIDEO_FILTERS, ListFormat, ListRounding, VideoPath
@@ -48,7 +48,7 @@ class VideoFrameDataProvider(VideoProviderBase):
         data_input = SamplerInputCallable(provider, sampler)
     """
 
-    @explains_unknown_arguments(OF_PROVIDERS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         filenames: VideoPath | Iterable[VideoPath] | None = None,

@@ -15,6 +15,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ...engine.dali.texts import NO_FILES, NO_FRAMES, dali_cause
 from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
@@ -80,7 +81,7 @@ class FileReader(ReaderInput):
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
-        if "No files found" not in reason:
+        if NO_FILES not in reason:
             return super().advice(reason)
         return (
             "The sub-folders of `file_root` are the labels, and the files in them are read that match one of "
@@ -119,7 +120,7 @@ class SequenceReader(ReaderInput):
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
-        if "Glob for pattern" not in reason:
+        if NO_FRAMES not in reason:
             return super().advice(reason)
         return "Expected are folders in `file_root`, one per stream, with one image file per frame in each."
 
@@ -365,8 +366,7 @@ class TFRecordReader(ReaderInput):
                 pipeline.set_outputs(*(outputs[name] for name in arguments["features"]))
             record = pipeline.run()
         except (RuntimeError, TypeError) as error:
-            reason = str(error).rpartition("encountered:")[2].strip().splitlines()[0]
-            raise SettingError(f"fn.readers.tfrecord cannot read the first record: {reason}") from error
+            raise SettingError(f"fn.readers.tfrecord cannot read the first record: {dali_cause(error)}") from error
         return {name: each.dtype for name, each in zip(arguments["features"], record, strict=True)}
 
 

@@ -23,6 +23,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ...checks import check_shard
 from ...draws.keyed_random import derive_key
+from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
 from ...sample_data import ImageContent, Name, SampleDataGroup
 from ...sample_data.image_content import UNKNOWN_CONTENT
@@ -127,7 +128,7 @@ class ReaderInput(NativeInput):
             outputs = operator(name=name, device=self._device(), **arguments)
         for warning in caught:
             # fn.readers.sequence is deprecated in favour of what this package offers beside it.
-            if "readers.sequence" not in str(warning.message):
+            if DEPRECATED_SEQUENCES not in str(warning.message):
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         fields = zip(self.fields, self._in_order(outputs), strict=True)
         return [output for field, output in fields if field.name is not None]
@@ -146,9 +147,9 @@ class ReaderInput(NativeInput):
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
-        if "num_shards_ <= Size()" not in reason:
+        if FEWER_SAMPLES_THAN_SHARDS not in reason:
             return ""
-        empty = self._why_empty() if "samples: 0," in reason else ""
+        empty = self._why_empty() if NO_SAMPLES in reason else ""
         return empty or f"There must be at least as many samples as shards ({self._num_shards})."
 
     def _why_empty(self) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, cast
 
@@ -13,6 +12,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
+from ...engine.dali.texts import NOTHING_FED, dali_cause
 from ...errors import SettingError, VideoError
 from ...providers.media.video_codec import sniff_codec
 from ...providers.media.video_file_end import missing_bytes
@@ -164,10 +164,11 @@ def _decoded_by_dali(
         try:
             frames, per_sequence = pipeline.run()
         except RuntimeError as error:
-            if num_frames and "No data was provided to the InputOperator" in str(error):
+            if num_frames and NOTHING_FED in str(error):
                 return
+            cause = dali_cause(error).rstrip(".")
             raise VideoError(
-                f"DALI cannot decode the video {video.label} after {num_frames} frames: {_cause(error)} Is it a "
+                f"DALI cannot decode the video {video.label} after {num_frames} frames: {cause}. Is it a "
                 f"video, and complete?"
             ) from error
         lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
@@ -194,12 +195,6 @@ def _operator_pipeline(settings: SequenceSettings, batch_size: int, device_id: i
         pipeline.set_outputs(frames, lengths)
     pipeline.build()
     return pipeline
-
-
-def _cause(error: RuntimeError) -> str:
-    found = re.search(r"encountered:\s*(.*?)\s*(?:\nC\+\+ context|\Z)", str(error), re.DOTALL)
-    text = (found.group(1) if found else str(error)).strip()
-    return text if text.endswith(".") else f"{text}."
 
 
 # --- PyAV -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ...sample_data import Name, SampleDataGroup
 from ...sample_data.image_content import DECODED_CLIP
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description
-from ...unknown_arguments import OF_STREAMS, explains_unknown_arguments
+from ...unknown_arguments import explains_unknown_arguments
 from ..native_input import NativeInput
 from .fed_video_decoding import DecoderChoice, LastSequencePolicy, SequenceSettings, require_video
 from .video_feed import EncodedVideo, VideoFeed
@@ -56,7 +56,7 @@ class VideoStreamInput(NativeInput):
     )
     place_advice = "Its arguments `video_name` and `first_frame_name` add fields that tell video and frame."
 
-    @explains_unknown_arguments(OF_STREAMS)
+    @explains_unknown_arguments()
     def __init__(
         self,
         sequence_length: int,

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts by which errors and warnings of DALI are told apart, and what is read out of them.
+
+They stand nowhere else in this package; ``tests/engine/test_dali_names.py`` has DALI say each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
+
+# Errors of worker processes.
+WORKERS_NOT_STARTED = "Workers initialization failed"
+WORKER_LOST = "Worker data receiving interrupted"
+NO_WORKER_TAKES_TASKS = "Sending tasks to worker"
+
+# Parts of the report of an operator that has failed.
+CAUSE = "encountered:"  # stands before it
+CPP_CONTEXT = "C++ context"
+DEFINED_IN = ", in "  # a function, after file and line
+PIPELINE_IS_INVALID = "Current pipeline object is no longer valid."
+CRITICAL_ERROR = "Critical error in pipeline:"
+
+# Causes.
+NO_KNOWN_IMAGE = "nvImageCodec"
+NO_DECODER_TOOK_IT = "Failed to decode"
+WRONG_LAYOUT = "allowed layouts"
+FEWER_SAMPLES_THAN_SHARDS = "num_shards_ <= Size()"
+NO_SAMPLES = "samples: 0,"
+NO_FILES = "No files found"
+NO_FRAMES = "Glob for pattern"
+NOTHING_FED = "No data was provided to the InputOperator"
+
+# Errors while a graph is defined.
+NO_CONDITIONALS = "conditional"
+REPLACED_EXCEPTION = "StagingError"  # the name of its class
+
+# Warnings.
+UNUSED_OUTPUTS = r"outputs? at the ind(?:ices|ex) (\d+(?:, \d+)*) (?:is|are) not used"
+DEPRECATED_SEQUENCES = "readers.sequence"
+
+
+def is_about(error: BaseException, operator_name: str) -> bool:
+    """Whether a report is about an operator, e.g. ``readers.file``."""
+    return f"fn.{operator_name}`" in str(error)
+
+
+def dali_message(error: BaseException) -> str:
+    """The text of a DALI error without its repeated phrases."""
+    text = str(error).replace(PIPELINE_IS_INVALID, "").replace(CRITICAL_ERROR, "")
+    return "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def dali_cause(error: BaseException) -> str:
+    """What DALI says an operator failed with, in one line, without where the operator was defined."""
+    lines = dali_message(error).rpartition(CAUSE)[2].splitlines()
+    told = (line.strip() for line in lines if not line.startswith(CPP_CONTEXT))
+    return " ".join(line for line in told if line)
+
+
+def dali_reason(error: BaseException) -> str:
+    """Why an operator failed, in one line: the rule, where one is named in what defines it."""
+    named = f"{DEFINED_IN}{RULE_PREFIX}"
+    rules = [line.rpartition(named)[2].strip() for line in dali_message(error).splitlines() if named in line]
+    if rules:
+        return rules[-1]
+    reason = dali_cause(error) or type(error).__name__
+    if NO_KNOWN_IMAGE in reason or NO_DECODER_TOOK_IT in reason:
+        reason += " (what was to be decoded is no image of a known format, or it is damaged)"
+    if WRONG_LAYOUT in reason:
+        reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
+    return reason
+
+
+def unused_outputs(warning: str, names: Sequence[str]) -> str:
+    """DALI's warning of outputs of the external source that the graph does not use, with names for its numbers.
+
+    Args:
+        warning: What DALI says; returned as it is where it is about something else, or about a source of a native
+            input.
+        names: Names of the outputs of what workers load.
+    """
+    found = re.search(UNUSED_OUTPUTS, warning)
+    numbers = [] if found is None else [*map(int, found.group(1).split(", "))]
+    if not numbers or max(numbers) >= len(names):
+        return warning
+    unused = [names[number] for number in numbers]
+    return (
+        f"These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        f"output: {', '.join(unused)}. Leave fields out of the blueprint of the data provider "
+        f"(`sample_data_structure`), and draws out of what the step declares."
+    )

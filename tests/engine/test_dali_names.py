@@ -1,0 +1,376 @@
+"""Private names and texts of DALI that this package relies on: each is still there, and none is used unprobed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing import current_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali
+import pytest
+from nvidia.dali import backend, fn, pipeline_def, types
+from nvidia.dali.pickling import _DaliPickle
+from nvidia.dali.pipeline import Pipeline
+from support.private_names import private_names_in, private_names_of_dali
+
+import accvlab.dali_pipeline_framework as package
+from accvlab.dali_pipeline_framework.engine.dali import texts
+
+ROOT = Path(package.__file__).parent
+SOURCES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+
+
+def users_of(pattern: str) -> str:
+    return ", ".join(name for name, source in SOURCES.items() if re.search(pattern, source))
+
+
+def gone(what: str, pattern: str) -> str:
+    return f"DALI {nvidia.dali.__version__}: {what}. These rely on it: {users_of(pattern)}"
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """Two batches of numbers per epoch; the process ends at the sample with a number."""
+
+    def __init__(self, ends_at: int = -1) -> None:
+        self._ends_at = ends_at
+
+    def __call__(self, info: types.SampleInfo) -> np.ndarray:
+        if info.iteration >= 2:
+            raise StopIteration
+        if info.idx_in_epoch == self._ends_at:
+            os._exit(3)
+        return np.full(2, info.idx_in_epoch, np.int32)
+
+
+def pipeline_with_worker(source: Any, start_method: str = "spawn") -> Pipeline:
+    pipeline = Pipeline(2, 1, None, seed=1, py_num_workers=1, py_start_method=start_method, prefetch_queue_depth=1)
+    with pipeline:
+        numbers = fn.external_source(source, parallel=True, batch=False, prefetch_queue_depth=1)
+        noise = fn.random.uniform(range=[0.0, 1.0])
+        boxes = np.array([[0, 0, 1, 1]], np.float32)
+        _, _, kept = fn.random_bbox_crop(
+            boxes, crop_shape=[1, 1], input_shape=[1, 1], all_boxes_above_threshold=False
+        )
+        pipeline.set_outputs(numbers, noise, kept)
+    pipeline.nodes = (numbers, noise, kept)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def roots() -> Iterator[dict[str, Any]]:
+    """What names are looked for in: a pipeline that has delivered its first batch, and its nodes."""
+    pipeline = pipeline_with_worker(Numbers())
+    pipeline.build()
+    pipeline.run()
+    numbers, noise, kept = pipeline.nodes
+    lock = pipeline._py_pool.pool._result_queue.lock
+    yield {"pipeline": pipeline, "numbers": numbers, "noise": noise, "kept": kept, "fn": fn, "lock": lock}
+    pipeline._py_pool.close()
+
+
+WORKERS = "pipeline._py_pool.pool"
+CONTEXT = "pipeline._py_pool.contexts.0"
+# Path of a name, and whether what stands there is what it was taken for.
+NAMES: dict[str, Callable[[Any], bool]] = {
+    "pipeline._built": lambda value: value is True,
+    "pipeline._py_pool_started": lambda value: value is True,
+    "pipeline._device_id": lambda value: value is None,
+    "pipeline._api_type": lambda value: value == types.PipelineAPIType.BASIC,
+    "pipeline._exec_async": lambda value: value is True,
+    "pipeline._exec_pipelined": lambda value: value is True,
+    "pipeline._prefetch_queue_depth": lambda value: value == 1,
+    "pipeline._cpu_queue_size": lambda value: value == 1,
+    "pipeline._first_iter": lambda value: value is False,
+    "pipeline._last_iter": lambda value: value is False,
+    "pipeline._epoch_idx": lambda value: value == 0,
+    "pipeline._consumer_iter": lambda value: value == 1,
+    "pipeline._batches_to_consume": lambda value: value in (0, 1),
+    "pipeline._shutdown": callable,
+    "pipeline._iter_setup": callable,
+    "pipeline._disable_pruned_external_source_instances": callable,
+    "pipeline._py_pool.close": callable,
+    f"{CONTEXT}.shm_manager.get_chunks": lambda get: len([*get()]) > 0,
+    f"{WORKERS}._processes.0.sentinel": lambda value: isinstance(value, int),
+    f"{WORKERS}._processes.0.exitcode": lambda value: value is None,
+    f"{WORKERS}._observer.interrupt_pipe.send": callable,
+    f"{WORKERS}._workers_contexts.0.dedicated_task_queue": lambda queue: queue is None or hasattr(queue, "lock"),
+    f"{WORKERS}._result_queue.shm.close": callable,
+    f"{WORKERS}._result_queue.cv_not_empty": lambda value: hasattr(value._woken_count, "release"),
+    f"{WORKERS}._general_task_queue.lock.acquire": callable,
+    "numbers.source._op._device": lambda value: value == "cpu",
+    "noise.source._op._device": lambda value: value == "cpu",
+    "noise.source._op.schema_name": lambda value: value == "random__Uniform",
+    "kept.source.inputs": lambda value: len(value) == 1,
+    "kept.source._op.schema_name": lambda value: value == "RandomBBoxCrop",
+    "kept.source._op._init_args": lambda value: value["crop_shape"] == value["input_shape"],
+    "fn._conditional.split": callable,
+    "fn._conditional.merge": callable,
+    # Of Python's own locks.
+    "lock._semlock._count": lambda count: count() == 0,
+    "lock._semlock.handle": lambda value: isinstance(value, int),
+}
+NAMES_PROBED_BELOW = {"_DaliPickle"}
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_a_name_is_there_and_means_the_same(roots: dict[str, Any], path: str) -> None:
+    name = path.rsplit(".", 1)[-1]
+    root, *parts = path.split(".")
+    found = roots[root]
+    for part in parts:
+        try:
+            found = found[int(part)] if part.isdigit() else getattr(found, part)
+        except (AttributeError, IndexError, TypeError):
+            pytest.fail(gone(f"`{part}` of {path} is gone", rf"\b{part}\b"))
+    if not NAMES[path](found):
+        pytest.fail(gone(f"{path} is {found!r}, which is something else than before", rf"\b{name}\b"))
+
+
+def test_the_pickler_of_callbacks_is_there() -> None:
+    assert _DaliPickle.loads(_DaliPickle.dumps([1, "a"])) == [1, "a"], gone("_DaliPickle", "_DaliPickle")
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_random"), [("random__Uniform", True), ("Reshape", False), ("Jitter", True)]
+)
+def test_operators_tell_whether_they_are_random(schema: str, is_random: bool) -> None:
+    found = backend.TryGetSchema(schema)
+    assert found is not None, gone(schema, "TryGetSchema")
+    assert found.HasRandomSeedArg() == is_random, gone(schema, "HasRandomSeedArg")
+
+
+def test_what_is_no_operator_has_no_schema() -> None:
+    assert backend.TryGetSchema("") is None, gone("TryGetSchema", "TryGetSchema")
+
+
+def test_a_process_that_is_no_worker_inherits_nothing() -> None:
+    assert getattr(current_process(), "_inheriting", False) is False
+
+
+def test_counters_of_a_pipeline_follow_its_epochs() -> None:
+    seen: list[int] = []
+
+    class Counting(Pipeline):
+        def _iter_setup(self) -> None:
+            seen.append(self._epoch_idx)
+            super()._iter_setup()
+
+    pipeline = Counting(2, 1, None, prefetch_queue_depth=1)
+    with pipeline:
+        pipeline.set_outputs(fn.external_source(Numbers(), batch=False))
+    for epoch in range(2):
+        assert (pipeline._epoch_idx, pipeline._last_iter) == (epoch, False)
+        assert [pipeline.run()[0].as_array()[0, 0] for _ in range(2)] == [0, 2]
+        with pytest.raises(StopIteration):
+            pipeline.run()
+        assert (pipeline._last_iter, pipeline._batches_to_consume) == (True, 0)
+        pipeline.reset()
+    assert {*seen} == {0, 1}, gone("_iter_setup is not called before each batch", "_iter_setup")
+
+
+def test_each_private_name_that_is_used_is_probed() -> None:
+    private = private_names_of_dali() - {"_"}
+    used = {
+        name
+        for module, source in SOURCES.items()
+        if module.startswith("engine/")
+        for name in private_names_in(source, private)
+    }
+    probed = {part for path in NAMES for part in path.split(".") if part.startswith("_")} | NAMES_PROBED_BELOW
+    assert used - probed == set()
+    assert {name for name in probed - used if not re.search(rf"\b{name}\b", "".join(SOURCES.values()))} == set()
+
+
+# --- texts -------------------------------------------------------------------------------------------------
+
+
+def said(act: Callable[[], Any]) -> str:
+    """The text of the error that an action raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises((RuntimeError, ValueError, TypeError)) as caught:
+            act()
+    return str(caught.value)
+
+
+def of_operator(define: Callable[[], Any], batch_size: int = 1) -> str:
+    """What DALI says when a pipeline of one operator is built and run."""
+
+    def act() -> None:
+        pipeline = Pipeline(batch_size, 1, None, prefetch_queue_depth=1)
+        with pipeline:
+            outputs = define()
+            pipeline.set_outputs(*(outputs if isinstance(outputs, list | tuple) else [outputs]))
+        pipeline.run()
+
+    return said(act)
+
+
+class EndsItsWorker:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+    def __call__(self, info: types.SampleInfo) -> np.ndarray:
+        raise StopIteration
+
+
+def said_at_start() -> str:
+    return said(pipeline_with_worker(EndsItsWorker()).build)
+
+
+def said_when_a_worker_dies() -> str:
+    pipeline = pipeline_with_worker(Numbers(ends_at=0))
+    pipeline.build()
+    return said(pipeline.run)
+
+
+def said_after_an_interrupt() -> str:
+    pipeline = pipeline_with_worker(Numbers())
+    pipeline.build()
+    pool = pipeline._py_pool.pool
+    pool._observer.interrupt_pipe.send(None)
+    pool._observer.thread.join()
+    chunk = next(iter(pipeline._py_pool.contexts[0].shm_manager.get_chunks()))
+    return said(lambda: pool.send([(chunk, None)], None))
+
+
+def bytes_of(text: bytes) -> Any:
+    return fn.external_source(lambda: [np.frombuffer(text, np.uint8)])
+
+
+def a_named_rule() -> Any:
+    def rule() -> Any:
+        return fn.reshape(bytes_of(b"ab"), shape=[3])
+
+    rule.__code__ = rule.__code__.replace(co_name=f"{texts.RULE_PREFIX}three bytes")
+    return rule()
+
+
+def reader_with_too_many_shards(folder: Path) -> Any:
+    (folder / "a").mkdir(parents=True, exist_ok=True)
+    (folder / "a" / "x.jpg").write_bytes(b"x")
+    return fn.readers.file(file_root=str(folder), num_shards=3)
+
+
+def sequence_reader(folder: Path, num_frames: int) -> Any:
+    (folder / "a").mkdir(parents=True, exist_ok=True)
+    for number in range(num_frames):
+        (folder / "a" / f"{number}.png").write_bytes(b"x")
+    return fn.readers.sequence(file_root=str(folder), sequence_length=3)
+
+
+def warnings_of(act: Callable[[], Any]) -> str:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.suppress(RuntimeError):
+            act()
+    return "\n".join(str(each.message) for each in caught)
+
+
+def with_an_unused_output() -> None:
+    pipeline = Pipeline(1, 1, None)
+    with pipeline:
+        first, _ = fn.external_source(lambda: ([np.zeros(1)], [np.zeros(1)]), num_outputs=2)
+        pipeline.set_outputs(first)
+    pipeline.build()
+
+
+def without_conditionals() -> str:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def graph() -> Any:
+        return fn.constant(idata=1) if fn.constant(idata=1) else fn.constant(idata=2)
+
+    return said(graph)
+
+
+class LongError(Exception):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first, second)
+
+
+def raised_with_conditionals() -> str:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None, enable_conditionals=True)
+    def graph() -> Any:
+        raise LongError("a", "b")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (which class it is, is the question)
+        graph()
+    assert isinstance(caught.value.__context__, LongError)
+    return type(caught.value).__name__
+
+
+TEXTS: dict[str, Callable[[Path], str]] = {
+    "WORKERS_NOT_STARTED": lambda _: said_at_start(),
+    "WORKER_LOST": lambda _: said_when_a_worker_dies(),
+    "NO_WORKER_TAKES_TASKS": lambda _: said_after_an_interrupt(),
+    "CAUSE": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
+    "CPP_CONTEXT": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
+    "PIPELINE_IS_INVALID": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
+    "CRITICAL_ERROR": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
+    "DEFINED_IN": lambda _: of_operator(a_named_rule),
+    "NO_KNOWN_IMAGE": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))),
+    "NO_DECODER_TOOK_IT": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
+    "WRONG_LAYOUT": lambda _: of_operator(lambda: fn.resize(fn.reshape(bytes_of(b"ab"), layout="X"), size=[2, 2])),
+    "FEWER_SAMPLES_THAN_SHARDS": lambda tmp: of_operator(lambda: reader_with_too_many_shards(tmp)),
+    "NO_SAMPLES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 1)),
+    "NO_FILES": lambda tmp: of_operator(lambda: fn.readers.file(file_root=str(tmp))),
+    "NO_FRAMES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 0)),
+    "NOTHING_FED": lambda _: of_operator(lambda: fn.experimental.inputs.video(sequence_length=1)),
+    "NO_CONDITIONALS": lambda _: without_conditionals(),
+    "REPLACED_EXCEPTION": lambda _: raised_with_conditionals(),
+    "UNUSED_OUTPUTS": lambda _: warnings_of(with_an_unused_output),
+    "DEPRECATED_SEQUENCES": lambda tmp: warnings_of(lambda: of_operator(lambda: sequence_reader(tmp, 3))),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_is_said(tmp_path: Path, name: str) -> None:
+    text = getattr(texts, name)
+    got = TEXTS[name](tmp_path)
+    is_there = re.search(text, got) if name == "UNUSED_OUTPUTS" else text in got
+    if not is_there:
+        pytest.fail(gone(f"{name} = {text!r} is not said any more, but:\n{got}\n", rf"\b{name}\b"))
+
+
+def test_a_rule_is_read_from_the_name_of_a_function() -> None:
+    assert texts.dali_reason(RuntimeError(of_operator(a_named_rule))) == "three bytes"
+
+
+def test_a_report_names_its_operator() -> None:
+    error = RuntimeError(of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))))
+    assert texts.is_about(error, "decoders.image")
+    assert not texts.is_about(error, "readers.file")
+
+
+def test_each_text_is_probed_and_used() -> None:
+    constants = {name for name in vars(texts) if name.isupper()} - {"RULE_PREFIX"}
+    assert constants == TEXTS.keys()
+    assert [name for name in constants if len(re.findall(rf"\b{name}\b", "".join(SOURCES.values()))) < 2] == []
+
+
+def test_texts_stand_nowhere_else() -> None:
+    said = [
+        (name, text)
+        for name, text in vars(texts).items()
+        if name.isupper() and len(str(text)) > 8 and name not in ("UNUSED_OUTPUTS", "DEPRECATED_SEQUENCES")
+    ]
+    assert len(said) > 12
+    copies = [
+        (module, name)
+        for module, source in SOURCES.items()
+        if module != "engine/dali/texts.py"
+        for name, text in said
+        if f'"{text}' in source
+    ]
+    assert copies == []

@@ -1,0 +1,84 @@
+"""Which private names of DALI are used where."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nvidia.dali
+
+DALI = Path(nvidia.dali.__file__).parent
+
+
+def private_names_of_dali() -> set[str]:
+    """Names with an underscore that DALI's Python code defines: attributes, functions, classes, modules."""
+    names: set[str] = set()
+    for path in DALI.rglob("*.py"):
+        names.update(path.relative_to(DALI).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            names.update(defined_names(node))
+            if isinstance(node, ast.alias):
+                names.add((node.asname or node.name).split(".")[-1])
+    names.add("_conditional")  # a room of operators, which DALI makes when it is loaded
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def defined_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    return []
+
+
+def uses_of_private_names(modules: dict[str, str], private: set[str]) -> list[str]:
+    """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
+    trees = {module: ast.parse(source) for module, source in modules.items()}
+    own = {
+        name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        for name in defined_names(node)
+        if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
+        and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
+    }
+    return [
+        f"{module}:{node.lineno} uses {name}"
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        for name in used_names(node)
+        if name in private - own
+    ]
+
+
+def used_names(node: ast.AST) -> list[str]:
+    """Attributes that are read or set, and what is imported from DALI."""
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nvidia"):
+        return [*str(node.module).split("."), *(alias.name for alias in node.names)]
+    if isinstance(node, ast.Import):
+        return [part for alias in node.names if alias.name[:6] == "nvidia" for part in alias.name.split(".")]
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+        return [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
+    return []
+
+
+def private_names_in(source: str, private: set[str]) -> set[str]:
+    """Names that DALI keeps to itself which a module uses; a class derived from DALI's pipeline uses them, too.
+
+    What a module defines itself is its own, but for attributes of DALI's pipeline.
+    """
+    of_pipeline = {
+        name for node in ast.walk(ast.parse((DALI / "pipeline.py").read_text())) for name in defined_names(node)
+    }
+    tree = ast.parse(source)
+    own: set[str] = set()
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        is_foreign = isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self"
+        own.update([] if is_foreign else defined_names(node))
+        used.update(used_names(node), defined_names(node))
+    return (used & private) - (own - of_pipeline)
