@@ -8,8 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
 OUTPUT ?= demo_output
-# Tests run in two processes, file by file.
-PYTEST := -m pytest -n 2 --dist loadfile
+# Tests run in two processes, file by file, in the order of the files: the longest tests are not among the last.
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all lint types docs bench wheel-test clean
 

@@ -20,6 +20,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
 from ..sample_data import GroupFormat, format_path
+from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .failure_texts import dali_reason
 
@@ -92,7 +93,7 @@ class FailureDiagnosis:
     def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
         if callable(self.data_input):
             members = (self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size))
-            if not getattr(self.data_input, "delivers_partial_batches", False):
+            if not InputAdapter(self.data_input).delivers_partial_batches:
                 return list(members)
             return [member for member in members if member.sample_index is not None]
         indices = self.control.recorded_batch(batch_in_all)
@@ -103,8 +104,7 @@ class FailureDiagnosis:
 
     def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
         info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
-        get_index = getattr(self.data_input, "get_sample_index", None)
-        index = None if get_index is None else get_index(info)
+        index = InputAdapter(self.data_input).sample_index(info)
         name = f"slot {slot}" if index is None else f"sample {index}"
         return BatchMember(name, index, lambda: self._load(info))
 
@@ -140,11 +140,10 @@ class FailureDiagnosis:
         return f" [in step {high - 1}: {self.step_names[high - 1]}]" if high else ""
 
     def _origin_of(self, member: BatchMember) -> str:
-        describe = getattr(self.data_input, "describe_sample", None)
-        if describe is None or member.sample_index is None:
+        if member.sample_index is None:
             return ""
         try:
-            told = describe(member.sample_index)
+            told = InputAdapter(self.data_input).describe_sample(member.sample_index)
         except Exception:  # only decorates another error
             return ""
         return f" ({told})" if told else ""

@@ -18,6 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError, WorkerDiedError
 from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
+from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from .control_block import ControlBlock
@@ -360,7 +361,7 @@ class StructuredPipeline(Pipeline):
         True before the first batch of an epoch was delivered, and always for an input without epochs (an
         endless stream), until it has ended after all.
         """
-        if not getattr(self._context.data_input, "has_epochs", True):
+        if not InputAdapter(self._context.data_input).has_epochs:
             return not (self._last_iter and self.empty())
         if not self._context.has_workers:
             return self._first_in_epoch + self._num_in_epoch == 0
@@ -409,7 +410,7 @@ class StructuredPipeline(Pipeline):
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
             # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
-            if not self._context.native or not getattr(self._context.data_input, "has_epochs", True):
+            if not self._context.native or not InputAdapter(self._context.data_input).has_epochs:
                 self.abandon_epoch()
             with contextlib.suppress(StopIteration):
                 while True:
@@ -572,8 +573,7 @@ class StructuredPipeline(Pipeline):
             return ""
         epoch, batch, slot = loading
         info = types.SampleInfo(batch * self.max_batch_size + slot, slot, batch, epoch)
-        get_index = getattr(self._context.data_input, "get_sample_index", None)
-        index = None if get_index is None else get_index(info)
+        index = InputAdapter(self._context.data_input).sample_index(info)
         sample = "a sample" if index is None else f"sample {index}"
         return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
 

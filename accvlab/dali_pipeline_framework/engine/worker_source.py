@@ -25,6 +25,7 @@ from ..errors import FrameworkError
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sample_data.format_problems import described_together
+from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .worker_process import WorkerSetup, prepare_worker_process
@@ -368,13 +369,11 @@ class CallableSource(_WorkerSource):
             self._fail_with(error, f"{where}, random draws", self._sample_index(infos[0]))
 
     def _delivers_partial_batches(self) -> bool:
-        return bool(getattr(self._source, "delivers_partial_batches", False))
+        return bool(InputAdapter(self._source).delivers_partial_batches)
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        get_index: Callable[[Any], int | None] | None
-        get_index = getattr(self._source, "get_sample_index", None)
         try:
-            return None if get_index is None else get_index(sample_info)
+            return InputAdapter(self._source).sample_index(sample_info)
         except Exception:  # only decorates another error
             return None
 

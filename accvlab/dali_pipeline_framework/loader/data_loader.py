@@ -22,7 +22,7 @@ from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import Description
 from ..sampling.sampler_base import SamplerBase
-from ..sources.planned_input import PlannedInput
+from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import OF_LOADER, explains_unknown_arguments
 from .composition import composed_definition
@@ -377,13 +377,13 @@ class DataLoader(TorchInterface):
         if self._has_logged_account:
             return
         self._has_logged_account = True
-        source = self._bound.data_input
-        if isinstance(source, PlannedInput) and source.sampler.must_be_played:
+        source = InputAdapter(self._bound.data_input)
+        if source.planned is not None and source.planned.sampler.must_be_played:
             return
         sample_counts = self.sample_counts()
         if sample_counts is not None and self.shard.shard_id == 0:
-            is_partial = getattr(source, "delivers_partial_batches", False)
-            _logger.info("epoch %d: %s", self.epoch, sample_counts.describe(self._total_batch_size, is_partial))
+            text = sample_counts.describe(self._total_batch_size, source.delivers_partial_batches)
+            _logger.info("epoch %d: %s", self.epoch, text)
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -476,9 +476,9 @@ class DataLoader(TorchInterface):
     def _require_within_epoch(self, saved: LoaderState) -> None:
         if self._steps is not None and saved.batch >= self._steps:
             raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
-        source = self._bound.data_input
-        if saved.batch > 0 and isinstance(source, PlannedInput):
-            require_within_epoch(saved, source.sampler)
+        planned = InputAdapter(self._bound.data_input).planned
+        if saved.batch > 0 and planned is not None:
+            require_within_epoch(saved, planned.sampler)
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -509,8 +509,8 @@ class DataLoader(TorchInterface):
     @property
     def dataset(self) -> Any:
         """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
-        source = self._bound.data_input
-        return source.provider if isinstance(source, PlannedInput) else self._definition.data_input
+        planned = InputAdapter(self._bound.data_input).planned
+        return self._definition.data_input if planned is None else planned.provider
 
     @property
     def sampler(self) -> LoaderSampler:
@@ -526,8 +526,8 @@ class DataLoader(TorchInterface):
     @property
     def last_batch(self) -> LastBatch:
         """What becomes of a last batch that is not full."""
-        source = self._bound.data_input
-        policy = source.sampler.last_batch if isinstance(source, PlannedInput) else self._arguments["last_batch"]
+        planned = InputAdapter(self._bound.data_input).planned
+        policy: LastBatch | None = self._arguments["last_batch"] if planned is None else planned.sampler.last_batch
         return policy or "drop"
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..sampling.arithmetic.last_batch import SampleCounts
-from ..sources.planned_input import PlannedInput
+from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
 from .input_binding import LoaderInput
 from .pipeline_owner import LoaderPipeline
@@ -37,18 +37,15 @@ class LoaderEpochs:
         """
         if self._steps is not None:
             return self._steps
-        running = self._run.data_input
-        if isinstance(running, PlannedInput):
-            if running is not self._counted:
-                self._counted, self._numbers = running, {}
-            if epoch not in self._numbers:  # to find out, a stateful sampler is played to its end
-                self._numbers[epoch] = running.num_batches_of_all_shards(epoch)
-            return self._numbers[epoch]
         if self._bound.is_read_natively:
             epochs = self._reader_epochs
             return None if epochs is None else epochs.num_batches(epoch)
-        num_batches: int | None = getattr(self._bound.data_input, "num_batches_per_epoch", None)
-        return num_batches
+        running = self._run.data_input
+        if running is not self._counted:
+            self._counted, self._numbers = running, {}
+        if epoch not in self._numbers:  # to find out, a stateful sampler is played to its end
+            self._numbers[epoch] = InputAdapter(running).num_batches(epoch)
+        return self._numbers[epoch]
 
     def num_batches_here(self, epoch: int) -> int | None:
         """Number of batches of an epoch on this shard; None where it is not known.
@@ -56,13 +53,9 @@ class LoaderEpochs:
         Raises:
             ClosedError: Only the readers could tell, and the loader was closed.
         """
-        num_batches = self.num_batches(epoch)
-        running = self._run.data_input
-        if isinstance(running, PlannedInput) and self._steps is None:
-            num_batches = running.num_batches_in_epoch(epoch)
-        if num_batches is None and not self._bound.is_callable:  # the length of an iterable counts batches
-            num_batches = self._bound.data_input.length
-        return num_batches
+        if self._steps is not None or self._bound.is_read_natively:
+            return self.num_batches(epoch)
+        return InputAdapter(self._run.data_input).num_batches_here(epoch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
         """Counts of delivered, dropped and repeated samples of an epoch, over all shards; None where not known.
@@ -73,8 +66,7 @@ class LoaderEpochs:
         if self._bound.is_read_natively:
             epochs = self._reader_epochs
             return None if epochs is None else epochs.sample_counts
-        running = self._run.data_input
-        return running.sample_counts(epoch) if isinstance(running, PlannedInput) else None
+        return InputAdapter(self._run.data_input).sample_counts(epoch)
 
     @property
     def _reader_epochs(self) -> ReaderEpochs | None:

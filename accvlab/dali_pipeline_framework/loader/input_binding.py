@@ -14,6 +14,7 @@ from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.random_access_sampler import Description
 from ..sources.completed_epochs import CompletedCallable, CompletedIterable, EpochSettings
+from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_input_iterable import SamplerInputIterable
@@ -55,7 +56,7 @@ class LoaderInput:
     @property
     def is_endless(self) -> bool:
         """Whether it has no epochs."""
-        return not getattr(self.data_input, "has_epochs", True)
+        return not InputAdapter(self.data_input).has_epochs
 
     @property
     def keeps_checkpoints(self) -> bool:
@@ -126,7 +127,7 @@ def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
 
 def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> LoaderInput:
     bound = _bind_loaded(source, asked)
-    if getattr(bound.data_input, "delivers_partial_batches", False):
+    if InputAdapter(bound.data_input).delivers_partial_batches:
         raise SettingError(
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
             "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
@@ -216,7 +217,8 @@ def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
 
 def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
     batch_size, last_batch, steps_per_epoch = asked.batch_size, asked.last_batch, asked.steps_per_epoch
-    own = getattr(source, "batch_size", None)
+    adapter = InputAdapter(source)
+    own = adapter.batch_size
     if own is not None and batch_size not in (None, own):
         raise SettingError(
             f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
@@ -226,9 +228,8 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
     if size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
     shard = _shard_of_own(source, asked.shard)
-    describe = getattr(source, "describe", None)
-    description: Description = {"input": type(source).__name__, **({} if describe is None else describe())}
-    has_epochs = getattr(source, "has_epochs", True)
+    description: Description = {"input": type(source).__name__, **adapter.describe()}
+    has_epochs = adapter.has_epochs
     if steps_per_epoch is not None:
         description["steps_per_epoch"] = steps_per_epoch
     if last_batch is None and asked.context_name is None and (steps_per_epoch is None or not has_epochs):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupportedError
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
-from ..sources.planned_input import PlannedInput
+from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:
     from .data_loader import DataLoader
@@ -39,7 +39,7 @@ class LoaderSampler:
             TypeError: The input is endless, or does not tell.
         """
         loader = self._loader
-        if loader.last_batch == "partial" and isinstance(loader.bound_input, PlannedInput):
+        if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
             return sum(map(len, loader.batch_sampler))
         return len(loader) * loader.batch_size
 
@@ -80,17 +80,18 @@ class LoaderBatchSampler:
         Raises:
             NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
         """
-        source = self._loader.bound_input
-        if not isinstance(source, PlannedInput):
+        planned = InputAdapter(self._loader.bound_input).planned
+        if planned is None:
+            name = type(self._loader.bound_input).__name__
             raise NotSupportedError(
-                f"Which samples a {type(source).__name__} delivers is known only when they come. Give the loader "
-                f"a data provider, with a sampler."
+                f"Which samples a {name} delivers is known only when they come. Give the loader a data provider, "
+                f"with a sampler."
             )
         epoch = self._loader.epoch
-        num_batches = source.num_batches_in_epoch(epoch)
+        num_batches = planned.num_batches_in_epoch(epoch)
         batch = 0
         while num_batches is None or batch < num_batches:
-            yield [place.sample_index for place in source.get_places(epoch, batch)]
+            yield [place.sample_index for place in planned.get_places(epoch, batch)]
             batch += 1
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup, nested_dictionary
+from ..sources.input_adapter import InputAdapter
 from .output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
 
 
@@ -153,7 +154,7 @@ class DALIStructuredOutputIterator:
     def _reset_foreign_iterator(self) -> None:
         # DALI's iterators fetch a batch ahead, so what the pipeline has delivered says nothing.
         if self._is_mid_epoch and self._structured is not None:
-            if not getattr(self._structured.data_input, "has_epochs", True):
+            if not InputAdapter(self._structured.data_input).has_epochs:
                 return
             self._structured.abandon_epoch()
             with contextlib.suppress(StopIteration):
@@ -216,13 +217,10 @@ class DALIStructuredOutputIterator:
         """
         num_batches = self._num_batches
         if num_batches is None and self._structured is not None:
-            data_input = self._structured.data_input
             epochs = self._structured.reader_epochs
             if epochs is not None:
                 return epochs.num_batches(self._structured.reader_position[0])
-            num_batches = getattr(data_input, "num_batches_per_epoch", None)
-            if num_batches is None and not callable(data_input):  # the length of an iterable counts batches
-                num_batches = getattr(data_input, "length", None)
+            num_batches = InputAdapter(self._structured.data_input).num_batches_here(0)
         if num_batches is None:
             raise TypeError(
                 "The number of batches per epoch is not known: the input does not tell it (it may be endless). "

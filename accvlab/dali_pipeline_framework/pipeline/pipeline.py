@@ -39,6 +39,7 @@ from ..providers.summary import summary
 from ..sample_data import FieldPath, Name, Path, SampleDataGroup, format_path, normalized_path
 from ..sample_data.graph_mode import do_not_convert
 from ..sources.callable_base import CallableBase
+from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.iterable_base import IterableBase
 from ..sources.joined_input import JoinedInput
@@ -642,7 +643,7 @@ def _seed_of_shard(seed: Any, shard: Shard) -> Any:
 
 
 def _complete_arguments(arguments: PipelineArguments, data_input: Any, is_parallel: bool) -> None:
-    expected = getattr(data_input, "batch_size", None)
+    expected = InputAdapter(data_input).batch_size
     batch_size = arguments.setdefault("batch_size", expected)
     if batch_size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
