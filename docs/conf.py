@@ -35,7 +35,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"None|bool|int|str|float|object|type|tuple|list|dict"),
     (r"py:.*", r"[A-Z]\w*Error|StopIteration|Exception|BaseException"),
     # Aliases and inner classes, which have no entry of their own.
-    (r"py:.*", r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy"),
+    (
+        r"py:.*",
+        r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|StreamPlan|FlatPlan",
+    ),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
