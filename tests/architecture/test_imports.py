@@ -303,9 +303,9 @@ class TestTheCheckersThemselves:
 # --- real imports, in processes of their own ----------------------------------------------------------
 
 
-def run_python(script: str) -> str:
+def run_python(script: str, timeout: int = 90) -> str:
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=90
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=timeout
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -356,10 +356,12 @@ class TestImporting:
         """)
         assert output == "all\n"
 
+    @pytest.mark.timeout(320)  # a process for each module: long where the machine is busy
     def test_works_from_each_room_and_each_module_first(self) -> None:
         # The package imports its rooms in a fixed order, which would hide a cycle between them. So an empty one
         # takes its place; and the children share what takes long to import.
-        output = run_python(f"""
+        output = run_python(
+            f"""
             import importlib, os, sys, traceback, types
             import attrs, nvidia.dali.fn, nvidia.dali.pipeline
 
@@ -379,7 +381,9 @@ class TestImporting:
                 if os.waitpid(child, 0)[1]:
                     print(module, "cannot be imported first", flush=True)
             print("done")
-        """)
+        """,
+            timeout=300,
+        )
         assert output == "done\n"
 
     # The package itself imports its rooms on demand. The second is what every pipeline needs; its limit leaves

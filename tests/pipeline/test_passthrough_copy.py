@@ -284,7 +284,7 @@ class TestPipelineDefinition:
 
         for removed in ("gain", "number"):  # the latter is neither in the input nor in the output
             pipeline = define(removed, "label").get_dali_pipeline(num_threads=1, py_num_workers=0)
-            with pytest.warns(Warning, match="no step uses them"):
+            with pytest.warns(Warning, match="no step reads them"):
                 pipeline.build()
             assert operators(pipeline).count("Copy") == 2
         with pytest.raises(ValueError, match="The field name 'gian' does not exist"):
