@@ -141,7 +141,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "large batches in segments": (broken(segments=[[1, 2**31, 1]]), r"`segments` must .* less than 2\*\*31"),
     "several": (
         broken(epoch=-1, seed="a", plan=[]),
-        r"`epoch` must be .*, got -1\n  - `seed` must be .*, got 'a'\n  - `plan` must be a dict .*, got \[\]$",
+        r"`epoch` must be .*, got -1\n  - `seed` must be .*, got 'a'\n  - `plan` must be a dict, got \[\]$",
     ),
     "names that are no texts": (broken(plan={3: 4}), "`plan` must be a dict that JSON can hold"),
     "values that are no values": (broken(plan={"a": object()}), "`plan` must be a dict that JSON can hold"),

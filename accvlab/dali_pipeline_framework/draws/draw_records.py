@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random numbers that were drawn for a sample, as data to keep and to replay.
+"""The random numbers that were drawn for a sample, as data to keep and to replay, and as a group of a sample.
 
 A record is a plain dict: for each draw its name (`PlannedDraw.record_name`) and its numbers, an array of the shape
 and type that the step declared::
@@ -10,13 +10,14 @@ and type that the step declared::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FieldValueError
+from ..errors import FieldValueError, SettingError
+from ..sample_data import FieldPath, Name, SampleDataGroup, format_path
 from ..sample_data.conversion import as_numpy
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from .random_draws import IntegerDraw, NormalDraw, PlannedDraw
@@ -120,3 +121,56 @@ def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None
     if is_inside.all():
         return None
     return f"the {planned} lies in [{draw.low}, {draw.high}), the record holds {value}"
+
+
+# --- as a group of a sample -------------------------------------------------------------------------------
+
+
+def record_blueprint(draws: Sequence[PlannedDraw]) -> SampleDataGroup:
+    """Make the group of the recorded draws of a chain.
+
+    Raises:
+        SettingError: Two draws have the same name in a record.
+    """
+    group = SampleDataGroup()
+    for planned in draws:
+        if group.has_child(planned.record_name):
+            raise SettingError(
+                f"Two random draws would have the name {planned.record_name!r} in a record. Give one of their "
+                f"steps another `random_name`, or rename the draw."
+            )
+        group.add_data_field(planned.record_name, planned.draw.dtype, ndim=len(planned.draw.shape))
+    return group
+
+
+def with_record(output: SampleDataGroup, name: Name, draws: Sequence[PlannedDraw]) -> SampleDataGroup:
+    """Add the group of the recorded draws to the format of an output.
+
+    Raises:
+        SettingError: The name is taken.
+    """
+    if output.has_child(name):
+        raise SettingError(
+            f"The draws cannot be recorded as {name!r}: the output has a field of this name already. Pass another "
+            f"name as `record_draws`."
+        )
+    extended = output.get_empty_like_self()
+    extended.add_data_group_field(name, record_blueprint(draws))
+    return extended
+
+
+def take_group(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
+    """Remove a group from a sample and return it.
+
+    Raises:
+        SettingError: There is no group at this path.
+    """
+    if not path or not sample.path_exists_and_is_data_group_field(path):
+        fields = ", ".join(map(repr, sample.contained_top_level_field_names))
+        raise SettingError(
+            f"`replay_draws` must be the path of a group of the input sample, with recorded draws; there is none "
+            f"at {format_path(path)!r}. Fields of the sample: {fields}. `ReplayedDrawsProvider` adds such a group."
+        )
+    group: SampleDataGroup = sample.get_item_in_path(path)
+    sample.get_parent_of_path(path).remove_field(path[-1])
+    return group

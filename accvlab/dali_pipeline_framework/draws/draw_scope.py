@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a step is asked, so that its random draws are found again.
+"""Random draws of steps: collected when the format is checked, and given to the steps when the graph is defined.
 
-Draws pass through three hands::
+In a pipeline each draw goes through these::
 
-    DrawPlan      while the format is folded: which draws do the steps of the chain declare, for which groups?
-    (the input computes their numbers, or takes them from a record; they become outputs of the external source)
-    DrawSupply    while the graph is defined: the node of each draw, when its step asks for it; all, for a record
+    DrawPlan     each step of the chain is asked for its draws (`declare_draws`): a list of `PlannedDraw`
+    the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
+                 of the external source
+    DrawSupply   a step that asks for a draw (`draw`) while it defines its operators gets that output
 
-A draw is known by the position of its step in the chain, the step, and the group that the step is applied to.
-Wrappers say which group that is (`ApplyingToGroup`). Without a chain, DALI's own generators serve.
+A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
+step is applied to, and its name. Wrapping steps set the group with `ApplyingToGroup`. Where steps are called
+outside of a `PipelineDefinition`, there is no list, and DALI's random operators draw.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import collections
 import contextvars
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -36,7 +37,7 @@ _MOST_FIELDS_IN_A_MESSAGE = 20
 
 
 class DrawingStep(Protocol):
-    """What is asked of a step: see `PipelineStepBase`."""
+    """The part of `PipelineStepBase` that is about draws."""
 
     random_name: str | None
 
@@ -66,11 +67,11 @@ def declared_draws(step: DrawingStep, data_empty: SampleDataGroup) -> dict[str, 
 
 @methods_not_converted
 class DrawPlan:
-    """The draws that the steps of a chain declare.
+    """The draws that the steps of a chain declare; filled while the format is checked.
 
     Attributes:
-        draws: Those whose numbers are to be supplied, i.e. without constants.
-        position: Position in the chain of the step that is being asked.
+        draws: The draws, without constant ones (``low == high``), which need no numbers.
+        position: Position in the chain of the step whose format is being checked.
     """
 
     def __init__(self, input_format: GroupFormat | None) -> None:
@@ -86,9 +87,7 @@ class DrawPlan:
     def __enter__(self) -> None:
         self._token = _plan.set(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _plan.reset(self._token)
 
     def collect(self, step: DrawingStep, draws: dict[str, RandomDraw]) -> None:
@@ -149,14 +148,14 @@ class DrawPlan:
 
 @methods_not_converted
 class DrawSupply:
-    """The nodes of draws in one graph.
+    """Gives steps the nodes of their draws while a graph is defined.
 
     Attributes:
-        position: Position in the chain of the step that is being asked.
+        position: Position in the chain of the step that is being applied.
     """
 
     def __init__(self, plan: DrawPlan | None = None, nodes: Sequence[DataNode] | None = None) -> None:
-        """Supply the nodes of the draws of a plan; without nodes, DALI's own generators draw."""
+        """Set up for the draws of a plan and a node for each; without nodes, DALI's random operators draw."""
         self.position = 0
         self._plan = plan
         self._nodes = nodes
@@ -165,9 +164,7 @@ class DrawSupply:
     def __enter__(self) -> None:
         self._token = _supply.set(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _supply.reset(self._token)
 
     def node(self, step: DrawingStep, draw: RandomDraw) -> DataNode:
@@ -233,24 +230,22 @@ _running: contextvars.ContextVar[RunningStep | None] = contextvars.ContextVar("_
 
 @methods_not_converted
 class ApplyingToGroup:
-    """While a step is asked, or applied, below a group; ``with`` may be nested."""
+    """Sets the group that steps are applied to within a ``with`` statement; nested ones add to the path."""
 
     def __init__(self, path: FieldPath) -> None:
-        """Set up for a path that starts at the group that the asking step was given."""
+        """Set up for a path from the present group to the one that the step is applied to."""
         self._path = path
 
     def __enter__(self) -> None:
         self._token = _group.set((*_group.get(), *self._path))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _group.reset(self._token)
 
 
 @methods_not_converted
 class RunningStep:
-    """While a step defines its operators."""
+    """Lets a step get its draws within a ``with`` statement: while it defines its operators."""
 
     def __init__(self, step: DrawingStep, data: SampleDataGroup) -> None:
         """Set up for a step and what it is applied to."""
@@ -263,9 +258,7 @@ class RunningStep:
     def __enter__(self) -> None:
         self._token = _running.set(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _running.reset(self._token)
         if _running.get() is None:
             self._supply.end_step()
@@ -319,12 +312,10 @@ class DrawRecording:
         self._supply.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._supply.__exit__(kind, error, trace)
-        self._plan.__exit__(kind, error, trace)
-        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and error is None else ()
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        self._supply.__exit__()
+        self._plan.__exit__()
+        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and kind is None else ()
         if unknown:
             raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
 
@@ -343,7 +334,7 @@ class DrawRecording:
 
 
 class _SupplyOfCalls(DrawSupply):
-    """Where nobody folds the format of a chain, the plan grows with each step that is called."""
+    """Supply of steps that are called one by one: the plan grows with each of them."""
 
     def end_step(self) -> None:
         super().end_step()
@@ -369,7 +360,7 @@ class _NodesByName(Sequence[DataNode]):
 
 
 def current_plan() -> DrawPlan | None:
-    """The plan that collects draws, if one does."""
+    """The plan that is being filled; None where no format is checked."""
     return _plan.get()
 
 

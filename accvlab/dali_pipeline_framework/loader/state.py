@@ -115,15 +115,16 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
             f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."
             + (" Is it the state of a loader?" if version is None else "")
         )
-    rules = _RULES if "reader" in state else {name: _RULES[name] for name in _RULES if name != "reader"}
+    has_reader = state.get("reader") is not None
+    rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
     found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
     problems = [f"  - `{name}` {problem}" for name, problem in found if problem]
     if problems:
         raise damaged(problems)
-    values = {name: state[name] for name in rules}
+    values: dict[str, Any] = {name: state[name] for name in rules}
     values["plan"] = dict(state["plan"])
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
-    if "reader" in state:
+    if has_reader:
         epoch, batch, checkpoint = state["reader"]
         values["reader"] = ReaderState(epoch, batch, _checkpoint(checkpoint))
     parsed = LoaderState(**values)

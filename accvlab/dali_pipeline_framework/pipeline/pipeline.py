@@ -18,8 +18,8 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from ..checks import bullets, whole_number
+from ..draws.draw_records import record_blueprint, take_group, with_record
 from ..draws.draw_scope import DrawPlan, DrawSupply
-from ..draws.draws_in_samples import record_blueprint, take_group, with_record
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.keyed_random import derive_key
 from ..engine.control_block import ControlBlock

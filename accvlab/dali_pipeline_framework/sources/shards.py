@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import logging
 import os
@@ -15,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ..checks import check_shard
+from ..checks import check_shard, choice
 from ..errors import SettingError
 
 ShardSource: TypeAlias = Literal["auto", "torch", "torchrun", "openmpi", "slurm", "jax"]
@@ -115,11 +114,7 @@ def find_shard(source: str, argument: str) -> Shard:
             if found is not None:
                 return _logged(Shard(*found, name))
         return _logged(Shard(0, 1, "single process"))
-    if source not in _SOURCES:
-        names = ("auto", *_SOURCES)
-        close = difflib.get_close_matches(source, names, 1) if isinstance(source, str) else ()
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise SettingError(f"`{argument}` must be one of {', '.join(map(repr, names))}, got {source!r}.{hint}")
+    choice(source, argument, ("auto", *_SOURCES))
     find, what_is_missing = _SOURCES[source]
     found = find()
     if found is None:
@@ -218,7 +213,7 @@ def _slurm() -> tuple[int, int] | None:
 
 
 def _jax() -> tuple[int, int] | None:
-    # `jax.process_index()` would start a backend, and with it take hold of the GPUs.
+    # JAX tells it in public only by `jax.process_index()`, which starts a backend that takes hold of the GPUs.
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is None:
         return None
