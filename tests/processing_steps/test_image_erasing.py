@@ -74,7 +74,9 @@ def test_rectangles_as_those_of_torchvision(
 ) -> None:
     dtype, frames = kind
     images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
-    step = RandomEraser("image", prob, scale, ratio, value, num_rectangles=count)
+    step = RandomEraser(
+        "image", prob=prob, scale_range=scale, ratio_range=ratio, fill_value=value, num_rectangles=count
+    )
     with pytest.MonkeyPatch.context() as patch:
         draws = Draws(patch, len(images), seed)
         found = run_steps(step, {"image": (dtype, images)})["image"]
@@ -121,7 +123,10 @@ def test_a_grid_of_squares(
     images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
     with pytest.MonkeyPatch.context() as patch:
         draws = Draws(patch, len(images), seed)
-        found = run_steps(GridMasker("image", prob, tile, ratio, angle), {"image": (dtype, images)})["image"]
+        found = run_steps(
+            GridMasker("image", prob=prob, tile_range=tile, ratio_range=ratio, angle_range=angle),
+            {"image": (dtype, images)},
+        )["image"]
     calls = iter(draws.calls)
 
     def numbers(low: float, high: float, constant: float | None = None) -> np.ndarray:
@@ -204,21 +209,30 @@ def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomEraser("image", 2), r"`prob` must be in \[0, 1\]"),
-        (lambda: RandomEraser("image", scale=(0.5, 0.2)), "`scale`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: RandomEraser("image", scale=(0.5, 1.2)), "`scale`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: RandomEraser("image", ratio=(0, 1)), "`ratio`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", ratio=(1, math.inf)), "`ratio`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", value="random"), "`value` must be a number, or a list"),  # type: ignore[arg-type]
-        (lambda: RandomEraser("image", value=[]), "`value` must be a number, or a list"),
+        (lambda: RandomEraser("image", prob=2), r"`prob` must be in \[0, 1\]"),
+        (
+            lambda: RandomEraser("image", scale_range=(0.5, 0.2)),
+            "`scale`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (
+            lambda: RandomEraser("image", scale_range=(0.5, 1.2)),
+            "`scale`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (lambda: RandomEraser("image", ratio_range=(0, 1)), "`ratio`.* 0 < least <= greatest"),
+        (lambda: RandomEraser("image", ratio_range=(1, math.inf)), "`ratio`.* 0 < least <= greatest"),
+        (lambda: RandomEraser("image", fill_value="random"), "`value` must be a number, or a list"),  # type: ignore[arg-type]
+        (lambda: RandomEraser("image", fill_value=[]), "`value` must be a number, or a list"),
         (lambda: RandomEraser("image", num_rectangles=0), "`num_rectangles` must be a whole number"),
         (lambda: RandomEraser("image", key="camera"), "The `key` of a draw"),
-        (lambda: GridMasker("image", -0.1), r"`prob` must be in \[0, 1\]"),
-        (lambda: GridMasker("image", tile=(0, 5)), "`tile` must be two numbers, 1 <= least"),
-        (lambda: GridMasker("image", tile=(1.5, 5)), "`tile` must be two whole numbers"),  # type: ignore[arg-type]
-        (lambda: GridMasker("image", tile=(7, 5)), "`tile` must be two numbers, 1 <= least <= greatest"),
-        (lambda: GridMasker("image", ratio=(0.5, 1.5)), "`ratio`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: GridMasker("image", angle=(0, math.nan)), "`angle` must be two numbers, least <= greatest"),
+        (lambda: GridMasker("image", prob=-0.1), r"`prob` must be in \[0, 1\]"),
+        (lambda: GridMasker("image", tile_range=(0, 5)), "`tile` must be two numbers, 1 <= least"),
+        (lambda: GridMasker("image", tile_range=(1.5, 5)), "`tile` must be two whole numbers"),  # type: ignore[arg-type]
+        (lambda: GridMasker("image", tile_range=(7, 5)), "`tile` must be two numbers, 1 <= least <= greatest"),
+        (
+            lambda: GridMasker("image", ratio_range=(0.5, 1.5)),
+            "`ratio`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (lambda: GridMasker("image", angle_range=(0, math.nan)), "`angle` must be two numbers, least <= greatest"),
         (lambda: GridMasker("image", key="camera"), "The `key` of a draw"),
     ],
 )
@@ -258,7 +272,7 @@ def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    eraser = RandomEraser("image", np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
-    assert repr(eraser) == repr(RandomEraser("image", 0.5, num_rectangles=2))
-    masker = GridMasker("image", np.float32(0.5), np.array([4, 9]))  # type: ignore[arg-type]
-    assert repr(masker) == repr(GridMasker("image", 0.5, (4, 9)))
+    eraser = RandomEraser("image", prob=np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
+    assert repr(eraser) == repr(RandomEraser("image", prob=0.5, num_rectangles=2))
+    masker = GridMasker("image", prob=np.float32(0.5), tile_range=np.array([4, 9]))  # type: ignore[arg-type]
+    assert repr(masker) == repr(GridMasker("image", prob=0.5, tile_range=(4, 9)))
