@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path
 from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor
@@ -704,7 +704,7 @@ def test_all_problems_of_a_format_are_told_at_once() -> None:
     sample = {"image": np.zeros((2, 2, 3), np.int64), "points": np.zeros(2), "matrix": np.zeros((3, 3), np.int32)}
     with pytest.raises(ValueError, match="AffineTransformer cannot be applied:") as caught:
         output_format(step, sample)
-    texts = [problem.describe() for problem in caught.value.problems]
+    texts = [f"{format_path(problem.path or ())}: {problem.message}" for problem in caught.value.problems]
     assert any("image: must be UINT8 or INT16 or FLOAT (an image), got INT64" in text for text in texts)
     assert any("matrix: must be FLOAT or FLOAT64 or FLOAT16 (a projection matrix), got INT32" in t for t in texts)
     assert any("No occurrences of points found: no field has the name 'absent'" in text for text in texts)

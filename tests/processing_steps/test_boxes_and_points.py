@@ -90,21 +90,14 @@ class TestBoxAreaFilter:
 
     def test_laws(self) -> None:
         samples = [{"boxes": np.tile(np.array([[0, 0, 2, 3]], np.float32), (n, 1))} for n in (2, 0, 1)]
-        assert [len(one["boxes"]) for one in check_laws(BoxAreaFilter("boxes", area_range=(6, INF)), samples)] == [
-            2,
-            0,
-            1,
-        ]
-        assert [len(one["boxes"]) for one in run_step(BoxAreaFilter("boxes", area_range=(6.5, INF)), samples)] == [
-            0,
-            0,
-            0,
-        ]
+        least_6, least_6_5 = (BoxAreaFilter("boxes", area_range=(least, INF)) for least in (6, 6.5))
+        assert [len(one["boxes"]) for one in check_laws(least_6, samples)] == [2, 0, 1]
+        assert [len(one["boxes"]) for one in run_step(least_6_5, samples)] == [0, 0, 0]
 
     def test_refusals(self) -> None:
         with pytest.raises(
             SettingError,
-            match=r"`maximum_area` must be a number of at least 3, got 2\. `minimum_area` is its limit",
+            match=r"`area_range` must be two numbers, 0 <= least <= greatest, got \(3, 2\)",
         ):
             BoxAreaFilter("boxes", area_range=(3, 2))
         with pytest.raises(SettingError, match="`box_format` must be one of"):

@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageBrightnessContrastJitter,
     ImageDecoder,
 )
+from accvlab.dali_pipeline_framework.sample_data import format_path
 
 
 def provider(dtype: DALIDataType, images: list[np.ndarray]) -> ArrayProvider:
@@ -135,7 +136,7 @@ class TestFormat:
         }
         with pytest.raises(ValueError, match="ImageBrightnessContrastJitter cannot be applied:") as caught:
             self.check(ArrayProvider(fields).sample_data_structure)
-        assert sorted(problem.describe() for problem in caught.value.problems) == [
+        assert sorted(f"{format_path(problem.path)}: {problem.message}" for problem in caught.value.problems) == [
             "cameras[0].image: must be UINT8 or FLOAT (an image), got INT32",
             "image: must be a data field with an image, is a group",
         ]

@@ -16,6 +16,7 @@ from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
+    ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
     ImageGaussianBlurrer,
     ImageJpegDistorter,
@@ -117,41 +118,73 @@ def test_frames_of_a_clip_alike_and_other_fields_untouched(kind: str, layout: st
         assert (mask == clip).all()
 
 
+JITTER = {"brightness_range": (1.3, 1.3), "contrast_range": (0.5, 0.5)}
+CHANGE: dict[str, Callable[[float], PipelineStepBase]] = {
+    "jpeg": lambda prob: ImageJpegDistorter("image", prob=prob, quality_range=(9, 9)),
+    "jitter": lambda prob: ImageBrightnessContrastJitter("image", prob=prob, **JITTER),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGE)
+@pytest.mark.parametrize("layout", ["HWC", ""])
+@pytest.mark.parametrize("conditionals", [False, True])
+def test_what_is_not_changed_is_identical_in_a_mixed_batch(kind: str, layout: str, conditionals: bool) -> None:
+    dtypes = (DT.UINT8, DT.FLOAT) if kind == "jitter" else (DT.UINT8,)
+    for dtype in dtypes:
+        image = NOISE if dtype == DT.UINT8 else (NOISE / 255).astype(np.float32)
+        fields = {"image": (dtype, [image] * 16)}
+        arguments = {"layouts": {"image": layout}, "conditionals": conditionals}
+        [never, always, mixed] = [run_steps(CHANGE[kind](p), fields, **arguments)["image"] for p in (0, 1, 0.5)]
+        assert (np.array(never) == image).all()
+        assert (always[0] != image).any()
+        is_changed = [bool((one == always[0]).all()) for one in mixed]
+        assert [bool((one != image).any()) for one in mixed] == is_changed
+        assert {*is_changed} == {False, True}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ImageGaussianBlurrer("image", sigma_range=(0, 1)), r"`min_sigma` must be in \(0, 1\], got 0"),
+        (
+            lambda: ImageGaussianBlurrer("image", sigma_range=(0, 1)),
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
+        ),
         (
             lambda: ImageGaussianBlurrer("image", sigma_range=(2, 1)),
-            r"`min_sigma` must be in \(0, 1\], got 2. `max_sigma` is its limit",
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
         ),
-        (lambda: ImageGaussianBlurrer("image", sigma_range=(1, 21)), r"`max_sigma` must be in \(0, 20\], got 21"),
+        (
+            lambda: ImageGaussianBlurrer("image", sigma_range=(1, 21)),
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
+        ),
         (lambda: ImageGaussianBlurrer("image", prob=2), r"`prob` must be in \[0, 1\]"),
         (
             lambda: ImageJpegDistorter("image", quality_range=(0, 5)),
-            "`min_quality` must be a whole number of at least 1, got 0",
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
         ),
         (
             lambda: ImageJpegDistorter("image", quality_range=(6, 5)),
-            "`min_quality` must be at most 5, got 6. `max_quality` is its limit",
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
         ),
         (
             lambda: ImageJpegDistorter("image", quality_range=(6, 101)),
-            "`max_quality` must be at most 100, got 101",
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
         ),
-        (lambda: ImageJpegDistorter("image", quality_range=(5.5, 7)), "`min_quality` must be a whole number"),  # type: ignore[arg-type]
+        (lambda: ImageJpegDistorter("image", quality_range=(5.5, 7)), "`quality_range` must be two whole numbers"),  # type: ignore[arg-type]
         (lambda: ImageJpegDistorter("image", key="camera"), "The `key` of a draw"),
         (
             lambda: ImageColorSpaceConverter(
-                "image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.BGR
+                "image",
+                from_image_type="RGB",  # type: ignore[arg-type]
+                to_image_type=DALIImageType.BGR,
             ),
-            "`source` must be one of .*RGB",
-        ),  # type: ignore[arg-type]
+            "`from_image_type` must be one of .*RGB",
+        ),
         (
             lambda: ImageColorSpaceConverter(
                 "image", from_image_type=DALIImageType.BGR, to_image_type=DALIImageType.ANY_DATA
             ),
-            "`target` must be",
+            "`to_image_type` must be",
         ),
     ],
 )
@@ -171,7 +204,7 @@ def test_format_pickle_and_repr(kind: str) -> None:
     with pytest.raises(ValueError, match="image: must be UINT8"):
         step.check_input_data_format_and_set_output_data_format(wrong)
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_name='image'")
+    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from support.affine_reference import constant_draws, given_draws
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
@@ -88,7 +89,7 @@ def test_resizing(mode: str, anchor: str) -> None:
 def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
     for mode, anchor in (("stretch", None), ("pad", "CENTER"), ("crop", "TOP_OR_LEFT")):
         modes = AffineTransformer.ResizingMode[mode.upper()], anchor and AffineTransformer.ResizingAnchor[anchor]
-        affine = AffineTransformer([5, 6], *modes, "image", **FIELDS)
+        affine = AffineTransformer([5, 6], *modes, "image", **as_published(FIELDS))
         resizer = ImageResizer("image", output_hw=[5, 6], mode=mode, anchor=(anchor or "center").lower(), **FIELDS)
         for one, other in zip(run_step(affine, samples()), run_step(resizer, samples()), strict=True):
             assert_same(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -211,6 +212,53 @@ def test_no_step_is_left_out() -> None:
         assert made(step)
     numbers = WHOLE_NUMBERS | NUMBERS | RANGES | LISTS
     assert {name for step in GOOD for name in settings_of(step, numbers)} == numbers
+
+
+OWN = [
+    "BoxAreaFilter",
+    "BoxFormatConverter",
+    "FrameSequenceDecoder",
+    "GridMasker",
+    "HorizontalFlipper",
+    "ImageBrightnessContrastJitter",
+    "ImageColorSpaceConverter",
+    "ImageGaussianBlurrer",
+    "ImageJpegDistorter",
+    "ImageResizeCropFlipper",
+    "ImageResizer",
+    "LambdaStep",
+    "PointCloudRangeFilter",
+    "PointsPadder",
+    "RandomEraser",
+    "TimeDifferenceAdder",
+]
+
+
+@pytest.mark.parametrize("step", OWN)
+def test_own_steps_have_one_vocabulary(step: str) -> None:
+    first, *others = inspect.signature(getattr(processing_steps, step)).parameters.values()
+    assert first.name == "function" if step == "LambdaStep" else first.name.endswith("_names")
+    assert first.kind is first.POSITIONAL_OR_KEYWORD
+    assert {one.kind for one in others} == {inspect.Parameter.KEYWORD_ONLY}
+    for one in others:
+        assert not re.search("^(min|max|minimum|maximum)_|field_name|_on_gpu$|use_", one.name)
+        # Two numbers are a range.
+        assert one.name.endswith("_range") == (
+            isinstance(one.default, tuple) or one.name in ("scale_range", "point_range")
+        )
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong", "meant"),
+    [
+        ("ImageResizer", "box_name", "box_names"),
+        ("RandomEraser", "probs", "prob"),
+        ("ImageDecoder", "bgr", "as_bgr"),
+    ],
+)
+def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"`{wrong}` is not an argument of {step}. Did you mean `{meant}`?"):
+        made(step, **{wrong: 1})
 
 
 VALUES = [np.int64(1), np.float32(1), True, "a", None, math.nan, b"a", [], {}, object()]

@@ -146,8 +146,12 @@ def _by_name() -> dict[str, StepCase]:
             ),
             _annotations(),
         ),
-        "BoxAreaFilter": StepCase(BoxAreaFilter("boxes", area_range=(10.0, 100.0), further_names=["depths"]), _annotations()),
-        "BoxFormatConverter": StepCase(BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"), _annotations()),
+        "BoxAreaFilter": StepCase(
+            BoxAreaFilter("boxes", area_range=(10.0, 100.0), further_names=["depths"]), _annotations()
+        ),
+        "BoxFormatConverter": StepCase(
+            BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"), _annotations()
+        ),
         "ConditionalElementRemover": StepCase(
             ConditionalElementRemover("annotation", "is_kept", ["boxes", "depths"], [0, 0], [2, 1], True),
             _annotations(),
@@ -161,12 +165,17 @@ def _by_name() -> dict[str, StepCase]:
         ),
         "DataGroupInPathAppliedStep": StepCase(DataGroupInPathAppliedStep(flip, ("cameras", 1)), _rigs()),
         "DataGroupsWithNameAppliedStep": StepCase(
-            DataGroupsWithNameAppliedStep(BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), "annotation"),
+            DataGroupsWithNameAppliedStep(
+                BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), "annotation"
+            ),
             _annotations(),
         ),
         "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
         "ImageColorSpaceConverter": StepCase(
-            ImageColorSpaceConverter("image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR), images
+            ImageColorSpaceConverter(
+                "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR
+            ),
+            images,
         ),
         "ImageDecoder": StepCase(ImageDecoder("image", False), _encoded()),
         "ImageMeanStdDevNormalizer": StepCase(ImageMeanStdDevNormalizer("image", 100.0, 50.0), images),
@@ -188,9 +197,13 @@ def _by_name() -> dict[str, StepCase]:
         "PointsInRangeCheck": StepCase(
             PointsInRangeCheck("points", "is_inside", [-1, -2, -2], [2, 2, 2]), _points()
         ),
-        "PointsPadder": StepCase(PointsPadder("points", num_points=3, mask_name="is_point", fill_value=-1), _points()),
+        "PointsPadder": StepCase(
+            PointsPadder("points", num_points=3, mask_name="is_point", fill_value=-1), _points()
+        ),
         "TensorSizeAdder": StepCase(TensorSizeAdder("image", "_hw"), images),
-        "TimeDifferenceAdder": StepCase(TimeDifferenceAdder("sweep_ns", reference_path="time_ns", difference_name="age_s"), _times()),
+        "TimeDifferenceAdder": StepCase(
+            TimeDifferenceAdder("sweep_ns", reference_path="time_ns", difference_name="age_s"), _times()
+        ),
         "UnneededFieldRemover": StepCase(UnneededFieldRemover(["boxes", "no such field"]), _annotations()),
         "VisibleBboxSelector": StepCase(
             VisibleBboxSelector(
