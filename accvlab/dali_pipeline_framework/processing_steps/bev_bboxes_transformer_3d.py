@@ -64,8 +64,6 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
     fields may be on the CPU or the GPU.
 
-    Price on the CPU: the matrices once, about 30 us per sample; then 5 to 50 us per field and sample.
-
     Example:
         >>> step = BEVBBoxesTransformer3D(
         ...     "translations", "velocities", "sizes", "orientations", ["lidar2img", "extrinsics"], "ego_to_world",

@@ -28,8 +28,6 @@ class PointsInRangeCheck(PipelineStepBase):
     the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the graph
     fails and names the sample.
 
-    Price: about 0.3 ms per field and batch (small fields).
-
     Example:
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("centers", types.DALIDataType.FLOAT)
