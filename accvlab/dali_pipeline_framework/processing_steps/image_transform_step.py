@@ -16,7 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import flag, number, whole_number_list
+from ..checks import flag, number, shown, whole_number_list
 from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.image_transform import (
@@ -151,7 +151,9 @@ class ImageTransformStep(PipelineStepBase):
             raise SettingError(f"{masks} needs {images}: masks go with images.")
         several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
         if several:
-            raise SettingError(f"A field can be of one kind only, but these names are given twice: {several}.")
+            raise SettingError(
+                f"A field can be of one kind only, but these names are given twice: {shown(several)}."
+            )
 
     @abstractmethod
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:

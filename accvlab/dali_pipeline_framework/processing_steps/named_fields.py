@@ -131,6 +131,22 @@ class FieldSearch:
         missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
         self.add(f"{missing}{hint} Fields: {listed(fields)}.", error_type=error_type)
 
+    def add_beside(
+        self,
+        data_empty: SampleDataGroup,
+        path: FieldPath,
+        name: Name,
+        dtype: types.DALIDataType,
+        what: str,
+        error_type: type[Exception] = ValueError,
+    ) -> None:
+        """Add a field to the group of the field at ``path``, or the problem that it exists already."""
+        parent = data_empty.get_parent_of_path(path)
+        if parent.has_child(name):
+            self.add(f"exists already, so the {what} cannot be added", (*path[:-1], name), error_type)
+        else:
+            parent.add_data_field(name, dtype)
+
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""
         if self.problems:

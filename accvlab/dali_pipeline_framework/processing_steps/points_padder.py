@@ -87,12 +87,7 @@ class PointsPadder(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="pad")
         for path in search.find(self._point_names, "points", list(NUMPY_TYPES), group_of="points"):
-            if self._mask_name is None:
-                continue
-            parent = data_empty.get_parent_of_path(path)
-            if parent.has_child(self._mask_name):
-                search.add("exists already, so the mask cannot be added", (*path[:-1], self._mask_name))
-            else:
-                parent.add_data_field(self._mask_name, types.DALIDataType.BOOL)
+            if self._mask_name is not None:
+                search.add_beside(data_empty, path, self._mask_name, types.DALIDataType.BOOL, "mask")
         search.raise_problems()
         return data_empty

@@ -109,15 +109,10 @@ class TimeDifferenceAdder(PipelineStepBase):
             search.add("must be of an integer type for an output of INT64, got FLOAT64", self._reference_path)
         paths = search.find(self._timestamp_names, "a time stamp", _TIME_TYPES, group_of="time stamps")
         for path in paths:
-            parent = data_empty.get_parent_of_path(path)
             dtype = leaf_at(data_empty, path).dtype
             if reference is not None and not isinstance(reference, GroupFormat) and dtype != reference.dtype:
                 wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
                 search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
-            if parent.has_child(self._difference_name):
-                taken = (*path[:-1], self._difference_name)
-                search.add("exists already, so the difference cannot be added", taken)
-            else:
-                parent.add_data_field(self._difference_name, self._output_type)
+            search.add_beside(data_empty, path, self._difference_name, self._output_type, "difference")
         search.raise_problems()
         return data_empty
