@@ -125,7 +125,7 @@ def sequences(
         for window in _windows(sorted(str(path) for path in folder.iterdir()), step)
     ]
     torch_sequences = ImageSequences(listed, decode_by_pillow)
-    steps = [FrameSequenceDecoder("frames", use_device_mixed=True)]
+    steps = [FrameSequenceDecoder("frames", on_gpu=True)]
     inputs: dict[str, Any] = {"provider": sampled(provider)}
     if provider.loads_batches:
         alone = FrameSequenceDataProvider(root, SEQUENCE_LENGTH, step=step, share_frames=False)

@@ -102,8 +102,14 @@ def zoomer(output_hw: tuple[int, int], **fields: Any) -> AffineTransformer:
 
 
 def resizer_cropper(**fields: Any) -> ImageResizeCropFlipper:
-    sizes = settings.OUTPUT_HW, settings.SCALE
-    return ImageResizeCropFlipper("image", *sizes, flip_prob=settings.FLIP_PROB, is_kept_inside=True, **fields)
+    return ImageResizeCropFlipper(
+        "image",
+        output_hw=settings.OUTPUT_HW,
+        scale_range=settings.SCALE,
+        flip_prob=settings.FLIP_PROB,
+        is_kept_inside=True,
+        **fields,
+    )
 
 
 def normalizer(dtype: DALIDataType = DALIDataType.FLOAT, layout: str = "") -> ImageMeanStdDevNormalizer:
@@ -118,12 +124,22 @@ def step_cases() -> list[StepCase]:
         "image",
         transformation_steps=[AffineTransformer.Rotation(1.0, *settings.ROTATION_DEGREES)],
     )
-    eraser = RandomEraser("image", 1.0, settings.ERASED_AREA, (0.5, 2.0), settings.ERASED_VALUE)
+    eraser = RandomEraser(
+        "image",
+        prob=1.0,
+        scale_range=settings.ERASED_AREA,
+        ratio_range=(0.5, 2.0),
+        fill_value=settings.ERASED_VALUE,
+    )
     rgb, bgr, ycbcr = DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr
     size = f"to {settings.OUTPUT_HW[1]} x {settings.OUTPUT_HW[0]}"
     return [
         StepCase("ImageDecoder, JPEG", ImageDecoder("image", False), "decode", True),
-        StepCase(f"ImageResizer, {size}, crop", ImageResizer("image", settings.OUTPUT_HW, "crop"), "resize"),
+        StepCase(
+            f"ImageResizer, {size}, crop",
+            ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop"),
+            "resize",
+        ),
         StepCase(f"ImageResizeCropFlipper, {size}", resizer_cropper(), "resize_crop_flip"),
         StepCase(
             f"ImageResizeCropFlipper, JPEG {size}",
@@ -133,7 +149,7 @@ def step_cases() -> list[StepCase]:
         ),
         StepCase(f"AffineTransformer, {size}, scaling and mirroring", zoomer(settings.OUTPUT_HW), "zoom"),
         StepCase(f"AffineTransformer, {size}, rotation", rotation, "rotate"),
-        StepCase("HorizontalFlipper", HorizontalFlipper("image", settings.FLIP_PROB), "flip"),
+        StepCase("HorizontalFlipper", HorizontalFlipper("image", prob=settings.FLIP_PROB), "flip"),
         StepCase("ImageRange01Normalizer", ImageRange01Normalizer("image"), "to_range_01"),
         StepCase("ImageMeanStdDevNormalizer", normalizer(), "normalize"),
         StepCase("ImageMeanStdDevNormalizer, CHW", normalizer(layout="CHW"), "normalize_to_chw"),
@@ -147,24 +163,36 @@ def step_cases() -> list[StepCase]:
         StepCase("PhotoMetricDistorter, with hue and saturation", distorter(), "distort"),
         StepCase(
             "ImageBrightnessContrastJitter",
-            ImageBrightnessContrastJitter("image", settings.JITTER, settings.JITTER),
+            ImageBrightnessContrastJitter(
+                "image", brightness_range=settings.JITTER, contrast_range=settings.JITTER
+            ),
             "jitter",
         ),
-        StepCase("ImageColorSpaceConverter, RGB to BGR", ImageColorSpaceConverter("image", rgb, bgr), "to_bgr"),
         StepCase(
-            "ImageColorSpaceConverter, RGB to YCbCr", ImageColorSpaceConverter("image", rgb, ycbcr), "to_ycbcr"
+            "ImageColorSpaceConverter, RGB to BGR",
+            ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=bgr),
+            "to_bgr",
         ),
         StepCase(
-            "ImageGaussianBlurrer, 7 x 7", ImageGaussianBlurrer("image", *settings.BLUR_SIGMA, prob=1.0), "blur"
+            "ImageColorSpaceConverter, RGB to YCbCr",
+            ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=ycbcr),
+            "to_ycbcr",
+        ),
+        StepCase(
+            "ImageGaussianBlurrer, 7 x 7",
+            ImageGaussianBlurrer("image", sigma_range=settings.BLUR_SIGMA, prob=1.0),
+            "blur",
         ),
         StepCase(
             "ImageJpegDistorter",
-            ImageJpegDistorter("image", settings.JPEG_QUALITY[0], settings.JPEG_QUALITY[1] - 1),
+            ImageJpegDistorter("image", quality_range=(settings.JPEG_QUALITY[0], settings.JPEG_QUALITY[1] - 1)),
             "compress",
         ),
         StepCase("RandomEraser", eraser, "erase"),
         StepCase(
-            "GridMasker", GridMasker("image", 1.0, (settings.GRID_TILE[0], settings.GRID_TILE[1] - 1)), "mask_grid"
+            "GridMasker",
+            GridMasker("image", prob=1.0, tile_range=(settings.GRID_TILE[0], settings.GRID_TILE[1] - 1)),
+            "mask_grid",
         ),
     ]
 
@@ -228,15 +256,13 @@ def bev_transformer() -> BEVBBoxesTransformer3D:
 
 
 def multi_camera_steps(is_region_decoded: bool = True) -> list[PipelineStepBase]:
-    cropper = resizer_cropper(
-        is_encoded=is_region_decoded, projection_matrix_field_names=["intrinsics", "image_from_ego"]
-    )
+    cropper = resizer_cropper(is_encoded=is_region_decoded, projection_names=["intrinsics", "image_from_ego"])
     decoder = [] if is_region_decoded else [ImageDecoder("image", False)]
     return [*decoder, cropper, normalizer(layout="CHW"), bev_transformer()]
 
 
 def detection_steps(is_distorted_last: bool = False) -> list[PipelineStepBase]:
-    on_image = [distorter(), zoomer(settings.DETECTION_HW, box_field_names="boxes")]
+    on_image = [distorter(), zoomer(settings.DETECTION_HW, box_names="boxes")]
     return [
         ImageDecoder("image", False),
         *(reversed(on_image) if is_distorted_last else on_image),
@@ -330,7 +356,7 @@ def chain(
 
 def twenty_steps() -> list[PipelineStepBase]:
     """Steps for an `AnnotatedCamerasProvider`; each works on all six cameras, or on what belongs to them."""
-    in_pixels = {"projection_matrix_field_names": ["intrinsics", "image_from_ego"], "box_field_names": "boxes"}
+    in_pixels = {"projection_names": ["intrinsics", "image_from_ego"], "box_names": "boxes"}
     rgb, bgr = DALIImageType.RGB, DALIImageType.BGR
     kinds = AffineTransformer
     options = [kinds.UniformScaling(1.0, *settings.ZOOM), kinds.Rotation(1.0, *settings.ROTATION_DEGREES)]
@@ -351,21 +377,21 @@ def twenty_steps() -> list[PipelineStepBase]:
     heatmaps = detection_steps()[-1]
     return [
         ImageDecoder("image", False),
-        ImageJpegDistorter("image", *settings.JPEG_QUALITY),
+        ImageJpegDistorter("image", quality_range=settings.JPEG_QUALITY),
         distorter(),
         affine,
-        ImageResizer("image", settings.DETECTION_HW, "pad", **in_pixels),
+        ImageResizer("image", output_hw=settings.DETECTION_HW, mode="pad", **in_pixels),
         resizer_cropper(**in_pixels),
         HorizontalFlipper("image", **in_pixels),
-        ImageGaussianBlurrer("image", *settings.BLUR_SIGMA),
-        ImageBrightnessContrastJitter("image", settings.JITTER, settings.JITTER),
-        ImageColorSpaceConverter("image", rgb, bgr),
+        ImageGaussianBlurrer("image", sigma_range=settings.BLUR_SIGMA),
+        ImageBrightnessContrastJitter("image", brightness_range=settings.JITTER, contrast_range=settings.JITTER),
+        ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=bgr),
         normalizer(),
         ImageToTileSizePadder("image", settings.TILE),
         TensorSizeAdder("image", "_size"),
         DataGroupArrayWithNameElementsAppliedStep(heatmaps, "cameras"),
         CoordinateCropper("boxes", [0.0, 0.0, 0.0, 0.0], [704.0, 256.0, 704.0, 256.0]),
-        BoxFormatConverter("boxes", "xyxy", "cxcywh"),
+        BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"),
         bev_transformer(),
         PointsInRangeCheck("centers", "is_inside", *limits),
         PaddingToUniform(["centers", "sizes", "yaws", "velocities"]),

@@ -110,8 +110,9 @@ def number_range(
     at_least: float = -math.inf,
     at_most: float = math.inf,
     above: float = -math.inf,
+    may_be_infinite: bool = False,
 ) -> tuple[float, float]:
-    """Check the least and the greatest of the numbers that may be drawn or kept: two finite numbers.
+    """Check the least and the greatest of the numbers that may be drawn or kept.
 
     Args:
         value: What was given: a list, tuple or array of two.
@@ -119,6 +120,7 @@ def number_range(
         at_least: Least allowed number.
         at_most: Greatest allowed number.
         above: What the least number must be greater than.
+        may_be_infinite: Whether infinite numbers are allowed.
 
     Returns:
         The two as ``float``.
@@ -128,8 +130,8 @@ def number_range(
     """
     reals = _reals(value)
     least, greatest = reals if reals is not None and len(reals) == 2 else (math.nan, math.nan)
-    is_finite = math.isfinite(least) and math.isfinite(greatest)
-    if not is_finite or not at_least <= least <= greatest <= at_most or not above < least:
+    is_allowed = may_be_infinite or (math.isfinite(least) and math.isfinite(greatest))
+    if not is_allowed or not at_least <= least <= greatest <= at_most or not above < least:
         lower = f"{above:g} < " if above != -math.inf else "" if at_least == -math.inf else f"{at_least:g} <= "
         upper = "" if at_most == math.inf else f" <= {at_most:g}"
         raise SettingError(f"`{name}` must be two numbers, {lower}least <= greatest{upper}, got {shown(value)}.")

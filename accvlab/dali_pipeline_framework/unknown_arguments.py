@@ -24,6 +24,8 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
 
     def decorate(init: _Init) -> _Init:
         parameters = inspect.signature(init).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            return init
 
         @functools.wraps(init)
         def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:

@@ -94,7 +94,9 @@ def element_remover(scene: Scene) -> Image.Image:
 
 def area_filter(scene: Scene) -> Image.Image:
     """Boxes of at least 600 square pixels."""
-    return _filtered(scene.camera(), BoxAreaFilter("boxes", 600.0, further_field_names="categories"))
+    return _filtered(
+        scene.camera(), BoxAreaFilter("boxes", area_range=(600.0, math.inf), further_names="categories")
+    )
 
 
 def _filtered(sample: Tree, step: Any) -> Image.Image:
@@ -187,7 +189,7 @@ def point_cloud_filter(scene: Scene) -> Image.Image:
     """Points in a box."""
     cloud: Tree = {"points": scene.points()}
     low, high = _RANGE_M
-    [after] = processed([cloud], [PointCloudRangeFilter("points", low, high)])
+    [after] = processed([cloud], [PointCloudRangeFilter("points", point_range=(low, high))])
     limits = (low[0], low[1], high[0], high[1])
     return side_by_side(
         [

@@ -77,7 +77,7 @@ def frame_sequence(scene: Scene) -> Image.Image:
 
 def jitter(scene: Scene) -> Image.Image:
     """Three draws."""
-    step = ImageBrightnessContrastJitter("image", (0.6, 1.4), (0.6, 1.4))
+    step = ImageBrightnessContrastJitter("image", brightness_range=(0.6, 1.4), contrast_range=(0.6, 1.4))
     return _before_and_draws(scene, step, 3, seed=1)
 
 
@@ -89,13 +89,13 @@ def photo_metric(scene: Scene) -> Image.Image:
 
 def erasing(scene: Scene) -> Image.Image:
     """Three draws."""
-    step = RandomEraser("image", prob=1.0, scale=(0.02, 0.1), value=[124, 116, 104], num_rectangles=3)
+    step = RandomEraser("image", prob=1.0, scale_range=(0.02, 0.1), fill_value=[124, 116, 104], num_rectangles=3)
     return _before_and_draws(scene, step, 3, seed=0)
 
 
 def grid_mask(scene: Scene) -> Image.Image:
     """Three draws."""
-    step = GridMasker("image", prob=1.0, tile=(40, 90), ratio=(0.4, 0.6), angle=(0.0, 0.5))
+    step = GridMasker("image", prob=1.0, tile_range=(40, 90), ratio_range=(0.4, 0.6), angle_range=(0.0, 0.5))
     return _before_and_draws(scene, step, 3, seed=0)
 
 
@@ -111,7 +111,9 @@ def color_space(scene: Scene) -> Image.Image:
     sample = scene.camera()
     tiles = [Tile(decoded(sample)["image"], "before: RGB")]
     for target in (DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY):
-        [tree] = draws_of(sample, ImageColorSpaceConverter("image", DALIImageType.RGB, target), 1)
+        [tree] = draws_of(
+            sample, ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=target), 1
+        )
         image = tree["image"]
         is_gray = image.shape[2] == 1
         label = f"after: {target.name}" + (", 1 channel" if is_gray else ", shown as if it were RGB")
@@ -124,7 +126,7 @@ def gaussian_blur(scene: Scene) -> Image.Image:
     sample = scene.camera()
     tiles = [Tile(enlarged(decoded(sample)["image"]), "before")]
     for sigma_px in (1.0, 2.0, 4.0):
-        [tree] = draws_of(sample, ImageGaussianBlurrer("image", sigma_px, sigma_px, prob=1.0), 1)
+        [tree] = draws_of(sample, ImageGaussianBlurrer("image", sigma_range=(sigma_px, sigma_px), prob=1.0), 1)
         tiles.append(Tile(enlarged(tree["image"]), f"after, sigma {sigma_px:.0f} px"))
     return side_by_side(tiles)
 
@@ -134,7 +136,7 @@ def jpeg_artefacts(scene: Scene) -> Image.Image:
     sample = scene.camera()
     tiles = [Tile(enlarged(decoded(sample)["image"]), "before")]
     for quality in (60, 20, 5):
-        [tree] = draws_of(sample, ImageJpegDistorter("image", quality, quality), 1)
+        [tree] = draws_of(sample, ImageJpegDistorter("image", quality_range=(quality, quality)), 1)
         tiles.append(Tile(enlarged(tree["image"]), f"after, quality {quality}"))
     return side_by_side(tiles)
 
@@ -165,7 +167,9 @@ def lambda_step(scene: Scene) -> Image.Image:
     """A negative."""
     sample = scene.camera()
     uint8 = DALIDataType.UINT8
-    step = LambdaStep(lambda image: fn.cast(255 - image, dtype=uint8), "image", {"image": uint8})
+    step = LambdaStep(
+        lambda image: fn.cast(255 - image, dtype=uint8), input_names="image", output_types={"image": uint8}
+    )
     [tree] = draws_of(sample, step, 1)
     return side_by_side([Tile(decoded(sample)["image"], "before"), Tile(tree["image"], "after: 255 - image")])
 

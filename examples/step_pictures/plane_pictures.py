@@ -22,7 +22,7 @@ from step_pictures.scene import IMAGE_HW, Scene, Tree
 
 __all__ = ["affine", "flip", "padding_to_uniform", "resize", "resize_crop_flip", "tile_padding"]
 
-_PLACES = {"projection_matrix_field_names": "image_from_ego", "box_field_names": "boxes"}
+_PLACES = {"projection_names": "image_from_ego", "box_names": "boxes"}
 _FILL = 90
 _MAX_DEPTH_M = 40.0
 
@@ -71,7 +71,8 @@ def affine(scene: Scene) -> Image.Image:
                     image_field_names="image",
                     transformation_steps=steps,
                     fill_value=_FILL,
-                    **_PLACES,
+                    projection_matrix_field_names=_PLACES["projection_names"],
+                    box_names=_PLACES["box_names"],
                 ),
             )
             for label, steps in cases
@@ -84,7 +85,10 @@ def resize(scene: Scene) -> Image.Image:
     return _compared(
         scene,
         [
-            (f'after: "{mode}"', ImageResizer("image", [240, 240], mode, fill_value=_FILL, **_PLACES))
+            (
+                f'after: "{mode}"',
+                ImageResizer("image", output_hw=[240, 240], mode=mode, fill_value=_FILL, **_PLACES),
+            )
             for mode in ("stretch", "pad", "crop")
         ],
     )
@@ -92,7 +96,14 @@ def resize(scene: Scene) -> Image.Image:
 
 def resize_crop_flip(scene: Scene) -> Image.Image:
     """Three draws."""
-    step = ImageResizeCropFlipper("image", [180, 400], (0.85, 1.2), (0.0, 0.2), fill_value=_FILL, **_PLACES)
+    step = ImageResizeCropFlipper(
+        "image",
+        output_hw=[180, 400],
+        scale_range=(0.85, 1.2),
+        bottom_crop_range=(0.0, 0.2),
+        fill_value=_FILL,
+        **_PLACES,
+    )
     sample = _near_objects(scene)
     drawn = draws_of(sample, step, 3, seed=0)
     tiles = [Tile(_with_all(tree), f"after, draw {number}") for number, tree in enumerate(drawn, start=1)]
@@ -102,7 +113,7 @@ def resize_crop_flip(scene: Scene) -> Image.Image:
 def flip(scene: Scene) -> Image.Image:
     """Image, boxes, matrices and mask."""
     sample = _near_objects(scene)
-    step = HorizontalFlipper("image", 1.0, mask_field_names="mask", **_PLACES)
+    step = HorizontalFlipper("image", prob=1.0, mask_names="mask", **_PLACES)
     before, [after] = decoded(sample), draws_of(sample, step, 1)
     tiles = []
     for label, tree in (("before", before), ("after", after)):

@@ -48,12 +48,14 @@ _RGB, _BGR = types.DALIImageType.RGB, types.DALIImageType.BGR
 _STRETCH = AffineTransformer.ResizingMode.STRETCH
 _STEPS: dict[str, PipelineStepBase] = {
     "ImageDecoder": ImageDecoder("image", False),
-    "ImageResizer, ImageResizeCropFlipper with `is_encoded`": ImageResizer("image", [4, 6], is_encoded=True),
-    "ImageResizer": ImageResizer("image", [4, 6]),
-    "ImageResizeCropFlipper": ImageResizeCropFlipper("image", [4, 6], (0.5, 1.0)),
+    "ImageResizer, ImageResizeCropFlipper with `is_encoded`": ImageResizer(
+        "image", output_hw=[4, 6], is_encoded=True
+    ),
+    "ImageResizer": ImageResizer("image", output_hw=[4, 6]),
+    "ImageResizeCropFlipper": ImageResizeCropFlipper("image", output_hw=[4, 6], scale_range=(0.5, 1.0)),
     "AffineTransformer": AffineTransformer([4, 6], _STRETCH, None, "image"),
     "HorizontalFlipper": HorizontalFlipper("image"),
-    "ImageColorSpaceConverter": ImageColorSpaceConverter("image", _RGB, _BGR),
+    "ImageColorSpaceConverter": ImageColorSpaceConverter("image", from_image_type=_RGB, to_image_type=_BGR),
     "ImageJpegDistorter": ImageJpegDistorter("image"),
     "PhotoMetricDistorter": PhotoMetricDistorter("image", [-0.1, 0.1], [-9, 9], [0.5, 1.5], [0.5, 1.5]),
     "ImageBrightnessContrastJitter": ImageBrightnessContrastJitter("image"),

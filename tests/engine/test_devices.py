@@ -161,7 +161,7 @@ class TestWithoutGpu:
         def decoded(image: Any) -> Any:
             return fn.decoders.image(image, device="mixed").cpu()
 
-        steps = [Doubler("index"), LambdaStep(decoded, "image", {"image": DT.UINT8})]
+        steps = [Doubler("index"), LambdaStep(decoded, input_names="image", output_types={"image": DT.UINT8})]
         definition = PipelineDefinition(shuffled(image_provider()), steps)
         sample = image_provider().get_data(0)
 

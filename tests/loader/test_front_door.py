@@ -29,7 +29,7 @@ def doubled(pair: Any) -> Any:
     return pair * 2
 
 
-DOUBLED = LambdaStep(doubled, "pair", {"pair": DT.FLOAT})
+DOUBLED = LambdaStep(doubled, input_names="pair", output_types={"pair": DT.FLOAT})
 
 
 def loader_of(source: Any = None, batch_size: int | None = 4, **arguments: Any) -> DataLoader:

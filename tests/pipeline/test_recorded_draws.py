@@ -188,7 +188,10 @@ class TestRecording:
         ],
     )
     def test_of_a_step_that_draws_without_declaring_it(self, operator: Any, name: str, conditionals: bool) -> None:
-        chain = [Drawer(UniformDraw("a")), each_camera(LambdaStep(operator, "gain", {"gain": DT.FLOAT}))]
+        chain = [
+            Drawer(UniformDraw("a")),
+            each_camera(LambdaStep(operator, input_names="gain", output_types={"gain": DT.FLOAT})),
+        ]
         for data_input in (
             shuffled(NumberProvider(6), 3),
             SamplerInputIterable(NumberProvider(6), EpochSampler(6, 3)),
@@ -201,7 +204,7 @@ class TestRecording:
 
     def test_of_a_step_that_selects_elements(self) -> None:
         fields = {"points": (DT.FLOAT, [np.zeros((3, 2))]), "index": (DT.INT32, [0])}
-        step = PointCloudRangeFilter("points", [-1, -1], [1, 1])
+        step = PointCloudRangeFilter("points", point_range=([-1, -1], [1, 1]))
         found = batches(shuffled(ArrayProvider(fields), 1), [step], definition=RECORD)
         assert found[0]["draws"] == {}
 

@@ -49,9 +49,9 @@ SCRIPT = """
     sample = SampleDataGroup()
     sample.add_data_field("rows", types.DALIDataType.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    failure(BoxFormatConverter("rows", "xyxy", "xywh"), sample)
+    failure(BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample)
     failure(PointsInRangeCheck("rows", "is_inside", [0], [1]), sample)
-    failure(ImageResizer(None, [4, 4], image_hw_field_names="rows"), sample)
+    failure(ImageResizer(None, output_hw=[4, 4], hw_names="rows"), sample)
 
     frames = SampleDataGroup()
     frames.add_data_field_array("encoded", types.DALIDataType.UINT8, 2)
@@ -97,7 +97,9 @@ def test_rules_are_told_with_conditionals() -> None:
     sample["rows"] = np.zeros((3, 5))
     told = r"field rows: boxes must be four numbers \[in step 0: BoxFormatConverter\]"
     with pytest.raises(GraphError, match=told):
-        run_step(BoxFormatConverter("rows", "xyxy", "xywh"), sample, enable_conditionals=True)
+        run_step(
+            BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample, enable_conditionals=True
+        )
 
 
 def test_rules_are_written_where_they_hold() -> None:

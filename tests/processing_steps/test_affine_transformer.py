@@ -16,12 +16,13 @@ from support.affine_reference import Border, given_draws, shares_as_draws
 from support.arrays import DT, ArrayProvider, gradient
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path
 from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor
@@ -102,7 +103,7 @@ FIELDS = {
     "image_hw_field_names": "image_hw",
     "projection_matrix_field_names": "matrix",
     "point_field_names": "points",
-    "box_field_names": "boxes",
+    "box_names": "boxes",
 }
 
 
@@ -372,9 +373,7 @@ def test_masks_get_no_new_labels(kind: str) -> None:
     rng = np.random.default_rng(2)
     mask = rng.choice(np.array([1, 50, 200], np.uint8), (9, 12, 1))
     steps = STEPS_OF_RESAMPLING[kind]
-    step = A(
-        [6, 8], Mode.STRETCH, None, "image", transformation_steps=steps, mask_field_names="mask", fill_value=9
-    )
+    step = A([6, 8], Mode.STRETCH, None, "image", transformation_steps=steps, mask_names="mask", fill_value=9)
     [output] = run_step(step, [{"image": gradient(9, 12), "mask": mask}])
     matrix = reference.matrix_of(steps, (9, 12), (6, 8), Mode.STRETCH, None, shares_as_draws(np.zeros(9)))
     y, x = np.mgrid[:6, :8] + 0.5
@@ -391,7 +390,7 @@ def test_types_stay_and_whole_numbers_are_rounded(dtype: Any) -> None:
         Mode.STRETCH,
         image_hw_field_names="hw",
         point_field_names="points",
-        box_field_names="boxes",
+        box_names="boxes",
         transformation_steps=[A.UniformScaling(1, 0.69), A.Translation(1, [1, 1])],
     )
     sample = {"hw": np.array([10, 10], dtype), "points": np.array([[5, 6, 7, 8]], dtype)}
@@ -538,8 +537,8 @@ def test_the_error_in_a_pipeline_names_the_sample() -> None:
 @pytest.mark.parametrize("name", ["points", "boxes", "matrix"])
 @pytest.mark.parametrize("columns", [3, 5])
 def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
-    kinds = {"points": "point", "boxes": "box", "matrix": "projection_matrix"}
-    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names="hw", **{f"{kinds[name]}_field_names": name})
+    kinds = {"points": "point", "boxes": "box", "matrix": "projection"}
+    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names="hw", **as_published({f"{kinds[name]}_names": name}))
     shape = (2 if columns == 3 else columns, 4) if name == "matrix" else (2, columns)  # too few, too many
     value = np.ones(shape, np.float32)
     reason = {
@@ -610,8 +609,8 @@ def build(**arguments: Any) -> A:
         ({"image_field_names": (), "image_hw_field_names": ()}, "Give `image_field_names`"),
         ({"image_field_names": 1.5}, "`image_field_names` must be a name"),
         (
-            {"image_field_names": None, "image_hw_field_names": "a", "mask_field_names": "b"},
-            "`mask_field_names` needs",
+            {"image_field_names": None, "image_hw_field_names": "a", "mask_names": "b"},
+            "`mask_names` needs",
         ),
         ({"point_field_names": ["a", "image"]}, "these names are given twice: ['image']"),
         ({"output_hw": [4]}, "`output_hw` must be [height, width]"),
@@ -705,20 +704,17 @@ def test_all_problems_of_a_format_are_told_at_once() -> None:
     sample = {"image": np.zeros((2, 2, 3), np.int64), "points": np.zeros(2), "matrix": np.zeros((3, 3), np.int32)}
     with pytest.raises(ValueError, match="AffineTransformer cannot be applied:") as caught:
         output_format(step, sample)
-    texts = [problem.describe() for problem in caught.value.problems]
+    texts = [f"{format_path(problem.path or ())}: {problem.message}" for problem in caught.value.problems]
     assert any("image: must be UINT8 or INT16 or FLOAT (an image), got INT64" in text for text in texts)
     assert any("matrix: must be FLOAT or FLOAT64 or FLOAT16 (a projection matrix), got INT32" in t for t in texts)
     assert any("No occurrences of points found: no field has the name 'absent'" in text for text in texts)
 
 
-@pytest.mark.parametrize("kind", ["image", "mask", "image_hw", "projection_matrix", "point", "box"])
+@pytest.mark.parametrize("kind", ["image", "mask", "hw", "projection", "point", "box"])
 def test_each_missing_name_is_a_key_error(kind: str) -> None:
     with pytest.raises(KeyError, match="No occurrences of"):
         output_format(
-            build(
-                **{f"{kind}_field_names": "absent", "image_hw_field_names": "hw"}
-                | ({} if kind != "image_hw" else {"image_hw_field_names": "absent"})
-            ),
+            build(**as_published({"hw_names": "hw", f"{kind}_names": "absent"})),
             {"image": gradient(2, 2), "hw": SAME},
         )
 

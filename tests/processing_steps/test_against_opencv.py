@@ -124,7 +124,7 @@ def test_resizing(image: np.ndarray, hw: tuple[int, int]) -> None:
 
     Float images: places are exact to some 1e-6 pixels.
     """
-    found = changed(ImageResizer("image", hw), image)["image"]
+    found = changed(ImageResizer("image", output_hw=hw), image)["image"]
     tolerance = 1 if image.dtype == np.uint8 else 3e-5
     assert_close(found, cv2.resize(image, hw[::-1], interpolation=cv2.INTER_LINEAR), tolerance)
     if hw == (30, 40):
@@ -132,14 +132,16 @@ def test_resizing(image: np.ndarray, hw: tuple[int, int]) -> None:
 
 
 def test_resize_crop_and_flip() -> None:
-    step = ImageResizeCropFlipper("image", [40, 60], (0.75, 0.75), flip_prob=1, is_encoded=True)
+    step = ImageResizeCropFlipper(
+        "image", output_hw=[40, 60], scale_range=(0.75, 0.75), flip_prob=1, is_encoded=True
+    )
     found = changed(step, encoded_image(NOISE, "PNG"))["image"]
     scaled = cv2.resize(NOISE, (60, 45))  # as wide as the output: all that is left out is at the top
     assert_close(found, cv2.flip(scaled[5:], 1))
 
 
 def test_pixels_that_are_only_moved() -> None:
-    assert_close(changed(HorizontalFlipper("image", 1), NOISE)["image"], cv2.flip(NOISE, 1), 0)
+    assert_close(changed(HorizontalFlipper("image", prob=1), NOISE)["image"], cv2.flip(NOISE, 1), 0)
     padded = cv2.copyMakeBorder(NOISE, 0, 4, 0, 16, cv2.BORDER_CONSTANT, value=(5,) * 3)
     assert_close(changed(ImageToTileSizePadder("image", (48, 32), fill_value=5), NOISE)["image"], padded, 0)
 
@@ -186,7 +188,7 @@ def test_rotation_in_space(axis: int) -> None:
 
 
 def converted(image: np.ndarray, source: DALIImageType, target: DALIImageType) -> np.ndarray:
-    return changed(ImageColorSpaceConverter("image", source, target), image)["image"]
+    return changed(ImageColorSpaceConverter("image", from_image_type=source, to_image_type=target), image)["image"]
 
 
 def test_gray_and_bgr() -> None:
@@ -228,7 +230,12 @@ def test_brightness_and_contrast() -> None:
     both = cv2.multiply(cv2.add(NOISE, (20,) * 4), (0.6,) * 4)
     assert_close(changed(distorter(brightness=20, contrast=0.6), NOISE)["image"], both)
     jittered = cv2.addWeighted(NOISE, 1.1 * 0.7, NOISE, 0, 1.1 * 128 * (1 - 0.7))
-    assert_close(changed(ImageBrightnessContrastJitter("image", (1.1, 1.1), (0.7, 0.7)), NOISE)["image"], jittered)
+    assert_close(
+        changed(
+            ImageBrightnessContrastJitter("image", brightness_range=(1.1, 1.1), contrast_range=(0.7, 0.7)), NOISE
+        )["image"],
+        jittered,
+    )
 
 
 def test_without_saturation_an_image_is_gray() -> None:
@@ -256,7 +263,7 @@ def test_hue_turns_as_in_hsv(angle: float) -> None:
 @pytest.mark.parametrize("sigma", [0.5, 1.5, 2.0])
 def test_blur(sigma: float) -> None:
     size = 2 * int(np.ceil(3 * sigma)) + 1
-    step = ImageGaussianBlurrer("image", sigma, sigma, 1)
+    step = ImageGaussianBlurrer("image", sigma_range=(sigma, sigma), prob=1)
     for image, tolerance in ((NOISE, 1), (NOISE_FLOAT, 1e-6)):
         expected = cv2.GaussianBlur(image, (size, size), sigma, borderType=cv2.BORDER_REFLECT_101)
         assert_close(changed(step, image)["image"], expected, tolerance)
@@ -267,7 +274,9 @@ def test_artefacts_of_jpeg(quality: int) -> None:
     """The same tables and the same chroma; versions of libjpeg differ by 2 levels in their cosine transforms."""
     encoded = cv2.imencode(".jpg", BLURRED[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
     expected = cv2.imdecode(encoded, cv2.IMREAD_COLOR)[..., ::-1]
-    assert_close(changed(ImageJpegDistorter("image", quality, quality), BLURRED)["image"], expected, 2)
+    assert_close(
+        changed(ImageJpegDistorter("image", quality_range=(quality, quality)), BLURRED)["image"], expected, 2
+    )
 
 
 @pytest.mark.parametrize("subsampling", [0, 2])

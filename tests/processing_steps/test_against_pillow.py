@@ -85,33 +85,38 @@ def test_warps(steps: Any) -> None:
 @pytest.mark.parametrize("hw", [(120, 160), (97, 133), (61, 240)])
 def test_resizing_to_a_larger_size(hw: tuple[int, int]) -> None:
     assert_close(
-        changed(ImageResizer("image", hw), NOISE)["image"], PICTURE.resize(hw[::-1], Image.Resampling.BILINEAR)
+        changed(ImageResizer("image", output_hw=hw), NOISE)["image"],
+        PICTURE.resize(hw[::-1], Image.Resampling.BILINEAR),
     )
 
 
 def test_resizing_to_half_the_size() -> None:
     """The mean of 2 x 2 pixels."""
-    assert_close(changed(ImageResizer("image", (30, 40)), NOISE)["image"], PICTURE.reduce(2))
+    assert_close(changed(ImageResizer("image", output_hw=(30, 40)), NOISE)["image"], PICTURE.reduce(2))
 
 
 def test_images_without_detail_need_no_antialiasing() -> None:
     """Detail of 8 pixels or more survives a factor of 0.8, to 2 levels on average, and an eighth at worst."""
     expected = np.asarray(BLURRED.resize((64, 48), Image.Resampling.BILINEAR)).astype(int)
-    difference = np.abs(changed(ImageResizer("image", (48, 64)), np.asarray(BLURRED))["image"] - expected)
+    difference = np.abs(
+        changed(ImageResizer("image", output_hw=(48, 64)), np.asarray(BLURRED))["image"] - expected
+    )
     assert difference.mean() < 2
     assert difference.max() < np.ptp(expected) / 8
 
 
 def test_padding_and_cropping_to_a_size() -> None:
-    padded = changed(ImageResizer("image", (140, 160), "pad", fill_value=9), NOISE)["image"]
+    padded = changed(ImageResizer("image", output_hw=(140, 160), mode="pad", fill_value=9), NOISE)["image"]
     assert_close(padded, ImageOps.pad(PICTURE, (160, 140), Image.Resampling.BILINEAR, color=FILL))
-    cropped = changed(ImageResizer("image", (100, 160), "crop"), NOISE)["image"]
+    cropped = changed(ImageResizer("image", output_hw=(100, 160), mode="crop"), NOISE)["image"]
     assert_close(cropped, ImageOps.fit(PICTURE, (160, 100), Image.Resampling.BILINEAR))
 
 
 def test_resize_crop_and_flip() -> None:
     """As StreamPETR and BEVDet do it, with the whole pixels that they round to."""
-    step = ImageResizeCropFlipper("image", (80, 160), (2, 2), (0.1, 0.1), 1)
+    step = ImageResizeCropFlipper(
+        "image", output_hw=(80, 160), scale_range=(2, 2), bottom_crop_range=(0.1, 0.1), flip_prob=1
+    )
     resized = PICTURE.resize((160, 120), Image.Resampling.BILINEAR)
     top = int(0.9 * 120) - 80
     expected = resized.crop((0, top, 160, top + 80)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -119,7 +124,7 @@ def test_resize_crop_and_flip() -> None:
 
 
 def test_mirroring() -> None:
-    assert_close(changed(HorizontalFlipper("image", 1), NOISE)["image"], ImageOps.mirror(PICTURE), 0)
+    assert_close(changed(HorizontalFlipper("image", prob=1), NOISE)["image"], ImageOps.mirror(PICTURE), 0)
 
 
 # --- colors ---------------------------------------------------------------------------------------------
@@ -148,7 +153,7 @@ def test_contrast(factor: float) -> None:
 
 
 def test_gray() -> None:
-    step = ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY)
+    step = ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY)
     assert_close(changed(step, NOISE)["image"][..., 0], PICTURE.convert("L"))
 
 
@@ -160,7 +165,7 @@ def test_artefacts_of_jpeg(quality: int) -> None:
     """The same tables and the same chroma; versions of libjpeg differ by 2 levels in their cosine transforms."""
     buffer = io.BytesIO()
     BLURRED.save(buffer, "JPEG", quality=quality, subsampling=2)
-    found = changed(ImageJpegDistorter("image", quality, quality), np.asarray(BLURRED))["image"]
+    found = changed(ImageJpegDistorter("image", quality_range=(quality, quality)), np.asarray(BLURRED))["image"]
     assert_close(found, Image.open(buffer), 2)
 
 

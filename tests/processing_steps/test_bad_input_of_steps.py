@@ -10,6 +10,7 @@ import pytest
 from nvidia.dali.types import DALIImageType
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.errors import GraphError
@@ -97,7 +98,7 @@ def case(step: PipelineStepBase, path: str, wrong: DT | None, *errors: type[Exce
     return FormatCase(step, tuple(path.split(".")), wrong, *errors)
 
 
-IN_PIXELS: Any = {"projection_matrix_field_names": "matrix", "box_field_names": "boxes"}
+IN_PIXELS: Any = {"projection_names": "matrix", "box_names": "boxes"}
 HEATMAP = BoundingBoxToHeatmapConverter(
     "a", "boxes", "heatmap", [4, 5], None, "hw", categories_in_name="categories", num_categories=2
 )
@@ -109,9 +110,9 @@ CONDITION = AnnotationElementConditionEval("a", "kept = depths < 5 and categorie
 REMOVER = ConditionalElementRemover("a", "mask", ["points"], [0], [2], True)
 SIZE_ADDER = TensorSizeAdder("x", "_hw")
 FORMATS = [
-    case(A([4, 5], STRETCH, None, "image", **IN_PIXELS), "image", DT.FLOAT16),
-    case(A([4, 5], STRETCH, None, "image", **IN_PIXELS), "matrix", DT.INT32),
-    case(A([4, 5], STRETCH, None, None, "hw", **IN_PIXELS), "hw", DT.BOOL),
+    case(A([4, 5], STRETCH, None, "image", **as_published(IN_PIXELS)), "image", DT.FLOAT16),
+    case(A([4, 5], STRETCH, None, "image", **as_published(IN_PIXELS)), "matrix", DT.INT32),
+    case(A([4, 5], STRETCH, None, None, "hw", **as_published(IN_PIXELS)), "hw", DT.BOOL),
     case(CONDITION, "a.depths", DT.STRING, ValueError),
     case(AxesLayoutSetter("image", "HWC"), "image", None),
     case(BEV, "a.points", DT.FLOAT64, ValueError),
@@ -119,40 +120,50 @@ FORMATS = [
     case(HEATMAP, "a.boxes", DT.STRING),
     case(HEATMAP, "a.categories", DT.FLOAT),
     case(HEATMAP, "hw", DT.STRING),
-    case(BoxAreaFilter("depths", 1, 2, "points"), "a.depths", DT.BOOL),
-    case(BoxAreaFilter("depths", 1, 2, "points"), "a.points", None),
-    case(BoxFormatConverter("points", "xyxy", "xywh"), "a.points", DT.INT32),
+    case(BoxAreaFilter("depths", area_range=(1, 2), further_names="points"), "a.depths", DT.BOOL),
+    case(BoxAreaFilter("depths", area_range=(1, 2), further_names="points"), "a.points", None),
+    case(BoxFormatConverter("points", from_format="xyxy", to_format="xywh"), "a.points", DT.INT32),
     case(REMOVER, "a.mask", DT.UINT8),
     case(REMOVER, "a.points", None),
     case(CoordinateCropper("points", [0], [1]), "a.points", DT.BOOL, ValueError),
     case(FrameSequenceDecoder("frames"), "frames", None),
-    case(GridMasker("image", tile=(4, 7)), "image", DT.INT32),
-    case(HorizontalFlipper("image", 1, **IN_PIXELS), "image", DT.BOOL),
-    case(HorizontalFlipper("image", 1, image_hw_field_names="hw"), "hw", DT.STRING),
+    case(GridMasker("image", tile_range=(4, 7)), "image", DT.INT32),
+    case(HorizontalFlipper("image", prob=1, **IN_PIXELS), "image", DT.BOOL),
+    case(HorizontalFlipper("image", prob=1, hw_names="hw"), "hw", DT.STRING),
     case(ImageBrightnessContrastJitter("image"), "image", DT.FLOAT16),
-    case(ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY), "image", DT.FLOAT),
+    case(
+        ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY),
+        "image",
+        DT.FLOAT,
+    ),
     case(ImageDecoder("image", False), "image", DT.FLOAT),
     case(ImageGaussianBlurrer("image"), "image", DT.INT32),
     case(ImageJpegDistorter("image"), "image", DT.FLOAT),
     case(ImageMeanStdDevNormalizer("image", 1, 2), "image", DT.STRING),
     case(ImageRange01Normalizer("image"), "image", DT.STRING),
-    case(ImageResizeCropFlipper("image", [4, 5], (1, 1), **IN_PIXELS), "image", DT.INT64),
-    case(ImageResizeCropFlipper("image", [4, 5], (1, 1), is_encoded=True), "image", DT.FLOAT),
-    case(ImageResizer("image", [4, 5], **IN_PIXELS), "image", DT.INT64),
-    case(ImageResizer("image", [4, 5], **IN_PIXELS), "matrix", DT.STRING),
+    case(ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1), **IN_PIXELS), "image", DT.INT64),
+    case(
+        ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1), is_encoded=True), "image", DT.FLOAT
+    ),
+    case(ImageResizer("image", output_hw=[4, 5], **IN_PIXELS), "image", DT.INT64),
+    case(ImageResizer("image", output_hw=[4, 5], **IN_PIXELS), "matrix", DT.STRING),
     case(ImageToTileSizePadder("image", 4), "image", DT.STRING),
-    case(ImageToTileSizePadder("image", 4, image_hw_field_names="hw"), "hw", DT.BOOL),
-    case(LambdaStep(abs, "matrix", {"matrix": DT.FLOAT}), "matrix", None),
+    case(ImageToTileSizePadder("image", 4, hw_names="hw"), "hw", DT.BOOL),
+    case(LambdaStep(abs, input_names="matrix", output_types={"matrix": DT.FLOAT}), "matrix", None),
     case(PaddingToUniform("depths"), "a.depths", None, ValueError),
     case(PhotoMetricDistorter(*DISTORTION), "image", DT.INT32, KeyError, AssertionError),
-    case(PointCloudRangeFilter("points", [0], [1], "depths"), "a.points", DT.STRING),
-    case(PointCloudRangeFilter("points", [0], [1], "depths"), "a.depths", None),
+    case(PointCloudRangeFilter("points", point_range=([0], [1]), further_names="depths"), "a.points", DT.STRING),
+    case(PointCloudRangeFilter("points", point_range=([0], [1]), further_names="depths"), "a.depths", None),
     case(PointsInRangeCheck("points", "is_inside", [0], [1]), "a.points", DT.BOOL, ValueError),
-    case(PointsPadder("points", 4), "a.points", DT.STRING),
+    case(PointsPadder("points", num_points=4), "a.points", DT.STRING),
     case(RandomEraser("image"), "image", DT.INT32),
     case(TensorSizeAdder("image", "_hw"), "image", None),
-    case(TimeDifferenceAdder("time_ns", "reference_ns", "age"), "time_ns", DT.STRING),
-    case(TimeDifferenceAdder("time_ns", "reference_ns", "age"), "reference_ns", None),
+    case(
+        TimeDifferenceAdder("time_ns", reference_path="reference_ns", difference_name="age"), "time_ns", DT.STRING
+    ),
+    case(
+        TimeDifferenceAdder("time_ns", reference_path="reference_ns", difference_name="age"), "reference_ns", None
+    ),
     case(VISIBLE, "a.points", DT.STRING, ValueError),
     case(VISIBLE, "a.depths", DT.BOOL, ValueError),
     case(VISIBLE, "hw", DT.STRING, ValueError),
@@ -258,26 +269,34 @@ GRAY = PIXELS[..., :1]
 NO_PIXELS = "an image of no pixels"
 NO_SIZE = "an image has no pixels or no channels"
 NO_IMAGE = "no image of a known format, or it is damaged"
-RESIZER = ImageResizer("image", [4, 5])
+RESIZER = ImageResizer("image", output_hw=[4, 5])
 AFFINE = A([4, 5], STRETCH, None, "image", transformation_steps=[A.Rotation(1, 5)])
 IMAGE_VALUES = [
     (AFFINE, EMPTY, NO_SIZE),
     (RESIZER, EMPTY, NO_SIZE),
-    (ImageResizeCropFlipper("image", [4, 5], (1, 1)), EMPTY, NO_SIZE),
+    (ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1)), EMPTY, NO_SIZE),
     (ImageGaussianBlurrer("image", prob=1), EMPTY, NO_PIXELS),
     (ImageJpegDistorter("image"), EMPTY, NO_PIXELS),
-    (RandomEraser("image", 1), EMPTY, NO_PIXELS),
-    (ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY), EMPTY, NO_PIXELS),
-    (ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY), GRAY, "Expected 3. Got 1"),
+    (RandomEraser("image", prob=1), EMPTY, NO_PIXELS),
+    (
+        ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY),
+        EMPTY,
+        NO_PIXELS,
+    ),
+    (
+        ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY),
+        GRAY,
+        "Expected 3. Got 1",
+    ),
     (ImageJpegDistorter("image"), GRAY, "with 3 channels"),
     (PhotoMetricDistorter(*DISTORTION), GRAY, "requires matrices with 1 columns"),
     (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), GRAY, "an image has another number of channels"),
-    (RandomEraser("image", 1, value=[1, 2, 3]), GRAY, "channels"),
+    (RandomEraser("image", prob=1, fill_value=[1, 2, 3]), GRAY, "channels"),
     (ImageDecoder("image", False), np.arange(99, dtype=np.uint8), NO_IMAGE),
     (ImageDecoder("image", False), np.zeros(0, np.uint8), NO_IMAGE),
     (ImageDecoder("image", False), encoded_image(PIXELS)[:200], NO_IMAGE),
-    (ImageResizer("image", [4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), NO_IMAGE),
-    (ImageResizer("image", [4, 5], is_encoded=True), encoded_image(PIXELS)[:200], NO_IMAGE),
+    (ImageResizer("image", output_hw=[4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), NO_IMAGE),
+    (ImageResizer("image", output_hw=[4, 5], is_encoded=True), encoded_image(PIXELS)[:200], NO_IMAGE),
 ]
 
 
@@ -290,7 +309,7 @@ def test_images_that_a_step_cannot_work_on(step: Any, value: np.ndarray, rule: s
     fields = {
         "cameras": {0: {"image": (DT.UINT8, [usual] * 4)}, 1: {"image": (DT.UINT8, [usual, usual, usual, value])}}
     }
-    before = LambdaStep(_same, "image", {"image": DT.UINT8})
+    before = LambdaStep(_same, input_names="image", output_types={"image": DT.UINT8})
     steps = [DataGroupArrayWithNameElementsAppliedStep(each, "cameras") for each in (before, step)]
     with make_iterator(shuffled(ArrayProvider(fields), 2), steps, py_num_workers=0) as iterator:
         epoch = iter(iterator)
@@ -311,7 +330,7 @@ def _same(image: Any) -> Any:
 ROW_VALUES = [
     (CoordinateCropper("rows", [0, 0], [1, 1]), 2, "points must have one number for each limit"),
     (PointsInRangeCheck("rows", "inside", [0, 0], [1, 1]), 2, "points must have one number for each limit"),
-    (BoxFormatConverter("rows", "xyxy", "xywh"), 4, "boxes must be four numbers"),
+    (BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), 4, "boxes must be four numbers"),
     (BEVBBoxesTransformer3D(*[None] * 4, "rows", None, None, [1, 1], 2, None, None), 4, "matrices must have 4"),
 ]
 
@@ -332,7 +351,13 @@ def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int,
 
 @pytest.mark.parametrize(
     "step",
-    [AFFINE, RESIZER, HorizontalFlipper("image", 1), PhotoMetricDistorter(*DISTORTION), GridMasker("image", 1)],
+    [
+        AFFINE,
+        RESIZER,
+        HorizontalFlipper("image", prob=1),
+        PhotoMetricDistorter(*DISTORTION),
+        GridMasker("image", prob=1),
+    ],
 )
 def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
     sample = SampleDataGroup()
@@ -342,7 +367,7 @@ def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(
         run_step(step, sample)
 
 
-@pytest.mark.parametrize("step", [RESIZER, GridMasker("image", 1)])
+@pytest.mark.parametrize("step", [RESIZER, GridMasker("image", prob=1)])
 def test_an_image_without_channels_is_named(step: PipelineStepBase) -> None:
     sample = SampleDataGroup()
     sample.add_data_field("image", DT.UINT8)

@@ -43,21 +43,24 @@ class TestBoxFormatConverter:
             {"a": {"boxes": to_format(c, source).astype(np.float32)}, "b": np.zeros((0, 4), np.float32)}
             for c in corners
         ]
-        step = BoxFormatConverter(["boxes", "b"], source, target)
+        step = BoxFormatConverter(["boxes", "b"], from_format=source, to_format=target)
         for one, c in zip(check_laws(step, samples), corners, strict=True):
             np.testing.assert_allclose(one["a"]["boxes"], to_format(c, target), rtol=1e-6)
             assert one["b"].shape == (0, 4)
 
     def test_refusals(self) -> None:
         with pytest.raises(SettingError, match="`to_format` must be one of 'xyxy', 'xywh', 'cxcywh', got 'yxyx'"):
-            BoxFormatConverter("boxes", "xyxy", "yxyx")
+            BoxFormatConverter("boxes", from_format="xyxy", to_format="yxyx")
         sample = {"boxes": np.zeros((1, 4))}
         with pytest.raises(ValueError, match=r"boxes: must be FLOAT .* got FLOAT64"):
-            output_format(BoxFormatConverter("boxes", "xyxy", "xywh"), sample)
+            output_format(BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), sample)
         with pytest.raises(KeyError, match="No occurrences of boxes found: no field has the name 'box'"):
-            output_format(BoxFormatConverter("box", "xyxy", "xywh"), sample)
+            output_format(BoxFormatConverter("box", from_format="xyxy", to_format="xywh"), sample)
         with pytest.raises(RuntimeError):
-            run_step(BoxFormatConverter("boxes", "xyxy", "xywh"), [{"boxes": np.zeros((2, 5), np.float32)}])
+            run_step(
+                BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"),
+                [{"boxes": np.zeros((2, 5), np.float32)}],
+            )
 
 
 class TestBoxAreaFilter:
@@ -74,7 +77,7 @@ class TestBoxAreaFilter:
         for _ in range(2):
             boxes = np.array(data.draw(st.lists(st.tuples(*[number] * 4), max_size=6)), dtype).reshape(-1, 4)
             samples.append({"a": {"boxes": boxes, "ids": np.arange(len(boxes))}, "ids": np.arange(3)})
-        step = BoxAreaFilter("boxes", low, high, "ids", box_format)
+        step = BoxAreaFilter("boxes", area_range=(low, high), further_names="ids", box_format=box_format)
         for one, sample in zip(run_step(step, samples), samples, strict=True):
             boxes = sample["a"]["boxes"].astype(np.float64)
             sides = boxes[:, 2:] - boxes[:, :2] if box_format == "xyxy" else boxes[:, 2:]
@@ -87,25 +90,26 @@ class TestBoxAreaFilter:
 
     def test_laws(self) -> None:
         samples = [{"boxes": np.tile(np.array([[0, 0, 2, 3]], np.float32), (n, 1))} for n in (2, 0, 1)]
-        assert [len(one["boxes"]) for one in check_laws(BoxAreaFilter("boxes", 6), samples)] == [2, 0, 1]
-        assert [len(one["boxes"]) for one in run_step(BoxAreaFilter("boxes", 6.5), samples)] == [0, 0, 0]
+        least_6, least_6_5 = (BoxAreaFilter("boxes", area_range=(least, INF)) for least in (6, 6.5))
+        assert [len(one["boxes"]) for one in check_laws(least_6, samples)] == [2, 0, 1]
+        assert [len(one["boxes"]) for one in run_step(least_6_5, samples)] == [0, 0, 0]
 
     def test_refusals(self) -> None:
         with pytest.raises(
             SettingError,
-            match=r"`maximum_area` must be a number of at least 3, got 2\. `minimum_area` is its limit",
+            match=r"`area_range` must be two numbers, 0 <= least <= greatest, got \(3, 2\)",
         ):
-            BoxAreaFilter("boxes", 3, 2)
+            BoxAreaFilter("boxes", area_range=(3, 2))
         with pytest.raises(SettingError, match="`box_format` must be one of"):
             BoxAreaFilter("boxes", box_format="ltrb")
         sample = {"a": {"boxes": np.zeros((1, 4)), "g": {}}, "ids": np.zeros(1)}
         with pytest.raises(
             KeyError, match=r"a\.ids: does not exist beside 'boxes'.*\n.*a\.g: must be a data field"
         ):
-            output_format(BoxAreaFilter("boxes", further_field_names=["ids", "g"]), sample)
+            output_format(BoxAreaFilter("boxes", further_names=["ids", "g"]), sample)
         with pytest.raises(RuntimeError):
             run_step(
-                BoxAreaFilter("boxes", further_field_names="ids"),
+                BoxAreaFilter("boxes", further_names="ids"),
                 [{"boxes": np.zeros((2, 4)), "ids": np.zeros(3)}],
             )
 
@@ -119,7 +123,7 @@ class TestPointCloudRangeFilter:
             points[n // 2 :: 7, 1] = np.nan
             points[n // 3 :: 5, 0] = 1
             samples.append({"lidar": {"points": points, "ring": random.integers(0, 32, (n, 1))}, "x": np.int8(0)})
-        step = PointCloudRangeFilter("points", [-1, -1, -INF], [1, 1, 0.5], ["ring"])
+        step = PointCloudRangeFilter("points", point_range=([-1, -1, -INF], [1, 1, 0.5]), further_names=["ring"])
         for one, sample in zip(check_laws(step, samples), samples, strict=True):
             points = sample["lidar"]["points"]
             kept = ((points[:, :3] >= [-1, -1, -INF]) & (points[:, :3] <= [1, 1, 0.5])).all(axis=1)
@@ -128,7 +132,7 @@ class TestPointCloudRangeFilter:
 
     def test_too_few_columns_fail(self) -> None:
         with pytest.raises(RuntimeError, match="Requested shape:\t2"):
-            run_step(PointCloudRangeFilter("p", [0] * 3, [1] * 3), [{"p": np.zeros((4, 2))}])
+            run_step(PointCloudRangeFilter("p", point_range=([0] * 3, [1] * 3)), [{"p": np.zeros((4, 2))}])
 
 
 class TestPointsPadder:
@@ -137,7 +141,7 @@ class TestPointsPadder:
     def test_cuts_and_fills(self, dtype: Any, fill: float) -> None:
         random = np.random.default_rng(2)
         samples = [{"a": {"p": random.integers(0, 99, (n, 2)).astype(dtype)}} for n in (0, 2, 3, 5)]
-        found = run_step(PointsPadder("p", 3, "mask", fill), samples)
+        found = run_step(PointsPadder("p", num_points=3, mask_name="mask", fill_value=fill), samples)
         for one, n in zip(found, (0, 2, 3, 5), strict=True):
             values = samples[(0, 2, 3, 5).index(n)]["a"]["p"]
             expected = np.full((3, 2), fill).astype(dtype)
@@ -146,21 +150,21 @@ class TestPointsPadder:
 
     def test_laws_and_other_shapes(self) -> None:
         samples = [{"p": np.arange(n), "q": np.zeros(n)} for n in (1, 0, 9)]
-        found = check_laws(PointsPadder("p", 4, fill_value=-1), samples)
+        found = check_laws(PointsPadder("p", num_points=4, fill_value=-1), samples)
         assert [one["p"].tolist() for one in found] == [[0, -1, -1, -1], [-1] * 4, [0, 1, 2, 3]]
-        [one] = run_step(PointsPadder("p", 2), [{"p": np.ones((1, 2, 3), np.float32)}])
+        [one] = run_step(PointsPadder("p", num_points=2), [{"p": np.ones((1, 2, 3), np.float32)}])
         assert one["p"].shape == (2, 2, 3)
 
     @pytest.mark.parametrize("num_points", [0, -1, 2.5, "3", None])
     def test_numbers_that_are_refused(self, num_points: Any) -> None:
         with pytest.raises(SettingError, match="`num_points` must be a whole number of at least 1, got"):
-            PointsPadder("p", num_points)
+            PointsPadder("p", num_points=num_points)
 
     def test_refusals(self) -> None:
         with pytest.raises(ValueError, match="m: exists already"):
-            output_format(PointsPadder("p", 3, "m"), {"p": np.zeros(1), "m": np.zeros(1)})
+            output_format(PointsPadder("p", num_points=3, mask_name="m"), {"p": np.zeros(1), "m": np.zeros(1)})
         with pytest.raises(SettingError, match="`fill_value` must be a number"):
-            PointsPadder("p", 3, fill_value="0")
+            PointsPadder("p", num_points=3, fill_value="0")
 
 
 NOW = 1_700_000_000_123_456_789
@@ -176,8 +180,13 @@ class TestTimeDifferenceAdder:
             }
             for i in range(3)
         ]
-        exact = check_laws(TimeDifferenceAdder("t", "time", "dt", 1, DT.INT64), samples)
-        seconds = check_laws(TimeDifferenceAdder("t", ("time",), "dt", -1e-9), samples)
+        exact = check_laws(
+            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT64),
+            samples,
+        )
+        seconds = check_laws(
+            TimeDifferenceAdder("t", reference_path=("time",), difference_name="dt", unit=-1e-9), samples
+        )
         for i in range(3):
             assert exact[i]["sweeps"][0]["dt"].tolist() == -4 * i
             assert exact[i]["sweeps"][1]["dt"].tolist() == [-i, 7 - i]
@@ -186,32 +195,41 @@ class TestTimeDifferenceAdder:
 
     def test_unsigned_numbers_above_int64(self) -> None:
         sample = {"time": np.uint64(2**64 - 1), "t": np.array([2**64 - 4], np.uint64)}
-        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 1, DT.INT64), [sample])
+        [one] = run_step(
+            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT64),
+            [sample],
+        )
         assert one["dt"].tolist() == [-3]
 
     def test_smaller_integers_and_floats(self) -> None:
         sample = {"time": np.uint32(5), "t": np.array([2**32 - 1, 0], np.uint32)}
-        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 2.0, DT.FLOAT64), [sample])
+        [one] = run_step(
+            TimeDifferenceAdder(
+                "t", reference_path="time", difference_name="dt", unit=2.0, output_type=DT.FLOAT64
+            ),
+            [sample],
+        )
         assert one["dt"].tolist() == [2.0 * (2**32 - 6), -10.0]
         sample = {"time": np.float64(1.7e9), "t": np.array([1.7e9 + 0.25])}
-        [one] = run_step(TimeDifferenceAdder("t", "time", "dt", 1.0), [sample])
+        [one] = run_step(TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1.0), [sample])
         assert_same(one["dt"], np.array([0.25], np.float32))
 
     def test_refusals(self) -> None:
         sample = {"time": np.int64(0), "s": {"t": np.float32(0), "dt": np.int8(0)}, "r": {"t": np.int32(0)}}
         with pytest.raises(KeyError, match="x: there is no such data field for the reference"):
-            output_format(TimeDifferenceAdder("time", "x", "dt"), sample)
+            output_format(TimeDifferenceAdder("time", reference_path="x", difference_name="dt"), sample)
         with pytest.raises(
             ValueError, match=r"s\.t: must be INT64 or .* got FLOAT.*\n.*r\.t: must be of the type"
         ):
-            output_format(TimeDifferenceAdder("t", "time", "dt"), sample)
+            output_format(TimeDifferenceAdder("t", reference_path="time", difference_name="dt"), sample)
         with pytest.raises(ValueError, match=r"s\.dt: exists already"):
             output_format(
-                TimeDifferenceAdder("t", "time", "dt"), {**sample, "s": {"t": np.int64(0), "dt": np.int8(0)}}
+                TimeDifferenceAdder("t", reference_path="time", difference_name="dt"),
+                {**sample, "s": {"t": np.int64(0), "dt": np.int8(0)}},
             )
         with pytest.raises(SettingError, match="`unit` must be"):
-            TimeDifferenceAdder("t", "time", "dt", 0)
+            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=0)
         with pytest.raises(SettingError, match="INT64 needs `unit` 1"):
-            TimeDifferenceAdder("t", "time", "dt", 1e-9, DT.INT64)
+            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1e-9, output_type=DT.INT64)
         with pytest.raises(SettingError, match="`output_type` must be"):
-            TimeDifferenceAdder("t", "time", "dt", 1, DT.INT8)
+            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT8)

@@ -21,6 +21,7 @@ from support.marker_scenes import (
     rendered,
 )
 from support.pipelines import make_iterator, shuffled
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -49,11 +50,11 @@ CAMERA_FIELDS = (
 )
 EGO_FIELDS = ("points3d", "ego_to_world", "world_to_ego")
 IN_PIXELS: Any = {
-    "image_field_names": "image",
-    "image_hw_field_names": "hw",
-    "projection_matrix_field_names": ["intrinsics", "lidar2img"],
-    "point_field_names": "points",
-    "box_field_names": "boxes",
+    "image_names": "image",
+    "hw_names": "hw",
+    "projection_names": ["intrinsics", "lidar2img"],
+    "point_names": "points",
+    "box_names": "boxes",
 }
 HALF_BOX_PX = 4.0
 EPS = np.finfo(np.float32).eps
@@ -298,7 +299,9 @@ transformations = st.tuples(
     st.lists(with_selections(axis_steps), max_size=3), st.lists(with_selections(turning_steps), max_size=1)
 ).map(lambda two: two[0] + two[1])
 affine = st.builds(
-    lambda hw, resizing, steps, key: A(hw, *resizing, transformation_steps=steps, key=key, **IN_PIXELS),
+    lambda hw, resizing, steps, key: A(
+        hw, *resizing, transformation_steps=steps, key=key, **as_published(IN_PIXELS)
+    ),
     output_sizes,
     st.sampled_from(
         [(A.ResizingMode.STRETCH, None)]
@@ -341,7 +344,7 @@ def crop_flippers(is_encoded: bool) -> st.SearchStrategy[Any]:
 
 flippers = st.builds(lambda prob, key: HorizontalFlipper(prob=prob, key=key, **IN_PIXELS), probs, keys)
 padders = st.builds(
-    lambda tile: ImageToTileSizePadder("image", tile, image_hw_field_names="hw"),
+    lambda tile: ImageToTileSizePadder("image", tile, hw_names="hw"),
     st.sampled_from([32, (32, 16), (1, 50)]),
 )
 bev = st.builds(
@@ -457,11 +460,11 @@ MOVES = [A.Translation(1, [7, -5]), A.NonUniformScaling(1, [-1, 1])]
     "step",
     [
         HorizontalFlipper(prob=1, **IN_PIXELS),
-        ImageToTileSizePadder("image", 64, image_hw_field_names="hw"),
+        ImageToTileSizePadder("image", 64, hw_names="hw"),
         ImageResizeCropFlipper(output_hw=(100, 160), scale_range=(1, 1), flip_prob=1, **IN_PIXELS),
         ImageResizer(output_hw=(100, 160), mode="crop", anchor="bottom_or_right", **IN_PIXELS),
-        A((140, 160), A.ResizingMode.PAD, A.ResizingAnchor.CENTER, **IN_PIXELS),
-        A((120, 160), *STRETCHED, transformation_steps=MOVES, **IN_PIXELS),
+        A((140, 160), A.ResizingMode.PAD, A.ResizingAnchor.CENTER, **as_published(IN_PIXELS)),
+        A((120, 160), *STRETCHED, transformation_steps=MOVES, **as_published(IN_PIXELS)),
     ],
     ids=lambda step: type(step).__name__,
 )
@@ -477,10 +480,11 @@ def test_no_operator_disagrees_by_a_fraction_of_a_pixel(scale: float) -> None:
     """Region of a resize, pasted region, warp, decoded part of a file: the same content at the same place."""
     hw = (round(120 * scale), round(160 * scale))
     arguments = {**IN_PIXELS, "output_hw": hw}
+    published = as_published(arguments)
     steps = {
-        "region": A(resizing_mode=STRETCHED[0], **arguments),
-        "pasted": A(resizing_mode=STRETCHED[0], transformation_steps=[A.Translation(1, [0, 1e-6])], **arguments),
-        "warp": A(resizing_mode=STRETCHED[0], transformation_steps=[A.Rotation(1, 1e-6)], **arguments),
+        "region": A(resizing_mode=STRETCHED[0], **published),
+        "pasted": A(resizing_mode=STRETCHED[0], transformation_steps=[A.Translation(1, [0, 1e-6])], **published),
+        "warp": A(resizing_mode=STRETCHED[0], transformation_steps=[A.Rotation(1, 1e-6)], **published),
         "resizer": ImageResizer(mode="stretch", **arguments),
         "crop": ImageResizeCropFlipper(scale_range=(scale, scale), flip_prob=0, **arguments),
         "encoded": ImageResizer(mode="crop", is_encoded=True, **arguments),
@@ -502,7 +506,7 @@ def test_cameras_of_a_rig_share_draws_where_they_are_told_to(key: str) -> None:
     scenes = [make_scene(number, [(120, 160), (120, 160), (120, 160)]) for number in range(3)]
     chain = [A.UniformScaling(0.7, 0.8, 1.4), A.NonUniformScaling(0.5, [-1, 1]), A.Rotation(0.7, -9, 9)]
     steps: list[Any] = [
-        A((120, 160), *CROPPED, transformation_steps=chain, key=key, **IN_PIXELS),
+        A((120, 160), *CROPPED, transformation_steps=chain, key=key, **as_published(IN_PIXELS)),
         ImageResizeCropFlipper(output_hw=(120, 160), scale_range=(0.8, 1.2), key=key, **IN_PIXELS),
     ]
     for scene, states in zip(scenes, run_chain(wrapped(steps, [True, True]), scenes, "uint8", 0), strict=True):

@@ -13,6 +13,7 @@ from support.affine_reference import constant_draws
 from support.arrays import DT
 from support.batch_runs import BatchRun, run_steps
 from support.step_runs import assert_same
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
@@ -64,21 +65,25 @@ IMAGE_STEPS: dict[str, PipelineStepBase] = {
     "AffineTransformer, region": A((18, 22), STRETCH, None, "image"),
     "AffineTransformer, part": A((18, 22), PAD, CENTER, "image", transformation_steps=[A.Translation(1, [3, 4])]),
     "AxesLayoutSetter": AxesLayoutSetter("image", ""),
-    "GridMasker": GridMasker("image", 1, (4, 7), angle=(0, 0.5)),
-    "HorizontalFlipper": HorizontalFlipper("image", 1),
+    "GridMasker": GridMasker("image", prob=1, tile_range=(4, 7), angle_range=(0, 0.5)),
+    "HorizontalFlipper": HorizontalFlipper("image", prob=1),
     "ImageBrightnessContrastJitter": ImageBrightnessContrastJitter("image"),
-    "ImageColorSpaceConverter": ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.GRAY),
+    "ImageColorSpaceConverter": ImageColorSpaceConverter(
+        "image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY
+    ),
     "ImageGaussianBlurrer": ImageGaussianBlurrer("image", prob=1),
-    "ImageJpegDistorter": ImageJpegDistorter("image", 5, 60),
+    "ImageJpegDistorter": ImageJpegDistorter("image", quality_range=(5, 60)),
     "ImageMeanStdDevNormalizer": ImageMeanStdDevNormalizer("image", [1, 2, 3], 50),
     "ImageRange01Normalizer": ImageRange01Normalizer("image"),
-    "ImageResizeCropFlipper": ImageResizeCropFlipper("image", (14, 18), (0.8, 1.2), (0, 0.3), 1),
-    "ImageResizer": ImageResizer("image", (14, 18), "crop"),
-    "ImageResizer, pad": ImageResizer("image", (14, 18), "pad"),
+    "ImageResizeCropFlipper": ImageResizeCropFlipper(
+        "image", output_hw=(14, 18), scale_range=(0.8, 1.2), bottom_crop_range=(0, 0.3), flip_prob=1
+    ),
+    "ImageResizer": ImageResizer("image", output_hw=(14, 18), mode="crop"),
+    "ImageResizer, pad": ImageResizer("image", output_hw=(14, 18), mode="pad"),
     "ImageToTileSizePadder": ImageToTileSizePadder("image", (16, 10), fill_value=3),
-    "LambdaStep": LambdaStep(half_way, "image", {"image": DT.FLOAT}),
+    "LambdaStep": LambdaStep(half_way, input_names="image", output_types={"image": DT.FLOAT}),
     "PhotoMetricDistorter": PhotoMetricDistorter("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5]),
-    "RandomEraser": RandomEraser("image", 1, (0.1, 0.3), value=[1, 2, 3]),
+    "RandomEraser": RandomEraser("image", prob=1, scale_range=(0.1, 0.3), fill_value=[1, 2, 3]),
 }
 UINT8_ONLY = ("ImageColorSpaceConverter", "ImageJpegDistorter")
 CLIPS = [
@@ -162,13 +167,15 @@ def elements(counts: tuple[int, ...]) -> dict[str, Any]:
 
 
 IN_PIXELS: Any = {
-    "image_hw_field_names": "image_hw",
-    "point_field_names": ["points", "whole"],
-    "box_field_names": "boxes",
-    "projection_matrix_field_names": "matrices",
+    "hw_names": "image_hw",
+    "point_names": ["points", "whole"],
+    "box_names": "boxes",
+    "projection_names": "matrices",
 }
 ELEMENT_STEPS: dict[str, PipelineStepBase] = {
-    "AffineTransformer": A((9, 12), PAD, CENTER, transformation_steps=[A.Rotation(1, 5, 30)], **IN_PIXELS),
+    "AffineTransformer": A(
+        (9, 12), PAD, CENTER, transformation_steps=[A.Rotation(1, 5, 30)], **as_published(IN_PIXELS)
+    ),
     "AnnotationElementConditionEval": AnnotationElementConditionEval(
         "annotation", "result = depths < 5 and not (categories == 1)", False
     ),
@@ -189,19 +196,21 @@ ELEMENT_STEPS: dict[str, PipelineStepBase] = {
         height_width_bboxes_heatmap_opt_out_name="sizes",
         bboxes_heatmap_opt_out_name="scaled",
     ),
-    "BoxAreaFilter": BoxAreaFilter("boxes", 10, 50, ["depths", "matrices"]),
-    "BoxFormatConverter": BoxFormatConverter("boxes", "xyxy", "cxcywh"),
+    "BoxAreaFilter": BoxAreaFilter("boxes", area_range=(10, 50), further_names=["depths", "matrices"]),
+    "BoxFormatConverter": BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"),
     "ConditionalElementRemover": ConditionalElementRemover(
         "annotation", "is_kept", ["boxes", "yaws", "matrices", "columns"], [0, 0, 0, 1], [2, 1, 3, 2], True
     ),
     "CoordinateCropper": CoordinateCropper("boxes", [1, 1, 1, 1], [8, 9, 10, 11]),
-    "HorizontalFlipper": HorizontalFlipper(None, 1, **IN_PIXELS),
-    "ImageResizeCropFlipper": ImageResizeCropFlipper(None, (9, 12), (0.8, 1.2), **IN_PIXELS),
-    "ImageResizer": ImageResizer(None, (9, 12), "crop", **IN_PIXELS),
-    "PointCloudRangeFilter": PointCloudRangeFilter("centers", [-5, -5], [5, 5], ["categories", "points"]),
+    "HorizontalFlipper": HorizontalFlipper(None, prob=1, **IN_PIXELS),
+    "ImageResizeCropFlipper": ImageResizeCropFlipper(None, output_hw=(9, 12), scale_range=(0.8, 1.2), **IN_PIXELS),
+    "ImageResizer": ImageResizer(None, output_hw=(9, 12), mode="crop", **IN_PIXELS),
+    "PointCloudRangeFilter": PointCloudRangeFilter(
+        "centers", point_range=([-5, -5], [5, 5]), further_names=["categories", "points"]
+    ),
     "PointsInRangeCheck": PointsInRangeCheck("centers", "is_inside", [-5, -5, -5], [5, 5, 5]),
-    "PointsPadder": PointsPadder("points", 2, "is_point", -1),
-    "TimeDifferenceAdder": TimeDifferenceAdder("times_ns", "time_ns", "age_s"),
+    "PointsPadder": PointsPadder("points", num_points=2, mask_name="is_point", fill_value=-1),
+    "TimeDifferenceAdder": TimeDifferenceAdder("times_ns", reference_path="time_ns", difference_name="age_s"),
     "VisibleBboxSelector": VisibleBboxSelector(
         "boxes",
         ("annotation", "is_visible"),

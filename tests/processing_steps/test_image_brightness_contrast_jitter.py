@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageBrightnessContrastJitter,
     ImageDecoder,
 )
+from accvlab.dali_pipeline_framework.sample_data import format_path
 
 
 def provider(dtype: DALIDataType, images: list[np.ndarray]) -> ArrayProvider:
@@ -48,7 +49,7 @@ def test_the_formula(dtype: DALIDataType, workers: int) -> None:
     images = [gradient(6, 8, phase) for phase in range(6)]
     if dtype == DT.FLOAT:
         images = [image.astype(np.float32) / 255 for image in images]
-    step = ImageBrightnessContrastJitter("image", (0.5, 2), (0.2, 3))
+    step = ImageBrightnessContrastJitter("image", brightness_range=(0.5, 2), contrast_range=(0.2, 3))
     first, second = jittered(provider(dtype, images), [step], py_num_workers=workers)
     drawn = factors(6, brightness=(0.5, 2), contrast=(0.2, 3)).astype(float)
     assert len(np.unique(drawn)) == 12
@@ -83,7 +84,7 @@ def test_after_decoding_with_factors_for_each_camera() -> None:
 
 
 def test_a_key_that_cameras_share() -> None:
-    step = ImageBrightnessContrastJitter("image", (0.2, 2), key="rig")
+    step = ImageBrightnessContrastJitter("image", brightness_range=(0.2, 2), key="rig")
     images = [np.full((2, 2, 3), 0.3, np.float32)] * 4
     wrapped = DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
     first, second = jittered(provider(DT.FLOAT, images), [wrapped])
@@ -93,7 +94,10 @@ def test_a_key_that_cameras_share() -> None:
 
 def test_ranges_of_one_change_nothing() -> None:
     images = [gradient(6, 8, phase) for phase in range(2)]
-    first, _ = jittered(provider(DT.UINT8, images), [ImageBrightnessContrastJitter("image", (1, 1), (1, 1))])
+    first, _ = jittered(
+        provider(DT.UINT8, images),
+        [ImageBrightnessContrastJitter("image", brightness_range=(1, 1), contrast_range=(1, 1))],
+    )
     assert all((a == b).all() for a, b in zip(first, images, strict=True))
 
 
@@ -132,7 +136,7 @@ class TestFormat:
         }
         with pytest.raises(ValueError, match="ImageBrightnessContrastJitter cannot be applied:") as caught:
             self.check(ArrayProvider(fields).sample_data_structure)
-        assert sorted(problem.describe() for problem in caught.value.problems) == [
+        assert sorted(f"{format_path(problem.path)}: {problem.message}" for problem in caught.value.problems) == [
             "cameras[0].image: must be UINT8 or FLOAT (an image), got INT32",
             "image: must be a data field with an image, is a group",
         ]
@@ -141,7 +145,10 @@ class TestFormat:
 @pytest.mark.gpu
 def test_on_the_gpu_as_on_the_cpu() -> None:
     source = provider(DT.UINT8, [encoded_image(gradient(16, 20, phase), "PNG") for phase in range(4)])
-    steps = [ImageDecoder("image", use_device_mixed=True), ImageBrightnessContrastJitter("image", (0.5, 2))]
+    steps = [
+        ImageDecoder("image", use_device_mixed=True),
+        ImageBrightnessContrastJitter("image", brightness_range=(0.5, 2)),
+    ]
     on_cpu, on_gpu = (jittered(source, steps, device_id=device_id) for device_id in (None, 0))
     for expected, found in zip(on_cpu[0] + on_cpu[1], on_gpu[0] + on_gpu[1], strict=True):
         assert np.abs(expected.astype(int) - np.asarray(found).astype(int)).max() <= 1

@@ -74,10 +74,10 @@ DECODE = ImageDecoder("image", False)
 RANGE = ImageRange01Normalizer("image")
 NORMALIZE = ImageMeanStdDevNormalizer("image", MEAN, STD_DEV)
 TO_CHW = ImageMeanStdDevNormalizer("image", MEAN, STD_DEV, output_layout="CHW")
-RESIZE = ImageResizer("image", [4, 6])
-RESIZE_ENCODED = ImageResizer("image", [4, 6], is_encoded=True)
-CROP = ImageResizeCropFlipper("image", [4, 6], (0.5, 1.0))
-CROP_ENCODED = ImageResizeCropFlipper("image", [4, 6], (0.5, 1.0), is_encoded=True)
+RESIZE = ImageResizer("image", output_hw=[4, 6])
+RESIZE_ENCODED = ImageResizer("image", output_hw=[4, 6], is_encoded=True)
+CROP = ImageResizeCropFlipper("image", output_hw=[4, 6], scale_range=(0.5, 1.0))
+CROP_ENCODED = ImageResizeCropFlipper("image", output_hw=[4, 6], scale_range=(0.5, 1.0), is_encoded=True)
 AFFINE = AffineTransformer([4, 6], AffineTransformer.ResizingMode.STRETCH, None, "image")
 FLIP = HorizontalFlipper("image")
 PAD = ImageToTileSizePadder("image", 32)
@@ -86,7 +86,9 @@ DISTORT = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 
 DISTORT_UNIT = PhotoMetricDistorter("image", [-0.1, 0.1], [-18, 18], [0.5, 1.5], [0.5, 1.5])
 JITTER = ImageBrightnessContrastJitter("image")
 JPEG = ImageJpegDistorter("image")
-TO_BGR = ImageColorSpaceConverter("image", types.DALIImageType.RGB, types.DALIImageType.BGR)
+TO_BGR = ImageColorSpaceConverter(
+    "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR
+)
 BLUR = ImageGaussianBlurrer("image")
 ERASE = RandomEraser("image")
 GRID = GridMasker("image")
@@ -206,7 +208,7 @@ class TestEncoded:
 
     def test_masks_are_decoded(self):
         fields = {**IMAGE, "mask": (DT.UINT8, None, ENCODED_IMAGE)}
-        step = ImageResizer("image", [4, 6], mask_field_names="mask")
+        step = ImageResizer("image", output_hw=[4, 6], mask_names="mask")
         assert "mask: must be a decoded image" in refused(fields, step)
 
     def test_frames_of_a_sequence_are_decoded_once(self):
@@ -283,9 +285,9 @@ class TestRange:
     @pytest.mark.parametrize(
         ("step", "argument"),
         [
-            (RandomEraser("image", value=[124, 116, 104]), "`value` 124"),
+            (RandomEraser("image", fill_value=[124, 116, 104]), "`value` 124"),
             (ImageToTileSizePadder("image", 8, fill_value=114), "`fill_value` 114"),
-            (ImageResizer("image", [4, 6], "pad", fill_value=114), "`fill_value` 114"),
+            (ImageResizer("image", output_hw=[4, 6], mode="pad", fill_value=114), "`fill_value` 114"),
         ],
     )
     def test_fill_values_are_those_of_the_image(self, step, argument):
@@ -526,19 +528,24 @@ class TestSteps:
         transposed = ImageContent(is_encoded=False, layout="CHW")
         step = LambdaStep(
             lambda image: fn.transpose(image, perm=[2, 0, 1]),
-            "image",
-            {"image": DT.UINT8},
+            input_names="image",
+            output_types={"image": DT.UINT8},
             output_contents={"image": transposed},
         )
         assert content_after(IMAGE, step) == transposed
         assert "has CHW since step 0 (LambdaStep)" in refused(IMAGE, step, RESIZE)
-        silent = LambdaStep(lambda image: image, "image", {"image": DT.UINT8})
+        silent = LambdaStep(lambda image: image, input_names="image", output_types={"image": DT.UINT8})
         assert not content_after(FILE, silent).is_known
-        to_other = LambdaStep(lambda image: image, "image", {"other": DT.UINT8})
+        to_other = LambdaStep(lambda image: image, input_names="image", output_types={"other": DT.UINT8})
         assert content_after(FILE, to_other) == ENCODED_IMAGE
         for contents in ({"other": transposed}, {"image": "CHW"}, "CHW"):
             with pytest.raises(SettingError, match="`output_contents` must be a dict of names"):
-                LambdaStep(lambda image: image, "image", {"image": DT.UINT8}, output_contents=contents)
+                LambdaStep(
+                    lambda image: image,
+                    input_names="image",
+                    output_types={"image": DT.UINT8},
+                    output_contents=contents,
+                )
 
     def test_check_step_looks_at_declared_layouts(self):
         sample = filled({"image": (DT.UINT8, np.zeros((4, 6, 3), np.uint8))})
@@ -564,7 +571,7 @@ class TestSteps:
         assert "Put HorizontalFlipper before ImageMeanStdDevNormalizer" in str(caught.value)
 
     def test_other_problems_are_told_as_well(self):
-        step = ImageResizer("image", [4, 6], box_field_names="boxes")
+        step = ImageResizer("image", output_hw=[4, 6], box_names="boxes")
         with pytest.raises(FormatError) as caught:
             folded(FILE, [step])
         first, second = caught.value.problems

@@ -146,7 +146,7 @@ class TestFields:
             assert batch["thumbnail"].ndim == 2  # not decoded
 
     @pytest.mark.parametrize(
-        "step", [ImageDecoder("image", False), ImageResizer("image", [4, 5], is_encoded=True)], ids=repr
+        "step", [ImageDecoder("image", False), ImageResizer("image", output_hw=[4, 5], is_encoded=True)], ids=repr
     )
     def test_dimensions_are_declared(self, step: PipelineStepBase) -> None:
         blueprint = SampleDataGroup()

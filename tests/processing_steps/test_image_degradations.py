@@ -16,6 +16,7 @@ from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
+    ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
     ImageGaussianBlurrer,
     ImageJpegDistorter,
@@ -24,9 +25,11 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 
 NOISE = np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
 MAKE: dict[str, Callable[..., PipelineStepBase]] = {
-    "blur": lambda name: ImageGaussianBlurrer(name, 0.5, 2.0, 1.0),
+    "blur": lambda name: ImageGaussianBlurrer(name, sigma_range=(0.5, 2.0), prob=1.0),
     "jpeg": ImageJpegDistorter,
-    "color": lambda name: ImageColorSpaceConverter(name, DALIImageType.RGB, DALIImageType.BGR),
+    "color": lambda name: ImageColorSpaceConverter(
+        name, from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.BGR
+    ),
 }
 
 
@@ -46,7 +49,7 @@ def blurred(image: np.ndarray, sigma: float, reach: int) -> np.ndarray:
 @pytest.mark.parametrize("sigma", [0.5, 1.5])
 def test_blur_as_a_convolution(sigma: float, dtype: DT) -> None:
     image = NOISE if dtype == DT.UINT8 else (NOISE / 255).astype(np.float32)
-    step = ImageGaussianBlurrer("image", sigma, sigma, 1.0)
+    step = ImageGaussianBlurrer("image", sigma_range=(sigma, sigma), prob=1.0)
     [found] = run_steps(step, {"image": (dtype, [image])})["image"]
     tolerance = 0.51 if dtype == DT.UINT8 else 1e-5
     assert found.dtype == image.dtype
@@ -54,7 +57,9 @@ def test_blur_as_a_convolution(sigma: float, dtype: DT) -> None:
 
 
 def test_what_is_not_blurred_is_identical_in_a_mixed_batch() -> None:
-    images = run_steps(ImageGaussianBlurrer("image", 0.8, 2.0), {"image": (DT.UINT8, [NOISE] * 20)})["image"]
+    images = run_steps(ImageGaussianBlurrer("image", sigma_range=(0.8, 2.0)), {"image": (DT.UINT8, [NOISE] * 20)})[
+        "image"
+    ]
     same = [bool((image == NOISE).all()) for image in images]
     assert 3 <= sum(same) <= 17
     assert len({image.tobytes() for image in images}) == 21 - sum(same)
@@ -69,20 +74,25 @@ def test_artefacts_as_those_of_a_jpeg_file(quality: int) -> None:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=quality, subsampling=2)
     expected = np.asarray(Image.open(buffer)).astype(float)
-    [found] = run_steps(ImageJpegDistorter("image", quality, quality), {"image": (DT.UINT8, [image])})["image"]
+    [found] = run_steps(
+        ImageJpegDistorter("image", quality_range=(quality, quality)), {"image": (DT.UINT8, [image])}
+    )["image"]
     loss, difference = np.abs(expected - image).mean(), np.abs(expected - found).mean()
     assert difference < max(0.5 * loss, 1.0)
 
 
 def test_qualities_are_drawn_per_sample() -> None:
-    images = run_steps(ImageJpegDistorter("image", 5, 60), {"image": (DT.UINT8, [NOISE] * 8)})["image"]
+    images = run_steps(ImageJpegDistorter("image", quality_range=(5, 60)), {"image": (DT.UINT8, [NOISE] * 8)})[
+        "image"
+    ]
     assert len({image.tobytes() for image in images}) > 4
 
 
 def test_color_spaces() -> None:
     convert = {
         target: run_steps(
-            ImageColorSpaceConverter("image", DALIImageType.RGB, target), {"image": (DT.UINT8, [NOISE])}
+            ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=target),
+            {"image": (DT.UINT8, [NOISE])},
         )["image"][0]
         for target in (DALIImageType.BGR, DALIImageType.GRAY, DALIImageType.YCbCr, DALIImageType.RGB)
     }
@@ -108,26 +118,74 @@ def test_frames_of_a_clip_alike_and_other_fields_untouched(kind: str, layout: st
         assert (mask == clip).all()
 
 
+JITTER = {"brightness_range": (1.3, 1.3), "contrast_range": (0.5, 0.5)}
+CHANGE: dict[str, Callable[[float], PipelineStepBase]] = {
+    "jpeg": lambda prob: ImageJpegDistorter("image", prob=prob, quality_range=(9, 9)),
+    "jitter": lambda prob: ImageBrightnessContrastJitter("image", prob=prob, **JITTER),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGE)
+@pytest.mark.parametrize("layout", ["HWC", ""])
+@pytest.mark.parametrize("conditionals", [False, True])
+def test_what_is_not_changed_is_identical_in_a_mixed_batch(kind: str, layout: str, conditionals: bool) -> None:
+    dtypes = (DT.UINT8, DT.FLOAT) if kind == "jitter" else (DT.UINT8,)
+    for dtype in dtypes:
+        image = NOISE if dtype == DT.UINT8 else (NOISE / 255).astype(np.float32)
+        fields = {"image": (dtype, [image] * 16)}
+        arguments = {"layouts": {"image": layout}, "conditionals": conditionals}
+        [never, always, mixed] = [run_steps(CHANGE[kind](p), fields, **arguments)["image"] for p in (0, 1, 0.5)]
+        assert (np.array(never) == image).all()
+        assert (always[0] != image).any()
+        is_changed = [bool((one == always[0]).all()) for one in mixed]
+        assert [bool((one != image).any()) for one in mixed] == is_changed
+        assert {*is_changed} == {False, True}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ImageGaussianBlurrer("image", 0, 1), r"`min_sigma` must be in \(0, 1\], got 0"),
         (
-            lambda: ImageGaussianBlurrer("image", 2, 1),
-            r"`min_sigma` must be in \(0, 1\], got 2. `max_sigma` is its limit",
+            lambda: ImageGaussianBlurrer("image", sigma_range=(0, 1)),
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
         ),
-        (lambda: ImageGaussianBlurrer("image", 1, 21), r"`max_sigma` must be in \(0, 20\], got 21"),
+        (
+            lambda: ImageGaussianBlurrer("image", sigma_range=(2, 1)),
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
+        ),
+        (
+            lambda: ImageGaussianBlurrer("image", sigma_range=(1, 21)),
+            "`sigma_range` must be two numbers, 0 < least <= greatest <= 20",
+        ),
         (lambda: ImageGaussianBlurrer("image", prob=2), r"`prob` must be in \[0, 1\]"),
-        (lambda: ImageJpegDistorter("image", 0, 5), "`min_quality` must be a whole number of at least 1, got 0"),
         (
-            lambda: ImageJpegDistorter("image", 6, 5),
-            "`min_quality` must be at most 5, got 6. `max_quality` is its limit",
+            lambda: ImageJpegDistorter("image", quality_range=(0, 5)),
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
         ),
-        (lambda: ImageJpegDistorter("image", 6, 101), "`max_quality` must be at most 100, got 101"),
-        (lambda: ImageJpegDistorter("image", 5.5, 7), "`min_quality` must be a whole number"),  # type: ignore[arg-type]
+        (
+            lambda: ImageJpegDistorter("image", quality_range=(6, 5)),
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
+        ),
+        (
+            lambda: ImageJpegDistorter("image", quality_range=(6, 101)),
+            "`quality_range` must be two numbers, 1 <= least <= greatest <= 100",
+        ),
+        (lambda: ImageJpegDistorter("image", quality_range=(5.5, 7)), "`quality_range` must be two whole numbers"),  # type: ignore[arg-type]
         (lambda: ImageJpegDistorter("image", key="camera"), "The `key` of a draw"),
-        (lambda: ImageColorSpaceConverter("image", "RGB", DALIImageType.BGR), "`source` must be one of .*RGB"),  # type: ignore[arg-type]
-        (lambda: ImageColorSpaceConverter("image", DALIImageType.BGR, DALIImageType.ANY_DATA), "`target` must be"),
+        (
+            lambda: ImageColorSpaceConverter(
+                "image",
+                from_image_type="RGB",  # type: ignore[arg-type]
+                to_image_type=DALIImageType.BGR,
+            ),
+            "`from_image_type` must be one of .*RGB",
+        ),
+        (
+            lambda: ImageColorSpaceConverter(
+                "image", from_image_type=DALIImageType.BGR, to_image_type=DALIImageType.ANY_DATA
+            ),
+            "`to_image_type` must be",
+        ),
     ],
 )
 def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
@@ -146,15 +204,16 @@ def test_format_pickle_and_repr(kind: str) -> None:
     with pytest.raises(ValueError, match="image: must be UINT8"):
         step.check_input_data_format_and_set_output_data_format(wrong)
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_name='image'")
+    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", MAKE)
 def test_on_the_gpu_as_on_the_cpu(kind: str) -> None:
-    step = {"blur": ImageGaussianBlurrer("image", 1, 1, 1), "jpeg": ImageJpegDistorter("image", 50, 50)}.get(
-        kind, MAKE["color"]("image")
-    )
+    step = {
+        "blur": ImageGaussianBlurrer("image", sigma_range=(1, 1), prob=1),
+        "jpeg": ImageJpegDistorter("image", quality_range=(50, 50)),
+    }.get(kind, MAKE["color"]("image"))
     fields = {"image": (DT.UINT8, [gradient(16, 24)] * 2)}
     on_gpu = run_steps(step, fields, device_id=0, gpu_fields=["image"])["image"]
     for expected, found in zip(run_steps(step, fields)["image"], on_gpu, strict=True):

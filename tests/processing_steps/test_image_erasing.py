@@ -20,8 +20,8 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import GridMasker, PipelineStepBase, RandomEraser
 
 MAKE: dict[str, Callable[..., PipelineStepBase]] = {
-    "erase": lambda name, **other: RandomEraser(name, **{"prob": 1.0, "scale": (0.1, 0.3), **other}),
-    "grid": lambda name, **other: GridMasker(name, **{"prob": 1.0, "tile": (4, 7), **other}),
+    "erase": lambda name, **other: RandomEraser(name, **{"prob": 1.0, "scale_range": (0.1, 0.3), **other}),
+    "grid": lambda name, **other: GridMasker(name, **{"prob": 1.0, "tile_range": (4, 7), **other}),
 }
 
 
@@ -74,7 +74,9 @@ def test_rectangles_as_those_of_torchvision(
 ) -> None:
     dtype, frames = kind
     images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
-    step = RandomEraser("image", prob, scale, ratio, value, num_rectangles=count)
+    step = RandomEraser(
+        "image", prob=prob, scale_range=scale, ratio_range=ratio, fill_value=value, num_rectangles=count
+    )
     with pytest.MonkeyPatch.context() as patch:
         draws = Draws(patch, len(images), seed)
         found = run_steps(step, {"image": (dtype, images)})["image"]
@@ -88,7 +90,7 @@ def test_rectangles_as_those_of_torchvision(
         assert drawn.shape[1:] == shape
         return drawn
 
-    decisions = numbers(0, 1, ())
+    decisions = numbers(0, 0 < prob < 1, ())
     areas = numbers(*scale, (count, 10))
     logs = numbers(*np.log(ratio), (count, 10))
     places = numbers(0, 1, (count, 2))
@@ -121,13 +123,16 @@ def test_a_grid_of_squares(
     images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
     with pytest.MonkeyPatch.context() as patch:
         draws = Draws(patch, len(images), seed)
-        found = run_steps(GridMasker("image", prob, tile, ratio, angle), {"image": (dtype, images)})["image"]
+        found = run_steps(
+            GridMasker("image", prob=prob, tile_range=tile, ratio_range=ratio, angle_range=angle),
+            {"image": (dtype, images)},
+        )["image"]
     calls = iter(draws.calls)
 
     def numbers(low: float, high: float, constant: float | None = None) -> np.ndarray:
         return np.full(len(images), constant) if constant is not None else next(calls)[1].astype(float)
 
-    decisions = numbers(0, 1)
+    decisions = numbers(0, 1, None if 0 < prob < 1 else 0)
     tiles = np.floor(numbers(tile[0], tile[1] + 1, tile[0] if tile[0] == tile[1] else None))
     ratios = numbers(*ratio, ratio[0] if ratio[0] == ratio[1] else None)
     angles = numbers(*angle, angle[0] if angle[0] == angle[1] else None)
@@ -204,21 +209,36 @@ def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomEraser("image", 2), r"`prob` must be in \[0, 1\]"),
-        (lambda: RandomEraser("image", scale=(0.5, 0.2)), "`scale`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: RandomEraser("image", scale=(0.5, 1.2)), "`scale`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: RandomEraser("image", ratio=(0, 1)), "`ratio`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", ratio=(1, math.inf)), "`ratio`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", value="random"), "`value` must be a number, or a list"),  # type: ignore[arg-type]
-        (lambda: RandomEraser("image", value=[]), "`value` must be a number, or a list"),
+        (lambda: RandomEraser("image", prob=2), r"`prob` must be in \[0, 1\]"),
+        (
+            lambda: RandomEraser("image", scale_range=(0.5, 0.2)),
+            "`scale_range`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (
+            lambda: RandomEraser("image", scale_range=(0.5, 1.2)),
+            "`scale_range`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (lambda: RandomEraser("image", ratio_range=(0, 1)), "`ratio_range`.* 0 < least <= greatest"),
+        (lambda: RandomEraser("image", ratio_range=(1, math.inf)), "`ratio_range`.* 0 < least <= greatest"),
+        (lambda: RandomEraser("image", fill_value="random"), "`fill_value` must be a number, or a list"),  # type: ignore[arg-type]
+        (lambda: RandomEraser("image", fill_value=[]), "`fill_value` must be a number, or a list"),
         (lambda: RandomEraser("image", num_rectangles=0), "`num_rectangles` must be a whole number"),
         (lambda: RandomEraser("image", key="camera"), "The `key` of a draw"),
-        (lambda: GridMasker("image", -0.1), r"`prob` must be in \[0, 1\]"),
-        (lambda: GridMasker("image", tile=(0, 5)), "`tile` must be two numbers, 1 <= least"),
-        (lambda: GridMasker("image", tile=(1.5, 5)), "`tile` must be two whole numbers"),  # type: ignore[arg-type]
-        (lambda: GridMasker("image", tile=(7, 5)), "`tile` must be two numbers, 1 <= least <= greatest"),
-        (lambda: GridMasker("image", ratio=(0.5, 1.5)), "`ratio`.* two numbers, 0 <= least <= greatest <= 1"),
-        (lambda: GridMasker("image", angle=(0, math.nan)), "`angle` must be two numbers, least <= greatest"),
+        (lambda: GridMasker("image", prob=-0.1), r"`prob` must be in \[0, 1\]"),
+        (lambda: GridMasker("image", tile_range=(0, 5)), "`tile_range` must be two numbers, 1 <= least"),
+        (lambda: GridMasker("image", tile_range=(1.5, 5)), "`tile_range` must be two whole numbers"),  # type: ignore[arg-type]
+        (
+            lambda: GridMasker("image", tile_range=(7, 5)),
+            "`tile_range` must be two numbers, 1 <= least <= greatest",
+        ),
+        (
+            lambda: GridMasker("image", ratio_range=(0.5, 1.5)),
+            "`ratio_range`.* two numbers, 0 <= least <= greatest <= 1",
+        ),
+        (
+            lambda: GridMasker("image", angle_range=(0, math.nan)),
+            "`angle_range` must be two numbers, least <= greatest",
+        ),
         (lambda: GridMasker("image", key="camera"), "The `key` of a draw"),
     ],
 )
@@ -238,7 +258,7 @@ def test_format_pickle_and_repr(kind: str) -> None:
     with pytest.raises(ValueError, match="image: must be UINT8"):
         step.check_input_data_format_and_set_output_data_format(wrong)
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_name='image'")
+    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
 
 
 @pytest.mark.gpu
@@ -258,7 +278,7 @@ def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    eraser = RandomEraser("image", np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
-    assert repr(eraser) == repr(RandomEraser("image", 0.5, num_rectangles=2))
-    masker = GridMasker("image", np.float32(0.5), np.array([4, 9]))  # type: ignore[arg-type]
-    assert repr(masker) == repr(GridMasker("image", 0.5, (4, 9)))
+    eraser = RandomEraser("image", prob=np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
+    assert repr(eraser) == repr(RandomEraser("image", prob=0.5, num_rectangles=2))
+    masker = GridMasker("image", prob=np.float32(0.5), tile_range=np.array([4, 9]))  # type: ignore[arg-type]
+    assert repr(masker) == repr(GridMasker("image", prob=0.5, tile_range=(4, 9)))

@@ -13,6 +13,7 @@ from support.affine_reference import constant_draws, given_draws
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
@@ -27,11 +28,11 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 FIELDS = {
-    "image_hw_field_names": "image_hw",
-    "projection_matrix_field_names": "matrix",
-    "point_field_names": "points",
-    "box_field_names": "boxes",
-    "mask_field_names": "mask",
+    "hw_names": "image_hw",
+    "projection_names": "matrix",
+    "point_names": "points",
+    "box_names": "boxes",
+    "mask_names": "mask",
 }
 SIZES = [(13, 17), (8, 20), (20, 9)]
 
@@ -78,7 +79,7 @@ def check(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fill_val
 @pytest.mark.parametrize("mode", ["stretch", "pad", "crop"])
 @pytest.mark.parametrize("anchor", ["center", "top_or_left", "bottom_or_right"])
 def test_resizing(mode: str, anchor: str) -> None:
-    step = ImageResizer("image", [11, 14], mode, anchor, fill_value=7, **FIELDS)
+    step = ImageResizer("image", output_hw=[11, 14], mode=mode, anchor=anchor, fill_value=7, **FIELDS)
     given_samples = samples()
     for sample, output, hw in zip(given_samples, run_step(step, given_samples), SIZES, strict=True):
         matrix = reference.resize_matrix(hw, (11, 14), ResizingMode[mode.upper()], ResizingAnchor[anchor.upper()])
@@ -88,14 +89,14 @@ def test_resizing(mode: str, anchor: str) -> None:
 def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
     for mode, anchor in (("stretch", None), ("pad", "CENTER"), ("crop", "TOP_OR_LEFT")):
         modes = AffineTransformer.ResizingMode[mode.upper()], anchor and AffineTransformer.ResizingAnchor[anchor]
-        affine = AffineTransformer([5, 6], *modes, "image", **FIELDS)
-        resizer = ImageResizer("image", [5, 6], mode, (anchor or "center").lower(), **FIELDS)
+        affine = AffineTransformer([5, 6], *modes, "image", **as_published(FIELDS))
+        resizer = ImageResizer("image", output_hw=[5, 6], mode=mode, anchor=(anchor or "center").lower(), **FIELDS)
         for one, other in zip(run_step(affine, samples()), run_step(resizer, samples()), strict=True):
             assert_same(one, other)
 
 
 def test_laws_of_resizing() -> None:
-    check_laws(ImageResizer("image", [5, 6], "pad", **FIELDS), samples())
+    check_laws(ImageResizer("image", output_hw=[5, 6], mode="pad", **FIELDS), samples())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,9 @@ def test_rows_whose_center_lies_on_the_edge_of_the_image_show_it(
     hw: tuple[int, int], output_hw: tuple[int, int], rows: int
 ) -> None:
     """The image is 225 rows high in the first output, from row 37.5 to 262.5: rows 37 to 262 show it."""
-    [output] = run_step(ImageResizer("image", output_hw, "pad"), [{"image": np.full((*hw, 1), 200, np.uint8)}])
+    [output] = run_step(
+        ImageResizer("image", output_hw=output_hw, mode="pad"), [{"image": np.full((*hw, 1), 200, np.uint8)}]
+    )
     is_filled = (output["image"] == 0).all(axis=(1, 2))
     height = output_hw[0]
     assert is_filled.tolist() == [row < rows or row >= height - rows for row in range(height)]
@@ -113,7 +116,13 @@ def test_rows_whose_center_lies_on_the_edge_of_the_image_show_it(
 
 def test_matrices_are_exact_where_a_small_part_of_a_large_image_is_shown() -> None:
     step = ImageResizeCropFlipper(
-        None, [64, 64], (8, 8), (0, 0), 1.0, image_hw_field_names="hw", projection_matrix_field_names="matrix"
+        None,
+        output_hw=[64, 64],
+        scale_range=(8, 8),
+        bottom_crop_range=(0, 0),
+        flip_prob=1.0,
+        hw_names="hw",
+        projection_names="matrix",
     )
     matrix = np.array([[2000, 0, 0], [0, 2000, 0], [0, 0, 1]], np.float32)
     [output] = run_step(step, [{"hw": np.array([2160, 3840], np.int32), "matrix": matrix}])
@@ -123,7 +132,7 @@ def test_matrices_are_exact_where_a_small_part_of_a_large_image_is_shown() -> No
 
 def test_padding_leaves_all_of_the_image() -> None:
     image = np.full((10, 20, 3), 200, np.uint8)
-    [output] = run_step(ImageResizer("image", [20, 20], "pad", fill_value=5), [{"image": image}])
+    [output] = run_step(ImageResizer("image", output_hw=[20, 20], mode="pad", fill_value=5), [{"image": image}])
     assert (output["image"][5:15] == 200).all()
     assert (output["image"][:5] == 5).all()
     assert (output["image"][15:] == 5).all()
@@ -135,19 +144,19 @@ def test_padding_leaves_all_of_the_image() -> None:
         ({"mode": "fill"}, "`mode` must be one of 'stretch', 'pad', 'crop', got 'fill'"),
         ({"anchor": "left"}, "`anchor` must be one of 'center', 'top_or_left', 'bottom_or_right', got 'left'"),
         ({"output_hw": [0, 4]}, "`output_hw` must be"),
-        ({"image_field_names": None}, "Give `image_field_names` or `image_hw_field_names`"),
-        ({"box_field_names": "image"}, "given twice"),
+        ({"image_names": None}, "Give `image_names` or `hw_names`"),
+        ({"box_names": "image"}, "given twice"),
     ],
 )
 def test_settings_of_resizing(arguments: Any, message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        ImageResizer(**{"image_field_names": "image", "output_hw": [4, 4], **arguments})
+        ImageResizer(**{"image_names": "image", "output_hw": [4, 4], **arguments})
     assert message in str(caught.value)
 
 
 def test_format_of_resizing() -> None:
     with pytest.raises(KeyError, match="No occurrences of images found"):
-        output_format(ImageResizer("photo", [4, 4]), {"image": gradient(2, 2)})
+        output_format(ImageResizer("photo", output_hw=[4, 4]), {"image": gradient(2, 2)})
 
 
 # --- resize, crop, flip ---------------------------------------------------------------------------------
@@ -168,7 +177,14 @@ def crop_matrix(
 @given(st.integers(0, 1000), st.booleans(), st.sampled_from([(0, 0), (0.1, 0.1), (0, 0.3)]))
 def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) -> None:
     step = ImageResizeCropFlipper(
-        "image", [7, 9], (0.5, 1.5), bottom_range, 0.5, is_kept_inside=is_kept_inside, fill_value=7, **FIELDS
+        "image",
+        output_hw=[7, 9],
+        scale_range=(0.5, 1.5),
+        bottom_crop_range=bottom_range,
+        flip_prob=0.5,
+        is_kept_inside=is_kept_inside,
+        fill_value=7,
+        **FIELDS,
     )
     shares = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
     with given_draws(shares) as ranges:
@@ -198,7 +214,13 @@ def drawn_names(step: ImageResizeCropFlipper) -> list[str]:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
     step = ImageResizeCropFlipper(
-        "image", [7, 9], (0.75, 0.75), flip_prob=0, crop_x_range=(share, share), fill_value=7, **FIELDS
+        "image",
+        output_hw=[7, 9],
+        scale_range=(0.75, 0.75),
+        flip_prob=0,
+        crop_x_range=(share, share),
+        fill_value=7,
+        **FIELDS,
     )
     assert drawn_names(step) == []
     with given_draws(np.zeros((3, 0))) as ranges:
@@ -211,7 +233,9 @@ def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
 @pytest.mark.parametrize("bottom_range", [(0, 0), (0.1, 0.3)])
 def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, float]) -> None:
     """As `ResizeCropFlipRotImage` with `training=False`, but for its rounding."""
-    step = ImageResizeCropFlipper("image", [7, 9], (0.5, 1.5), bottom_range, fill_value=7, **FIELDS)
+    step = ImageResizeCropFlipper(
+        "image", output_hw=[7, 9], scale_range=(0.5, 1.5), bottom_crop_range=bottom_range, fill_value=7, **FIELDS
+    )
     evaluation = step.for_evaluation()
     assert drawn_names(evaluation) == []
     assert drawn_names(step) == ["scale", *(["bottom"] if bottom_range[1] else []), "share", "is_flipped"]
@@ -228,7 +252,7 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
 @pytest.mark.parametrize("is_kept_inside", [True, False])
 def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
     step = ImageResizeCropFlipper(
-        "image", [7, 9], (0.8, 0.8), flip_prob=1, is_kept_inside=is_kept_inside, **FIELDS
+        "image", output_hw=[7, 9], scale_range=(0.8, 0.8), flip_prob=1, is_kept_inside=is_kept_inside, **FIELDS
     )
     with constant_draws(0.25):
         check_laws(step, samples())
@@ -237,9 +261,9 @@ def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
 def test_frames_of_a_clip_get_the_same_change() -> None:
     clip = np.stack([gradient(12, 16, phase) for phase in range(3)])
     for step in (
-        ImageResizeCropFlipper("image", [6, 8], (0.6, 0.6), flip_prob=1),
-        HorizontalFlipper("image", 1),
-        ImageResizer("image", [6, 8], "pad"),
+        ImageResizeCropFlipper("image", output_hw=[6, 8], scale_range=(0.6, 0.6), flip_prob=1),
+        HorizontalFlipper("image", prob=1),
+        ImageResizer("image", output_hw=[6, 8], mode="pad"),
     ):
         with constant_draws(0.25):
             [output] = run_step(step, [{"image": clip}])
@@ -251,11 +275,19 @@ def test_frames_of_a_clip_get_the_same_change() -> None:
 # --- image files ----------------------------------------------------------------------------------------
 
 ENCODED = {
-    "crop": lambda **more: ImageResizer("image", [30, 40], "crop", "bottom_or_right", **more),
-    "pad": lambda **more: ImageResizer("image", [30, 40], "pad", **more),
-    "smaller": lambda **more: ImageResizeCropFlipper("image", [32, 44], (0.4, 0.4), (0.2, 0.2), 1, **more),
-    "larger": lambda **more: ImageResizeCropFlipper("image", [32, 44], (2.5, 2.5), (0.2, 0.2), 0, **more),
-    "inside": lambda **more: ImageResizeCropFlipper("image", [32, 44], (0.1, 0.1), is_kept_inside=True, **more),
+    "crop": lambda **more: ImageResizer(
+        "image", output_hw=[30, 40], mode="crop", anchor="bottom_or_right", **more
+    ),
+    "pad": lambda **more: ImageResizer("image", output_hw=[30, 40], mode="pad", **more),
+    "smaller": lambda **more: ImageResizeCropFlipper(
+        "image", output_hw=[32, 44], scale_range=(0.4, 0.4), bottom_crop_range=(0.2, 0.2), flip_prob=1, **more
+    ),
+    "larger": lambda **more: ImageResizeCropFlipper(
+        "image", output_hw=[32, 44], scale_range=(2.5, 2.5), bottom_crop_range=(0.2, 0.2), flip_prob=0, **more
+    ),
+    "inside": lambda **more: ImageResizeCropFlipper(
+        "image", output_hw=[32, 44], scale_range=(0.1, 0.1), is_kept_inside=True, **more
+    ),
 }
 
 
@@ -276,7 +308,7 @@ def test_a_decoded_part_is_that_part_of_the_image(name: str, options: Any) -> No
 
 
 def test_size_fields_are_compared_with_image_files() -> None:
-    step = ImageResizer("image", [4, 4], image_hw_field_names="hw", is_encoded=True)
+    step = ImageResizer("image", output_hw=[4, 4], hw_names="hw", is_encoded=True)
     file = encoded_image(gradient(8, 9), "PNG")
     [output] = run_step(step, [{"image": file, "hw": np.array([8, 9])}])
     assert output["hw"].tolist() == [4, 4]
@@ -286,7 +318,7 @@ def test_size_fields_are_compared_with_image_files() -> None:
 
 def test_files_are_bytes() -> None:
     with pytest.raises(ValueError, match=r"image: must be UINT8 \(the bytes of an image file\), got FLOAT"):
-        output_format(ImageResizer("image", [4, 4], is_encoded=True), {"image": np.zeros(3, np.float32)})
+        output_format(ImageResizer("image", output_hw=[4, 4], is_encoded=True), {"image": np.zeros(3, np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -305,7 +337,7 @@ def test_files_are_bytes() -> None:
     ],
 )
 def test_settings_of_resize_crop_flip(arguments: Any, message: str) -> None:
-    given_arguments = {"image_field_names": "image", "output_hw": [4, 4], "scale_range": (0.5, 1), **arguments}
+    given_arguments = {"image_names": "image", "output_hw": [4, 4], "scale_range": (0.5, 1), **arguments}
     with pytest.raises(SettingError) as caught:
         ImageResizeCropFlipper(**given_arguments)
     assert message in str(caught.value)
@@ -315,7 +347,7 @@ def test_settings_of_resize_crop_flip(arguments: Any, message: str) -> None:
 
 
 def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
-    step = HorizontalFlipper("image", 0.4, **FIELDS)
+    step = HorizontalFlipper("image", prob=0.4, **FIELDS)
     with given_draws(np.array([[0.3], [0.5], [0.1]])):
         found = run_step(step, samples())
     for sample, output, is_flipped in zip(samples(), found, (True, False, True), strict=True):
@@ -330,7 +362,7 @@ def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
 
 
 def test_mirroring_twice_gives_the_sample_back() -> None:
-    step = HorizontalFlipper("image", 1, **FIELDS)
+    step = HorizontalFlipper("image", prob=1, **FIELDS)
     again = run_step(step, run_step(step, samples()))
     for sample, output in zip(samples(), again, strict=True):
         for name, value in sample.items():
@@ -339,19 +371,20 @@ def test_mirroring_twice_gives_the_sample_back() -> None:
 
 @pytest.mark.parametrize("prob", [0, 1])
 def test_laws_of_mirroring(prob: float) -> None:
-    check_laws(HorizontalFlipper("image", prob, **FIELDS), samples())
+    check_laws(HorizontalFlipper("image", prob=prob, **FIELDS), samples())
 
 
 def test_settings_of_mirroring() -> None:
     for prob in (-0.1, 1.1, "a", True, np.nan):
         with pytest.raises(SettingError, match=r"`prob` must be in \[0, 1\]"):
-            HorizontalFlipper("image", prob)
-    with pytest.raises(SettingError, match="Give `image_field_names`"):
+            HorizontalFlipper("image", prob=prob)
+    with pytest.raises(SettingError, match="Give `image_names`"):
         HorizontalFlipper(())
 
 
 @pytest.mark.parametrize(
-    "make", [HorizontalFlipper, lambda *a, **k: ImageResizeCropFlipper(*a, [6, 8], (1, 1), **k)]
+    "make",
+    [HorizontalFlipper, lambda *a, **k: ImageResizeCropFlipper(*a, output_hw=[6, 8], scale_range=(1, 1), **k)],
 )
 def test_a_rig_is_mirrored_as_one(make: Any) -> None:
     def mirrored(**arguments: Any) -> list[list[bool]]:
@@ -359,7 +392,7 @@ def test_a_rig_is_mirrored_as_one(make: Any) -> None:
         camera = {"image": (DT.UINT8, [gradient(6, 8)] * 8), "points": (DT.FLOAT, points)}
         source = shuffled(ArrayProvider({"cameras": {0: camera, 1: camera}}), 4)
         step = DataGroupArrayWithNameElementsAppliedStep(
-            make("image", point_field_names="points", **arguments), "cameras"
+            make("image", point_names="points", **arguments), "cameras"
         )
         with make_iterator(source, [step], py_num_workers=0) as iterator:
             batches = [*iterator]
@@ -377,11 +410,16 @@ def test_a_rig_is_mirrored_as_one(make: Any) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        HorizontalFlipper("image", 1, projection_matrix_field_names="matrix"),
+        HorizontalFlipper("image", prob=1, projection_names="matrix"),
         ImageResizeCropFlipper(
-            "image", [90, 120], (0.6, 0.6), (0.1, 0.1), 1, projection_matrix_field_names="matrix"
+            "image",
+            output_hw=[90, 120],
+            scale_range=(0.6, 0.6),
+            bottom_crop_range=(0.1, 0.1),
+            flip_prob=1,
+            projection_names="matrix",
         ),
-        ImageResizer("image", [90, 120], "pad", projection_matrix_field_names="matrix"),
+        ImageResizer("image", output_hw=[90, 120], mode="pad", projection_names="matrix"),
     ],
 )
 def test_a_projected_point_stays_on_the_same_content(step: Any) -> None:
@@ -404,9 +442,11 @@ def test_a_projected_point_stays_on_the_same_content(step: Any) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        HorizontalFlipper("image", 1),
-        ImageResizeCropFlipper("image", [18, 24], (0.6, 0.6), flip_prob=1, is_kept_inside=True),
-        ImageResizer("image", [18, 24], "pad"),
+        HorizontalFlipper("image", prob=1),
+        ImageResizeCropFlipper(
+            "image", output_hw=[18, 24], scale_range=(0.6, 0.6), flip_prob=1, is_kept_inside=True
+        ),
+        ImageResizer("image", output_hw=[18, 24], mode="pad"),
     ],
 )
 def test_on_the_gpu_as_on_the_cpu(step: Any) -> None:

@@ -86,7 +86,7 @@ def test_size_fields_that_are_named_are_rounded_up(dtype: DT) -> None:
         "hw": (dtype, [(4, 6), (8, 8)]),
         "x": {"image_hw": (dtype, [(1, 9), (2, 3)])},
     }
-    step = ImageToTileSizePadder("image", (4, 8), image_hw_field_names=["hw", "image_hw"])
+    step = ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"])
     run = run_steps(step, fields)
     assert [hw.tolist() for hw in run["hw"]] == [[8, 8], [8, 8]]
     assert [hw.tolist() for hw in run["x.image_hw"]] == [[8, 12], [8, 4]]
@@ -108,14 +108,14 @@ def test_tiles_are_checked(tile: Any) -> None:
 def test_format() -> None:
     fields = {"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}, "hw": (DT.INT32, [])}
     blueprint = ArrayProvider(fields).sample_data_structure
-    step = ImageToTileSizePadder("image", 8, image_hw_field_names="hw")
+    step = ImageToTileSizePadder("image", 8, hw_names="hw")
     assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
     with pytest.raises(KeyError, match="No occurrences of images found"):
         ImageToTileSizePadder("img", 8).check_input_data_format_and_set_output_data_format(blueprint)
     with pytest.raises(KeyError, match="No occurrences of image sizes found"):
-        ImageToTileSizePadder(
-            "image", 8, image_hw_field_names="size"
-        ).check_input_data_format_and_set_output_data_format(blueprint)
+        ImageToTileSizePadder("image", 8, hw_names="size").check_input_data_format_and_set_output_data_format(
+            blueprint
+        )
 
 
 def test_pickle_and_repr() -> None:

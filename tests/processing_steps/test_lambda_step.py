@@ -21,7 +21,7 @@ def halved_and_sum(a: Any, b: Any) -> Any:
 
 
 def test_results_replace_fields_in_place_or_are_added() -> None:
-    step = LambdaStep(halved_and_sum, ["a", "b"], {"a": DT.FLOAT64, "sum": DT.FLOAT})
+    step = LambdaStep(halved_and_sum, input_names=["a", "b"], output_types={"a": DT.FLOAT64, "sum": DT.FLOAT})
     for one, sample in zip(check_laws(step, SAMPLES), SAMPLES, strict=True):
         n = len(sample["a"])
         total = (2 + np.arange(n)).astype(np.float32)
@@ -29,7 +29,9 @@ def test_results_replace_fields_in_place_or_are_added() -> None:
 
 
 def test_a_single_result_of_a_lambda_in_a_wrapper() -> None:
-    step = DataGroupsWithNameAppliedStep(LambdaStep(lambda a: a + 1, "a", {"more": DT.INT32}), "c")
+    step = DataGroupsWithNameAppliedStep(
+        LambdaStep(lambda a: a + 1, input_names="a", output_types={"more": DT.INT32}), "c"
+    )
     found = run_step(step, SAMPLES)
     assert [one["c"]["more"].tolist() for one in found] == [3, 1, 4]
 
@@ -49,8 +51,8 @@ def test_fields_are_named_by_path() -> None:
     paths = [("cameras", 0, "image"), "offset", ("cameras", 1, "gain")]
     step = LambdaStep(
         shifted_and_half,
-        paths,
-        {("cameras", 0, "image"): DT.INT32, ("cameras", 1, "half"): DT.FLOAT},
+        input_names=paths,
+        output_types={("cameras", 0, "image"): DT.INT32, ("cameras", 1, "half"): DT.FLOAT},
     )
     for one, sample, n in zip(check_laws(step, samples), samples, (5, 6), strict=True):
         cameras = {
@@ -61,7 +63,9 @@ def test_fields_are_named_by_path() -> None:
 
 
 def test_paths_that_are_refused() -> None:
-    step = LambdaStep(halved_and_sum, [("c", "x"), ("c",)], {("d", "y"): DT.FLOAT, ("c",): DT.FLOAT})
+    step = LambdaStep(
+        halved_and_sum, input_names=[("c", "x"), ("c",)], output_types={("d", "y"): DT.FLOAT, ("c",): DT.FLOAT}
+    )
     with pytest.raises(KeyError) as caught:
         output_format(step, SAMPLES[0])
     assert "c.x: there is no such field for the function" in str(caught.value)
@@ -73,11 +77,11 @@ def test_paths_that_are_refused() -> None:
 @pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: 1])
 def test_another_number_of_results_is_refused(function: Any) -> None:
     with pytest.raises(StepOutputError, match="the function must return one node for each of 'x'"):
-        run_step(LambdaStep(function, ["a"], {"x": DT.FLOAT}), SAMPLES)
+        run_step(LambdaStep(function, input_names=["a"], output_types={"x": DT.FLOAT}), SAMPLES)
 
 
 def test_refusals() -> None:
-    step = LambdaStep(halved_and_sum, ["z", "c"], {"c": DT.FLOAT})
+    step = LambdaStep(halved_and_sum, input_names=["z", "c"], output_types={"c": DT.FLOAT})
     with pytest.raises(KeyError, match="no field has the name 'z'") as caught:
         output_format(step, SAMPLES[0])
     assert "c: must be a data field for the function, is a group" in str(caught.value)
@@ -100,4 +104,4 @@ def test_refusals() -> None:
 )
 def test_settings_that_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        LambdaStep(*arguments)
+        LambdaStep(arguments[0], input_names=arguments[1], output_types=arguments[2])

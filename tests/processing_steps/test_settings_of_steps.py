@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -62,8 +63,8 @@ GOOD: dict[str, dict[str, Any]] = {
         "num_categories": 2,
         "min_object_size": [1, 1],
     },
-    "BoxAreaFilter": {"boxes_field_name": "boxes"},
-    "BoxFormatConverter": {"boxes_field_names": "boxes", "from_format": "xyxy", "to_format": "xywh"},
+    "BoxAreaFilter": {"box_names": "boxes"},
+    "BoxFormatConverter": {"box_names": "boxes", "from_format": "xyxy", "to_format": "xywh"},
     "ConditionalElementRemover": {
         "annotation_field_name": "a",
         "mask_field_name": "m",
@@ -84,35 +85,39 @@ GOOD: dict[str, dict[str, Any]] = {
     "DataGroupInPathAppliedStep": {"processing_step_to_apply": INNER, "path_to_apply_to": "a"},
     "DataGroupsWithNameAppliedStep": {"processing_step_to_apply": INNER, "names_of_groups_to_apply_to": "a"},
     "FrameSequenceDecoder": {},
-    "GridMasker": {"image_name": "image"},
-    "HorizontalFlipper": {"image_field_names": "image"},
-    "ImageBrightnessContrastJitter": {"image_name": "image"},
-    "ImageColorSpaceConverter": {"image_name": "image", "source": DALIImageType.RGB, "target": GRAY},
+    "GridMasker": {"image_names": "image"},
+    "HorizontalFlipper": {"image_names": "image"},
+    "ImageBrightnessContrastJitter": {"image_names": "image"},
+    "ImageColorSpaceConverter": {
+        "image_names": "image",
+        "from_image_type": DALIImageType.RGB,
+        "to_image_type": GRAY,
+    },
     "ImageDecoder": {"image_name": "image", "use_device_mixed": False},
-    "ImageGaussianBlurrer": {"image_name": "image"},
-    "ImageJpegDistorter": {"image_name": "image"},
+    "ImageGaussianBlurrer": {"image_names": "image"},
+    "ImageJpegDistorter": {"image_names": "image"},
     "ImageMeanStdDevNormalizer": {"image_name": "image", "mean": 1, "std_dev": 2},
     "ImageRange01Normalizer": {"image_name": "image"},
-    "ImageResizeCropFlipper": {"image_field_names": "image", "output_hw": [4, 5], "scale_range": (0.5, 1)},
-    "ImageResizer": {"image_field_names": "image", "output_hw": [4, 5]},
+    "ImageResizeCropFlipper": {"image_names": "image", "output_hw": [4, 5], "scale_range": (0.5, 1)},
+    "ImageResizer": {"image_names": "image", "output_hw": [4, 5]},
     "ImageToTileSizePadder": {"image_name": "image", "tile_size_to_pad_to": 4},
     "LambdaStep": {"function": abs, "input_names": "a", "output_types": {"b": DT.FLOAT}},
     "PaddingToUniform": {},
     "PhotoMetricDistorter": {"image_name": "image", **DISTORTION},
-    "PointCloudRangeFilter": {"points_field_name": "p", "minimum_point": [0], "maximum_point": [1]},
+    "PointCloudRangeFilter": {"point_names": "p", "point_range": ([0], [1])},
     "PointsInRangeCheck": {
         "points_fields_name": "p",
         "is_inside_field_name": "i",
         "minimum_point": [0],
         "maximum_point": [1],
     },
-    "PointsPadder": {"points_field_name": "p", "num_points": 4},
-    "RandomEraser": {"image_name": "image"},
+    "PointsPadder": {"point_names": "p", "num_points": 4},
+    "RandomEraser": {"image_names": "image"},
     "TensorSizeAdder": {"tensor_name": "image", "size_postfix": "_hw"},
     "TimeDifferenceAdder": {
-        "time_field_name": "t",
+        "timestamp_names": "t",
         "reference_path": "r",
-        "difference_field_name": "d",
+        "difference_name": "d",
     },
     "UnneededFieldRemover": {"unneeded_field_names": ["a"]},
     "VisibleBboxSelector": {
@@ -123,7 +128,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "minimum_bbox_size": 2,
     },
 }
-WHOLE_NUMBERS = {"num_points", "num_rectangles", "num_categories", "min_quality", "max_quality", "rotation_axis"}
+WHOLE_NUMBERS = {"num_points", "num_rectangles", "num_categories", "rotation_axis"}
 NUMBERS = {
     "fill_value",
     "flip_prob",
@@ -131,34 +136,31 @@ NUMBERS = {
     "flip_prob_y",
     "hw_decoder_load",
     "max_radius",
-    "max_sigma",
-    "maximum_area",
     "mean",
     "min_fraction_area_clipping",
     "min_radius",
-    "min_sigma",
-    "minimum_area",
     "minimum_bbox_size",
     "prob",
     "radius_scaling_factor",
     "radius_to_sigma_factor",
     "std_dev",
     "unit",
-    "value",
     *(name for name in DISTORTION if name.startswith("prob_")),
 }
 RANGES = {
-    "angle",
+    "angle_range",
+    "area_range",
     "bottom_crop_range",
     "brightness_range",
     "contrast_range",
     "crop_x_range",
-    "ratio",
+    "quality_range",
+    "ratio_range",
     "rotation_range",
-    "scale",
     "scale_range",
     "scaling_range",
-    "tile",
+    "sigma_range",
+    "tile_range",
     *(name for name in DISTORTION if name.startswith("min_max_")),
 }
 LISTS_OF_WHOLE_NUMBERS = {
@@ -173,6 +175,7 @@ LISTS = LISTS_OF_WHOLE_NUMBERS | {
     "maximum_point",
     "min_object_size",
     "minimum_point",
+    "point_range",
     "translation_max_abs",
 }
 
@@ -209,6 +212,53 @@ def test_no_step_is_left_out() -> None:
         assert made(step)
     numbers = WHOLE_NUMBERS | NUMBERS | RANGES | LISTS
     assert {name for step in GOOD for name in settings_of(step, numbers)} == numbers
+
+
+OWN = [
+    "BoxAreaFilter",
+    "BoxFormatConverter",
+    "FrameSequenceDecoder",
+    "GridMasker",
+    "HorizontalFlipper",
+    "ImageBrightnessContrastJitter",
+    "ImageColorSpaceConverter",
+    "ImageGaussianBlurrer",
+    "ImageJpegDistorter",
+    "ImageResizeCropFlipper",
+    "ImageResizer",
+    "LambdaStep",
+    "PointCloudRangeFilter",
+    "PointsPadder",
+    "RandomEraser",
+    "TimeDifferenceAdder",
+]
+
+
+@pytest.mark.parametrize("step", OWN)
+def test_own_steps_have_one_vocabulary(step: str) -> None:
+    first, *others = inspect.signature(getattr(processing_steps, step)).parameters.values()
+    assert first.name == "function" if step == "LambdaStep" else first.name.endswith("_names")
+    assert first.kind is first.POSITIONAL_OR_KEYWORD
+    assert {one.kind for one in others} == {inspect.Parameter.KEYWORD_ONLY}
+    for one in others:
+        assert not re.search("^(min|max|minimum|maximum)_|field_name|_on_gpu$|use_", one.name)
+        # Two numbers are a range.
+        assert one.name.endswith("_range") == (
+            isinstance(one.default, tuple) or one.name in ("scale_range", "point_range")
+        )
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong", "meant"),
+    [
+        ("ImageResizer", "box_name", "box_names"),
+        ("RandomEraser", "probs", "prob"),
+        ("ImageDecoder", "bgr", "as_bgr"),
+    ],
+)
+def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"`{wrong}` is not an argument of {step}. Did you mean `{meant}`?"):
+        made(step, **{wrong: 1})
 
 
 VALUES = [np.int64(1), np.float32(1), True, "a", None, math.nan, b"a", [], {}, object()]

@@ -147,10 +147,12 @@ CASES = {
         ("image",),
     ),
     "area": Case(
-        lambda: BoxAreaFilter("boxes", 100, 1000, ["categories", "is_kept"]),
+        lambda: BoxAreaFilter("boxes", area_range=(100, 1000), further_names=["categories", "is_kept"]),
         (BOXES, "annotation.categories", "annotation.is_kept"),
     ),
-    "format of boxes": Case(lambda: BoxFormatConverter("boxes", "xyxy", "cxcywh"), (BOXES,), tolerance=1e-6),
+    "format of boxes": Case(
+        lambda: BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"), (BOXES,), tolerance=1e-6
+    ),
     "removal": Case(
         lambda: ConditionalElementRemover(
             "annotation", "is_kept", ["boxes", "categories", "is_kept"], [0, 0, 0], [2, 1, 1], False
@@ -164,16 +166,26 @@ CASES = {
     "cropping": Case(lambda: CoordinateCropper("boxes", [0, 0, 0, 0], [60, 40, 60, 40]), (BOXES,)),
     "padding": Case(lambda: PaddingToUniform(None, -1), ("image", "points", BOXES, "annotation.categories")),
     "range of a point cloud": Case(
-        lambda: PointCloudRangeFilter("points", [-5, -5, -2], [5, 5, 2], "point_times"), ("points", "point_times")
+        lambda: PointCloudRangeFilter(
+            "points", point_range=([-5, -5, -2], [5, 5, 2]), further_names="point_times"
+        ),
+        ("points", "point_times"),
     ),
     "points in a range": Case(
         lambda: PointsInRangeCheck("centers", "is_inside", [-20, -20, -np.inf], [20, 20, np.inf]),
         ("annotation.centers",),
     ),
-    "number of points": Case(lambda: PointsPadder("points", 20, "is_point", -1), ("points",)),
-    "number of flags": Case(lambda: PointsPadder("is_kept", 5, "is_flag"), ("annotation.is_kept",)),
+    "number of points": Case(
+        lambda: PointsPadder("points", num_points=20, mask_name="is_point", fill_value=-1), ("points",)
+    ),
+    "number of flags": Case(
+        lambda: PointsPadder("is_kept", num_points=5, mask_name="is_flag"), ("annotation.is_kept",)
+    ),
     "size": Case(lambda: TensorSizeAdder("image", "_hw"), ("image",)),
-    "time": Case(lambda: TimeDifferenceAdder("point_times", "time", "age"), ("point_times", "time")),
+    "time": Case(
+        lambda: TimeDifferenceAdder("point_times", reference_path="time", difference_name="age"),
+        ("point_times", "time"),
+    ),
     "visible": Case(
         lambda: VisibleBboxSelector(
             "boxes", ("annotation", "is_visible"), "image", depths_field_name="depths", minimum_bbox_size=3
@@ -181,7 +193,9 @@ CASES = {
         ("image", BOXES, "annotation.depths"),
     ),
     "function": Case(
-        lambda: LambdaStep(lambda points: dali_math.floor(points * 2), ["points"], {"points": DT.FLOAT}),
+        lambda: LambdaStep(
+            lambda points: dali_math.floor(points * 2), input_names=["points"], output_types={"points": DT.FLOAT}
+        ),
         ("points",),
     ),
 }
@@ -193,13 +207,15 @@ IMAGE_STEPS: dict[str, Callable[[], PipelineStepBase]] = {
     "mean": lambda: ImageMeanStdDevNormalizer("image", [1, 2, 3], [4, 5, 6]),
     "photo": lambda: PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 2], [0.5, 2]),
     "brightness": lambda: ImageBrightnessContrastJitter("image"),
-    "resizing": lambda: ImageResizer("image", [20, 30]),
-    "cropping of images": lambda: ImageResizeCropFlipper("image", [20, 30], (0.9, 1.1)),
+    "resizing": lambda: ImageResizer("image", output_hw=[20, 30]),
+    "cropping of images": lambda: ImageResizeCropFlipper("image", output_hw=[20, 30], scale_range=(0.9, 1.1)),
     "flipping": lambda: HorizontalFlipper("image"),
     "blur": lambda: ImageGaussianBlurrer("image"),
     "artefacts": lambda: ImageJpegDistorter("image"),
-    "colors": lambda: ImageColorSpaceConverter("image", DALIImageType.RGB, DALIImageType.YCbCr),
-    "erasing": lambda: RandomEraser("image", value=[1, 2, 3]),
+    "colors": lambda: ImageColorSpaceConverter(
+        "image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.YCbCr
+    ),
+    "erasing": lambda: RandomEraser("image", fill_value=[1, 2, 3]),
     "grid": lambda: GridMasker("image"),
 }
 

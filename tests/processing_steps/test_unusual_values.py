@@ -272,7 +272,7 @@ def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
 class TestBoxes:
     def test_corners_keep_their_order_and_degenerate_boxes_stay_so(self) -> None:
         steps = [A.NonUniformScaling(1, [-1, 1]), A.Translation(1, [1, 0])]
-        names = {"image_hw_field_names": "size", "box_field_names": "boxes"}
+        names = {"image_hw_field_names": "size", "box_names": "boxes"}
         step = A([4, 6], STRETCH, **names, transformation_steps=steps)
         [found] = run_step(step, [{"size": np.array([4, 6], np.int32), "boxes": BOXES}])
         expected = [[3, 0, 6, 2], [6, 2, 3, 0], [3, 2, 6, 0], [5, 1, 5, 1], [5, 0, 5, 2]]

@@ -130,7 +130,7 @@ def _points() -> list[SampleDataGroup]:
 
 def _by_name() -> dict[str, StepCase]:
     images = _cameras("image")
-    flip = HorizontalFlipper("image", 1.0, box_field_names="boxes")
+    flip = HorizontalFlipper("image", prob=1.0, box_names="boxes")
     cases = {name: StepCase(make("sample"), _cameras(*used_fields(name))) for name, make in RANDOM_STEPS.items()}
     return {
         **cases,
@@ -146,8 +146,12 @@ def _by_name() -> dict[str, StepCase]:
             ),
             _annotations(),
         ),
-        "BoxAreaFilter": StepCase(BoxAreaFilter("boxes", 10.0, 100.0, ["depths"]), _annotations()),
-        "BoxFormatConverter": StepCase(BoxFormatConverter("boxes", "xyxy", "cxcywh"), _annotations()),
+        "BoxAreaFilter": StepCase(
+            BoxAreaFilter("boxes", area_range=(10.0, 100.0), further_names=["depths"]), _annotations()
+        ),
+        "BoxFormatConverter": StepCase(
+            BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"), _annotations()
+        ),
         "ConditionalElementRemover": StepCase(
             ConditionalElementRemover("annotation", "is_kept", ["boxes", "depths"], [0, 0], [2, 1], True),
             _annotations(),
@@ -161,36 +165,45 @@ def _by_name() -> dict[str, StepCase]:
         ),
         "DataGroupInPathAppliedStep": StepCase(DataGroupInPathAppliedStep(flip, ("cameras", 1)), _rigs()),
         "DataGroupsWithNameAppliedStep": StepCase(
-            DataGroupsWithNameAppliedStep(BoxFormatConverter("boxes", "xyxy", "xywh"), "annotation"),
+            DataGroupsWithNameAppliedStep(
+                BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), "annotation"
+            ),
             _annotations(),
         ),
         "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
         "ImageColorSpaceConverter": StepCase(
-            ImageColorSpaceConverter("image", types.DALIImageType.RGB, types.DALIImageType.BGR), images
+            ImageColorSpaceConverter(
+                "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR
+            ),
+            images,
         ),
         "ImageDecoder": StepCase(ImageDecoder("image", False), _encoded()),
         "ImageMeanStdDevNormalizer": StepCase(ImageMeanStdDevNormalizer("image", 100.0, 50.0), images),
         "ImageRange01Normalizer": StepCase(ImageRange01Normalizer("image"), images),
         "ImageResizer": StepCase(
-            ImageResizer("image", [10, 12], box_field_names="boxes", point_field_names="points"),
+            ImageResizer("image", output_hw=[10, 12], box_names="boxes", point_names="points"),
             _cameras("image", "boxes", "points"),
         ),
         "ImageToTileSizePadder": StepCase(
-            ImageToTileSizePadder("image", 16, image_hw_field_names="hw"), _cameras("image", "hw")
+            ImageToTileSizePadder("image", 16, hw_names="hw"), _cameras("image", "hw")
         ),
         "LambdaStep": StepCase(
-            LambdaStep(halved_as_float, "points", {"halves": DT.FLOAT}), _points()
+            LambdaStep(halved_as_float, input_names="points", output_types={"halves": DT.FLOAT}), _points()
         ),
         "PaddingToUniform": StepCase(PaddingToUniform(["points"], -1), _points(), {"per_sample": False}),
         "PointCloudRangeFilter": StepCase(
-            PointCloudRangeFilter("points", [-1, -2, -2], [2, 2, 2], "ages"), _points()
+            PointCloudRangeFilter("points", point_range=([-1, -2, -2], [2, 2, 2]), further_names="ages"), _points()
         ),
         "PointsInRangeCheck": StepCase(
             PointsInRangeCheck("points", "is_inside", [-1, -2, -2], [2, 2, 2]), _points()
         ),
-        "PointsPadder": StepCase(PointsPadder("points", 3, "is_point", -1), _points()),
+        "PointsPadder": StepCase(
+            PointsPadder("points", num_points=3, mask_name="is_point", fill_value=-1), _points()
+        ),
         "TensorSizeAdder": StepCase(TensorSizeAdder("image", "_hw"), images),
-        "TimeDifferenceAdder": StepCase(TimeDifferenceAdder("sweep_ns", "time_ns", "age_s"), _times()),
+        "TimeDifferenceAdder": StepCase(
+            TimeDifferenceAdder("sweep_ns", reference_path="time_ns", difference_name="age_s"), _times()
+        ),
         "UnneededFieldRemover": StepCase(UnneededFieldRemover(["boxes", "no such field"]), _annotations()),
         "VisibleBboxSelector": StepCase(
             VisibleBboxSelector(

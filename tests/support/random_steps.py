@@ -54,20 +54,23 @@ RANDOM_STEPS: dict[str, Callable[[Any], PipelineStepBase]] = {
         ["centers"], ["velocities"], ["sizes"], ["yaws"], ["matrix"], None, None, [-0.5, 0.5], 2, [0.9, 1.1],
         [1.0, 1.0, 0.2], flip_prob_x=0.5, flip_prob_y=0.5, key=key,
     ),
-    "GridMasker": lambda key: GridMasker("image", 0.7, [6, 12], [0.3, 0.7], [0.0, 0.5], key=key),
+    "GridMasker": lambda key: GridMasker(
+        "image", prob=0.7, tile_range=(6, 12), ratio_range=(0.3, 0.7), angle_range=(0.0, 0.5), key=key
+    ),
     "HorizontalFlipper": lambda key: HorizontalFlipper(
-        "image", 0.5, box_field_names="boxes", point_field_names="points", key=key
+        "image", prob=0.5, box_names="boxes", point_names="points", key=key
     ),
     "ImageBrightnessContrastJitter": lambda key: ImageBrightnessContrastJitter("image", key=key),
     "ImageGaussianBlurrer": lambda key: ImageGaussianBlurrer("image", prob=0.7, key=key),
-    "ImageJpegDistorter": lambda key: ImageJpegDistorter("image", 5, 60, key=key),
+    "ImageJpegDistorter": lambda key: ImageJpegDistorter("image", quality_range=(5, 60), key=key),
     "ImageResizeCropFlipper": lambda key: ImageResizeCropFlipper(
-        "image", [16, 24], (0.6, 1.2), (0.0, 0.3), box_field_names="boxes", key=key
+        "image", output_hw=[16, 24], scale_range=(0.6, 1.2), bottom_crop_range=(0.0, 0.3),
+        box_names="boxes", key=key,
     ),
     "PhotoMetricDistorter": lambda key: PhotoMetricDistorter(
         "image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], key=key
     ),
-    "RandomEraser": lambda key: RandomEraser("image", 0.7, num_rectangles=2, key=key),
+    "RandomEraser": lambda key: RandomEraser("image", prob=0.7, num_rectangles=2, key=key),
 }  # fmt: skip
 
 

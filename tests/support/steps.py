@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import nvidia.dali.fn as fn
 from nvidia.dali.types import DALIDataType
 
@@ -92,3 +94,17 @@ class Renamer(PipelineStepBase):
         data_empty.add_data_field(self.new, data_empty.get_type_of_field(self.old))
         data_empty.remove_field(self.old)
         return data_empty
+
+
+_PUBLISHED = {
+    "image_names": "image_field_names",
+    "hw_names": "image_hw_field_names",
+    "projection_names": "projection_matrix_field_names",
+    "point_names": "point_field_names",
+    "on_gpu": "transform_image_on_gpu",
+}
+
+
+def as_published(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of steps that transform images, as `AffineTransformer` calls them."""
+    return {_PUBLISHED.get(name, name): value for name, value in settings.items()}

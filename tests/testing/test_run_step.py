@@ -34,7 +34,7 @@ def doubled(value: Any) -> Any:
     return value * 2.0
 
 
-DOUBLE = LambdaStep(doubled, "value", {"value": DT.FLOAT})
+DOUBLE = LambdaStep(doubled, input_names="value", output_types={"value": DT.FLOAT})
 
 
 def sample(value: Any, text: str = "some text") -> SampleDataGroup:
@@ -107,10 +107,14 @@ class TestRunStep:
 
     def test_errors_are_those_of_the_pipeline(self) -> None:
         with pytest.raises(FormatError, match="LambdaStep"):
-            run_step(LambdaStep(doubled, "no", {"no": DT.FLOAT}), sample(1))
+            run_step(LambdaStep(doubled, input_names="no", output_types={"no": DT.FLOAT}), sample(1))
         with pytest.raises(GraphError, match="To blame:\n  - sample 1"):
             run_step(
-                LambdaStep(lambda value: fn.slice(value, 2, 1, axes=[0]), "value", {"value": DT.FLOAT}),
+                LambdaStep(
+                    lambda value: fn.slice(value, 2, 1, axes=[0]),
+                    input_names="value",
+                    output_types={"value": DT.FLOAT},
+                ),
                 [sample([1, 2, 3]), sample([1])],
             )
         unset = sample(1)

@@ -12,7 +12,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..checks import number_list
+from ..checks import number_list, shown
 from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
@@ -39,16 +39,32 @@ class PointLimits:
         Raises:
             SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
         """
-        minimum = _numbers(minimum_point, "minimum_point")
-        maximum = _numbers(maximum_point, "maximum_point")
+        return cls._checked((minimum_point, maximum_point), ("minimum_point", "maximum_point"))
+
+    @classmethod
+    def checked_range(cls, point_range: Sequence[Sequence[float]], argument: str) -> PointLimits:
+        """Make limits of a pair of lists.
+
+        Raises:
+            SettingError: No two lists of numbers of one length, NaN, or a first number above the second.
+        """
+        if isinstance(point_range, str | bytes) or not hasattr(point_range, "__len__") or len(point_range) != 2:
+            raise SettingError(f"`{argument}` must be two lists of numbers, got {shown(point_range)}.")
+        return cls._checked(tuple(point_range), (f"{argument}[0]", f"{argument}[1]"))
+
+    @classmethod
+    def _checked(cls, points: tuple[Any, ...], arguments: tuple[str, str]) -> PointLimits:
+        minimum, maximum = (
+            _numbers(point, argument.partition("[")[0]) for point, argument in zip(points, arguments, strict=True)
+        )
         if len(minimum) != len(maximum):
             raise SettingError(
-                "`minimum_point` and `maximum_point` must have one number per axis each, got "
+                f"`{arguments[0]}` and `{arguments[1]}` must have one number per axis each, got "
                 f"{len(minimum)} and {len(maximum)} numbers."
             )
         if any(low > high for low, high in zip(minimum, maximum, strict=True)):
             raise SettingError(
-                "Each number of `minimum_point` must be at most that of `maximum_point`, got "
+                f"Each number of `{arguments[0]}` must be at most that of `{arguments[1]}`, got "
                 f"{list(minimum)} and {list(maximum)}."
             )
         return cls(minimum, maximum)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from nvidia.dali.data_node import DataNode
 
-from ..draws.random_draws import FieldKey, RandomDraw
+from ..draws.random_draws import RandomDraw
 from ..operators.affine_chain import (
     Coverage,
     TransformationChain,
@@ -29,9 +29,10 @@ from ..operators.image_transform import (
     resizing,
     swapped,
 )
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
 from . import affine_transformation_steps as steps_module
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
+from .named_fields import Key, Names
 
 _PLACE = "steps"
 
@@ -70,11 +71,6 @@ class AffineTransformer(ImageTransformStep):
     flips) instead of ``fn.warp_affine``: the same pixels to 1 grey level, except along the edge of the image,
     where ``fn.warp_affine`` mixes half a pixel of ``fill_value`` in. There is no antialiasing in either case.
 
-    Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: about 7 ms with rotation or shearing;
-    2.5 ms without; 2.2 ms where the settings leave nothing to be filled (no ``PAD``, no translation, factors of at
-    least 1). In batches of 8, the matrix takes about 0.1 ms per sample for a chain of four steps, each field of
-    projection matrices 0.04 ms, points or boxes 0.01 ms.
-
     Example:
         >>> T = AffineTransformer
         >>> flip = T.NonUniformScaling(0.5, [-1, 1])
@@ -101,22 +97,30 @@ class AffineTransformer(ImageTransformStep):
     ShiftToAlignWithOriginalImageBorder: TypeAlias = steps_module.ShiftToAlignWithOriginalImageBorder
     Selection: TypeAlias = steps_module.Selection
 
+    _argument_of = ImageTransformStep._argument_of | {
+        "image": "image_field_names",
+        "hw": "image_hw_field_names",
+        "projection": "projection_matrix_field_names",
+        "point": "point_field_names",
+        "on_gpu": "transform_image_on_gpu",
+    }
+
     def __init__(
         self,
         output_hw: Sequence[int],
         resizing_mode: ResizingMode,
         resizing_anchor: ResizingAnchor | None = None,
-        image_field_names: Name | Sequence[Name] | None = None,
-        image_hw_field_names: Name | Sequence[Name] | None = None,
-        projection_matrix_field_names: Name | Sequence[Name] | None = None,
-        point_field_names: Name | Sequence[Name] | None = None,
+        image_field_names: Names | None = None,
+        image_hw_field_names: Names | None = None,
+        projection_matrix_field_names: Names | None = None,
+        point_field_names: Names | None = None,
         transformation_steps: Sequence[TransformationStep] | None = None,
         transform_image_on_gpu: bool = True,
         *,
-        box_field_names: Name | Sequence[Name] | None = None,
-        mask_field_names: Name | Sequence[Name] | None = None,
+        box_names: Names | None = None,
+        mask_names: Names | None = None,
         fill_value: float = 0,
-        key: str | Sequence[Name] | FieldKey = "sample",
+        key: Key = "sample",
     ) -> None:
         """Create the step.
 
@@ -132,25 +136,26 @@ class AffineTransformer(ImageTransformStep):
             transformation_steps: What is done to the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
                 Otherwise they are transformed where they are.
-            box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
-            mask_field_names: Name or names of masks.
+            box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
+            mask_names: Name or names of masks.
             fill_value: Value of what the images do not show.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of a
-                data field of the input, or a `FieldKey`.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
 
         Raises:
             SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step stands after
                 a rotation or shearing; an argument is not of its form.
         """
-        fields = {
-            "image": image_field_names,
-            "mask": mask_field_names,
-            "image_hw": image_hw_field_names,
-            "projection_matrix": projection_matrix_field_names,
-            "point": point_field_names,
-            "box": box_field_names,
-        }
-        super().__init__(fields, fill_value, transform_image_on_gpu)
+        super().__init__(
+            image_field_names,
+            fill_value,
+            hw_names=image_hw_field_names,
+            projection_names=projection_matrix_field_names,
+            point_names=point_field_names,
+            box_names=box_names,
+            mask_names=mask_names,
+            on_gpu=transform_image_on_gpu,
+        )
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._resizing_mode, self._resizing_anchor = checked_resizing(resizing_mode, resizing_anchor)
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")

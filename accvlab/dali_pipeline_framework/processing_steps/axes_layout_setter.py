@@ -25,8 +25,6 @@ class AxesLayoutSetter(PipelineStepBase):
     number of dimensions, is refused. Otherwise, a sample that has another number of axes than the layout has
     letters makes the operator of DALI fail when the pipeline runs.
 
-    Price: less than 0.05 ms per field and batch.
-
     Example::
 
         AxesLayoutSetter("image", "HWC")           # images that a provider delivers as arrays

@@ -16,14 +16,14 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import index_in, number_list, number_range, probability
-from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..draws.random_draws import RandomDraw, UniformDraw
 from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.field_types import exact_constant
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import no_images
-from .named_fields import FieldSearch, as_names
+from .named_fields import FieldSearch, Key, Names, as_names
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -64,8 +64,6 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
     fields may be on the CPU or the GPU.
 
-    Price on the CPU: the matrices once, about 30 us per sample; then 5 to 50 us per field and sample.
-
     Example:
         >>> step = BEVBBoxesTransformer3D(
         ...     "translations", "velocities", "sizes", "orientations", ["lidar2img", "extrinsics"], "ego_to_world",
@@ -75,13 +73,13 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     def __init__(
         self,
-        data_field_names_points: Name | Sequence[Name] | None,
-        data_field_names_velocities: Name | Sequence[Name] | None,
-        data_field_names_sizes: Name | Sequence[Name] | None,
-        data_field_names_orientation: Name | Sequence[Name] | None,
-        data_field_names_proj_matrices_and_extrinsics: Name | Sequence[Name] | None,
-        data_field_names_ego_to_world: Name | Sequence[Name] | None,
-        data_field_names_world_to_ego: Name | Sequence[Name] | None,
+        data_field_names_points: Names | None,
+        data_field_names_velocities: Names | None,
+        data_field_names_sizes: Names | None,
+        data_field_names_orientation: Names | None,
+        data_field_names_proj_matrices_and_extrinsics: Names | None,
+        data_field_names_ego_to_world: Names | None,
+        data_field_names_world_to_ego: Names | None,
         rotation_range: Sequence[float] | None,
         rotation_axis: int | None,
         scaling_range: Sequence[float] | None,
@@ -89,7 +87,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         *,
         flip_prob_x: float = 0.0,
         flip_prob_y: float = 0.0,
-        key: str | Sequence[Name] | FieldKey = "sample",
+        key: Key = "sample",
     ) -> None:
         """Create the step.
 
@@ -107,8 +105,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
-            key: What the numbers are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
-                a data field of the input, or a `FieldKey`.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
 
         Raises:
             SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored

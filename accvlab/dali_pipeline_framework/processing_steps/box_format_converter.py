@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice
 from ..engine.dali.broken_rules import failing_with
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
 from .image_use import no_images
-from .named_fields import FieldSearch, as_names
+from .named_fields import FieldSearch, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
 
 # A format is a linear function of the corners x1, y1, x2, y2: one row per number, for x; y is alike.
@@ -37,25 +35,23 @@ class BoxFormatConverter(PipelineStepBase):
     becomes NaN. The format of the sample does not change. Boxes of another shape than ``(N, 4)`` make the graph
     fail.
 
-    Price: about 0.1 ms per field and batch.
-
     Example::
 
-        BoxFormatConverter("boxes", "xywh", "xyxy")     # as COCO stores them -> corners
+        BoxFormatConverter("boxes", from_format="xywh", to_format="xyxy")     # as COCO stores them -> corners
     """
 
-    def __init__(self, boxes_field_names: Name | Sequence[Name], from_format: str, to_format: str) -> None:
+    def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
         """Create the step.
 
         Args:
-            boxes_field_names: Name or names of the fields.
+            box_names: Name or names of the fields.
             from_format: Format of the input.
             to_format: Format of the output.
 
         Raises:
             SettingError: A format is none of the three, or something else than names was given.
         """
-        self._boxes_field_names = as_names(boxes_field_names, "boxes_field_names")
+        self._box_names = required_names(box_names, "box_names")
         self._from_format = choice(from_format, "from_format", _FROM_CORNERS)
         self._to_format = choice(to_format, "to_format", _FROM_CORNERS)
 
@@ -64,7 +60,7 @@ class BoxFormatConverter(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         of_axis = np.array(_FROM_CORNERS[self._to_format]) @ np.linalg.inv(_FROM_CORNERS[self._from_format])
         matrix = np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
-        for path in (path for name in self._boxes_field_names for path in data.find_all_occurrences(name)):
+        for path in find_paths(data, self._box_names):
             boxes = data.get_item_in_path(path)
             # Fails where boxes have other numbers.
             converted = failing_with(
@@ -76,6 +72,6 @@ class BoxFormatConverter(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="convert")
-        search.find(self._boxes_field_names, "boxes", [types.DALIDataType.FLOAT], group_of="boxes")
+        search.find(self._box_names, "boxes", [types.DALIDataType.FLOAT], group_of="boxes")
         search.raise_problems()
         return data_empty

@@ -30,8 +30,6 @@ class CoordinateCropper(PipelineStepBase):
     and limits beyond the range of the type are those of the type. Where D is not the number of limits, the graph
     fails and names the sample.
 
-    Price: about 0.2 ms per field and batch (small fields).
-
     Example::
 
         CoordinateCropper("boxes", [0, 0, 0, 0], [1600, 900, 1600, 900])      # xyxy, to a 1600 x 900 image

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..checks import flag
+from ..checks import flag, listed
 from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error, normalized_path
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
 from .pipeline_step_base import PipelineStepBase
@@ -43,7 +43,7 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
             if not data.path_exists_and_is_data_group_field(path)
         ]
         if not paths and self._check_minimum_one_name_match:
-            sought = ", ".join(map(repr, names))
+            sought = listed(map(repr, names))
             hint = group_names_hint(names, data)
             problems.append(FormatProblem(f"No group with one of the names {sought} exists.{hint}"))
         if problems:

@@ -12,24 +12,19 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, field_name, flag, probability
+from ..checks import choice, flag, probability
 from ..engine.dali.broken_rules import failing_with
 from ..operators.data_branches import branched
-from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.formats import leaf_format
 from ..sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME, why_no_frames
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_CLIP
+from .image_color_space_converter import IMAGE_TYPES
 from .image_use import no_images
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
 
-_NUM_CHANNELS = {
-    types.DALIImageType.RGB: 3,
-    types.DALIImageType.BGR: 3,
-    types.DALIImageType.YCbCr: 3,
-    types.DALIImageType.GRAY: 1,
-}
 _SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
@@ -44,22 +39,21 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     The frames of a sequence must have the same size; sequences of a batch may differ. Where sequences of a batch
     share frames, each frame is decoded once, and copied to the sequences that have it.
-
-    Price on the CPU, per frame that is decoded: that of `ImageDecoder`.
     """
 
     def __init__(
         self,
-        frames_name: Name = "frames",
-        use_device_mixed: bool = False,
+        frame_names: Names = "frames",
+        *,
+        on_gpu: bool = False,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         hw_decoder_load: float = 0.65,
     ) -> None:
         """Create the step.
 
         Args:
-            frames_name: Name of the groups.
-            use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline without one
+            frame_names: Name or names of the groups.
+            on_gpu: Whether to decode on the GPU, in a pipeline that has one. In a pipeline without one
                 (``device_id=None``) the CPU decodes in any case.
             image_type: Channels of the output: ``RGB``, ``BGR``, ``YCbCr`` (3 channels) or ``GRAY`` (1). On the
                 CPU, ``BGR`` and ``YCbCr`` take several times as long to decode as the others.
@@ -68,15 +62,15 @@ class FrameSequenceDecoder(PipelineStepBase):
         Raises:
             SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
         """
-        self._frames_name = field_name(frames_name, "frames_name")
-        self._use_device_mixed = flag(use_device_mixed, "use_device_mixed")
-        self._image_type = choice(image_type, "image_type", _NUM_CHANNELS)
+        self._frame_names = required_names(frame_names, "frame_names")
+        self._on_gpu = flag(on_gpu, "on_gpu")
+        self._image_type = choice(image_type, "image_type", IMAGE_TYPES)
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
 
     declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = data.find_all_occurrences(self._frames_name)
+        paths = find_paths(data, self._frame_names)
         joined = {path: self._decode(data.get_item_in_path(path)) for path in paths}
         output = self._adjusted(data, paths)
         for path in output.format.flat_paths:
@@ -87,11 +81,11 @@ class FrameSequenceDecoder(PipelineStepBase):
     def _decode(self, group: SampleDataGroup) -> DataNode:
         images = [self._decoded(encoded) for encoded in group[ENCODED_NAME].values()]
         places = group[PLACES_NAME] if group.has_child(PLACES_NAME) else None
-        return _joined(images, places, _NUM_CHANNELS[self._image_type])
+        return _joined(images, places, 1 if self._image_type == types.DALIImageType.GRAY else 3)
 
     def _decoded(self, encoded: DataNode) -> DataNode:
         pipeline_has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        if self._use_device_mixed and pipeline_has_gpu:
+        if self._on_gpu and pipeline_has_gpu:
             return fn.decoders.image(
                 encoded, device="mixed", output_type=self._image_type, hw_decoder_load=self._hw_decoder_load
             )
@@ -99,9 +93,10 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, "decode")
-        paths = data_empty.find_all_occurrences(self._frames_name)
-        if not paths:
-            search.add_missing(self._frames_name, "encoded frames")
+        paths = find_paths(data_empty, self._frame_names)
+        for name in self._frame_names:
+            if not data_empty.find_all_occurrences(name):
+                search.add_missing(name, "encoded frames")
         for path in paths:
             why = why_no_frames(data_empty.format.at(path))
             if why:

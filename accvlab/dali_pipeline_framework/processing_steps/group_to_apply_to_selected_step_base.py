@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from ..checks import listed
 from ..draws.draw_scope import ApplyingToGroup
 from ..errors import FormatError, SettingError
 from ..sample_data import FieldPath, FormatProblem, Name, SampleDataGroup, format_error
@@ -95,4 +96,4 @@ def group_names_hint(sought: Sequence[Name], data: SampleDataGroup) -> str:
     known = sorted({name for path in data.format.flat_paths for name in path[:-1] if isinstance(name, str)})
     close = [match for name in sought for match in difflib.get_close_matches(str(name), known, 1)]
     meant = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
-    return f"{meant} Groups: {', '.join(map(repr, known)) or 'none'}."
+    return f"{meant} Groups: {listed(map(repr, known))}."

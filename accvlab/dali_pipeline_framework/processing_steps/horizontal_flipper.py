@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -12,9 +12,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import probability
-from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
-from ..sample_data import Name, SampleDataGroup
-from .image_transform_step import ImagePlaneChange, ImageTransformStep
+from ..draws.random_draws import RandomDraw, UniformDraw
+from ..sample_data import SampleDataGroup
+from .image_transform_step import ImagePlaneChange, ImageTransformStep, PixelFields, with_pixel_fields
+from .named_fields import Key, Names
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class HorizontalFlipper(ImageTransformStep):
@@ -32,53 +36,34 @@ class HorizontalFlipper(ImageTransformStep):
     images and size fields of a sample must have one size; for cameras of different sizes, apply the step to each
     camera by a wrapper.
 
-    Price on the CPU for 1600 x 900 pixels, uint8: 1 to 2 ms per image, mirrored or not. Where images are resized
-    as well, let `ImageResizeCropFlipper` or `AffineTransformer` do both at the price of the resizing.
-
     Example:
-        >>> step = HorizontalFlipper("image", point_field_names="keypoints", box_field_names="boxes", key="rig")
+        >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")
     """
 
+    @with_pixel_fields
     def __init__(
         self,
-        image_field_names: Name | Sequence[Name] | None,
-        prob: float = 0.5,
+        image_names: Names | None,
         *,
-        image_hw_field_names: Name | Sequence[Name] | None = None,
-        projection_matrix_field_names: Name | Sequence[Name] | None = None,
-        point_field_names: Name | Sequence[Name] | None = None,
-        box_field_names: Name | Sequence[Name] | None = None,
-        mask_field_names: Name | Sequence[Name] | None = None,
-        transform_image_on_gpu: bool = True,
-        key: str | Sequence[Name] | FieldKey = "sample",
+        prob: float = 0.5,
+        key: Key = "sample",
+        **fields: Unpack[PixelFields],
     ) -> None:
         """Create the step.
 
         Args:
-            image_field_names: Name or names of the images; None where there are only size fields.
-            prob: Probability that a sample is mirrored.
-            image_hw_field_names: Name or names of fields with the size of the images.
-            projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
-            point_field_names: Name or names of points.
-            box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
-            mask_field_names: Name or names of masks.
-            transform_image_on_gpu: Whether images are mirrored on the GPU, in a pipeline that has one. Otherwise
-                they are mirrored where they are.
-            key: What the draw is held constant over: "sample", "rig", "sequence", "sequence-rig", the path of a
-                data field of the input, or a `FieldKey`.
+            image_names: Name or names of the images; None where there are only size fields.
+            prob: Probability that a sample is mirrored, in [0, 1].
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+            **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
         """
-        fields = {
-            "image": image_field_names,
-            "mask": mask_field_names,
-            "image_hw": image_hw_field_names,
-            "projection_matrix": projection_matrix_field_names,
-            "point": point_field_names,
-            "box": box_field_names,
-        }
-        super().__init__(fields, 0, transform_image_on_gpu)
+        super().__init__(image_names, **fields)
         self._prob = probability(prob, "prob")
         self._draws = (UniformDraw("is_flipped", key=key),)
 

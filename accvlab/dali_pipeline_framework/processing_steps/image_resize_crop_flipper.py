@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -14,10 +14,14 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import flag, number_range, probability
-from ..draws.random_draws import FieldKey, RandomDraw, UniformDraw
+from ..draws.random_draws import RandomDraw, UniformDraw
 from ..operators.image_transform import AxisScaling, Resampling, constant
-from ..sample_data import Name, SampleDataGroup
-from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
+from ..sample_data import SampleDataGroup
+from .image_transform_step import ImagePlaneChange, ImageTransformStep, PixelFields, checked_hw, with_pixel_fields
+from .named_fields import Key, Names
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ImageResizeCropFlipper(ImageTransformStep):
@@ -38,86 +42,57 @@ class ImageResizeCropFlipper(ImageTransformStep):
     For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
     the output, the mean part at the bottom left out, the middle in x, not mirrored. What cannot vary is not drawn.
 
-    Fields, shapes and types are those of `AffineTransformer`. All images and size
-    fields of a sample must have one size and get the same change; for a change of their own, apply the step to
-    each camera by a wrapper.
-
-    Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
-    ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
-    are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
-    to have a layout other than ``HWC`` and ``FHWC``.
-
-    Price on the CPU for 1600 x 900 to 704 x 256 pixels, uint8, per image: 2 ms, and up to 0.3 ms more without
-    ``is_kept_inside``. In batches of 8, the matrix takes about 0.1 ms per sample, each field of projection
-    matrices 0.04 ms, points or boxes 0.01 ms.
+    Fields, shapes and types are those of `AffineTransformer`, pixels and ``is_encoded`` those of `ImageResizer`.
+    All images and size fields of a sample must have one size and get the same change; for a change of their own,
+    apply the step to each camera by a wrapper.
 
     Example:
         >>> step = ImageResizeCropFlipper(
-        ...     "image", [256, 704], (0.44, 0.55), projection_matrix_field_names="intrinsics", key="rig"
+        ...     "image", output_hw=[256, 704], scale_range=(0.44, 0.55), projection_names="intrinsics", key="rig"
         ... )
         >>> in_evaluation = step.for_evaluation()
         >>> [draw.constant for draw in in_evaluation.declare_draws(SampleDataGroup())]  # nothing is drawn
         [0.0, 0.5, 0.0]
     """
 
+    @with_pixel_fields
     def __init__(
         self,
-        image_field_names: Name | Sequence[Name] | None,
+        image_names: Names | None,
+        *,
         output_hw: Sequence[int],
         scale_range: tuple[float, float] | None,
         bottom_crop_range: tuple[float, float] = (0.0, 0.0),
-        flip_prob: float = 0.5,
-        *,
         crop_x_range: tuple[float, float] = (0.0, 1.0),
+        flip_prob: float = 0.5,
         is_kept_inside: bool = False,
-        image_hw_field_names: Name | Sequence[Name] | None = None,
-        projection_matrix_field_names: Name | Sequence[Name] | None = None,
-        point_field_names: Name | Sequence[Name] | None = None,
-        box_field_names: Name | Sequence[Name] | None = None,
-        mask_field_names: Name | Sequence[Name] | None = None,
         fill_value: float = 0,
         is_encoded: bool = False,
-        transform_image_on_gpu: bool = True,
-        key: str | Sequence[Name] | FieldKey = "sample",
+        key: Key = "sample",
+        **fields: Unpack[PixelFields],
     ) -> None:
         """Create the step.
 
         Args:
-            image_field_names: Name or names of the images; None where there are only size fields.
+            image_names: Name or names of the images; None where there are only size fields.
             output_hw: Height and width of the output.
             scale_range: Least and greatest scale: pixels of the output per pixel of the input, greater than 0.
                 None: always the least scale that fills the output, ``max(h / H, w / W)``.
             bottom_crop_range: Least and greatest part of the height, in [0, 1], that is cut off at the bottom.
-            flip_prob: Probability that a sample is mirrored.
             crop_x_range: Least and greatest place of the crop in x, ``share``, in [0, 1]: 0 is the left end of the
                 image, 1 the right end. (0.5, 0.5) crops the middle.
+            flip_prob: Probability that a sample is mirrored, in [0, 1].
             is_kept_inside: Whether nothing beyond the image may be shown.
-            image_hw_field_names: Name or names of fields with the size of the images.
-            projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
-            point_field_names: Name or names of points.
-            box_field_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
-            mask_field_names: Name or names of masks.
             fill_value: Value of what the images do not show.
-            is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
-                the part that is shown is decoded, to RGB.
-            transform_image_on_gpu: Whether images are resized on the GPU, in a pipeline that has one. Otherwise
-                they are resized where they are.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of a
-                data field of the input, or a `FieldKey`.
+            is_encoded: As for `ImageResizer`.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+            **fields: As for `ImageResizer`.
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
         """
-        fields = {
-            "image": image_field_names,
-            "mask": mask_field_names,
-            "image_hw": image_hw_field_names,
-            "projection_matrix": projection_matrix_field_names,
-            "point": point_field_names,
-            "box": box_field_names,
-        }
-        super().__init__(fields, fill_value, transform_image_on_gpu, is_encoded)
+        super().__init__(image_names, fill_value, is_encoded, **fields)
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._is_kept_inside = flag(is_kept_inside, "is_kept_inside")
         self._flip_prob = probability(flip_prob, "flip_prob")

@@ -7,7 +7,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import attrs
 import numpy as np
@@ -16,7 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import flag, number, whole_number_list
+from ..checks import flag, number, shown, whole_number_list
 from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..operators.image_transform import (
@@ -33,11 +33,11 @@ from ..operators.image_transform import (
     transformed_points,
     transformed_projections,
 )
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
-from .named_fields import FieldSearch, as_names, fields_of_elements
+from .named_fields import FieldSearch, Names, as_names, fields_of_elements, find_paths
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -45,7 +45,18 @@ _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
 
-Names = Name | Sequence[Name] | None
+_Init = TypeVar("_Init", bound=Callable[..., None])
+
+
+class PixelFields(TypedDict, total=False):
+    """The settings that `ImageTransformStep` has for all of its steps."""
+
+    hw_names: Names | None
+    projection_names: Names | None
+    point_names: Names | None
+    box_names: Names | None
+    mask_names: Names | None
+    on_gpu: bool
 
 
 @attrs.frozen
@@ -67,8 +78,8 @@ KINDS = {
     "image": FieldKind("an image", "images", _PIXELS),
     "encoded_image": FieldKind("the bytes of an image file", "images", (_DT.UINT8,)),
     "mask": FieldKind("a mask", "masks", _PIXELS),
-    "image_hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
-    "projection_matrix": FieldKind("a projection matrix", "projection matrices", _REALS),
+    "hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
+    "projection": FieldKind("a projection matrix", "projection matrices", _REALS),
     "point": FieldKind("points", "points", _REALS + _INTEGERS),
     "box": FieldKind("boxes", "boxes", _REALS + _INTEGERS),
 }
@@ -99,24 +110,50 @@ class ImageTransformStep(PipelineStepBase):
     array one shape; for cameras that differ, apply the step to each camera by a wrapper.
     """
 
+    # Names of the arguments, for messages.
+    _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
+        "on_gpu": "on_gpu"
+    }
+
     def __init__(
-        self, fields: dict[str, Names], fill_value: float, transform_image_on_gpu: bool, is_encoded: bool = False
+        self,
+        image_names: Names | None,
+        fill_value: float = 0,
+        is_encoded: bool = False,
+        *,
+        hw_names: Names | None = None,
+        projection_names: Names | None = None,
+        point_names: Names | None = None,
+        box_names: Names | None = None,
+        mask_names: Names | None = None,
+        on_gpu: bool = True,
     ) -> None:
         """Set up with the names of the fields of each kind."""
+        fields = {
+            "image": image_names,
+            "mask": mask_names,
+            "hw": hw_names,
+            "projection": projection_names,
+            "point": point_names,
+            "box": box_names,
+        }
         self._is_encoded = flag(is_encoded, "is_encoded")
-        self._fields = {kind: as_names(names, f"{kind}_field_names") for kind, names in fields.items()}
+        self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
         self._fill_value = number(fill_value, "fill_value")
-        self._transform_image_on_gpu = flag(transform_image_on_gpu, "transform_image_on_gpu")
-        if not self._fields["image"] and not self._fields["image_hw"]:
+        self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
+        images, sizes, masks = (f"`{self._argument_of[kind]}`" for kind in ("image", "hw", "mask"))
+        if not self._fields["image"] and not self._fields["hw"]:
             raise SettingError(
-                "Give `image_field_names` or `image_hw_field_names` (or both): the transformation depends on the "
-                "size of the images, and neither names a field."
+                f"Give {images} or {sizes} (or both): the transformation depends on the size of the images, and "
+                "neither names a field."
             )
         if self._fields["mask"] and not self._fields["image"]:
-            raise SettingError("`mask_field_names` needs `image_field_names`: masks go with images.")
+            raise SettingError(f"{masks} needs {images}: masks go with images.")
         several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
         if several:
-            raise SettingError(f"A field can be of one kind only, but these names are given twice: {several}.")
+            raise SettingError(
+                f"A field can be of one kind only, but these names are given twice: {shown(several)}."
+            )
 
     @abstractmethod
     def _change_of(self, hw: DataNode) -> ImagePlaneChange:
@@ -150,7 +187,7 @@ class ImageTransformStep(PipelineStepBase):
 
     @do_not_convert
     def _apply(self, data: SampleDataGroup) -> None:
-        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "image_hw"))
+        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
         for path, image in (images | masks).items():
@@ -176,12 +213,11 @@ class ImageTransformStep(PipelineStepBase):
         return one_size_of_fields([*of_encoded, *of_decoded, *sizes])
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, DataNode]:
-        paths = [path for name in self._fields[kind] for path in data.find_all_occurrences(name)]
-        return {tuple(path): data.get_item_in_path(path) for path in paths}
+        return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
     def _is_on_gpu(self) -> bool:
         has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        return self._transform_image_on_gpu and has_gpu
+        return self._on_gpu and has_gpu
 
     def _set_sizes(
         self, data: SampleDataGroup, sizes: dict[FieldPath, DataNode], hw: Any, output_hw: tuple[int, int] | None
@@ -208,7 +244,7 @@ class ImageTransformStep(PipelineStepBase):
         self._change_projections(data, matrix)
 
     def _change_projections(self, data: SampleDataGroup, matrix: DataNode) -> None:
-        values = self._values(data, "projection_matrix")
+        values = self._values(data, "projection")
         if not values:
             return
         rows = projections_rows(matrix)
@@ -229,14 +265,23 @@ class ImageTransformStep(PipelineStepBase):
             search.find(names, found.what, found.dtypes, group_of=found.plural)
         search.problems += fill_problems(data_empty, [self._use_of_images()], "fill_value", [self._fill_value])
         search.raise_problems()
-        for name in self._fields["image"] if self._is_encoded else ():
-            for path in data_empty.find_all_occurrences(name):
-                self._note_decoded(data_empty, path)
+        for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
+            self._note_decoded(data_empty, path)
         return data_empty
 
     @staticmethod
     def _note_decoded(data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+
+
+def with_pixel_fields(init: _Init) -> _Init:
+    """Decorate an ``__init__`` so that its signature has the `PixelFields` that it takes as ``**fields``."""
+    signature = inspect.signature(init)
+    of_base = inspect.signature(ImageTransformStep.__init__).parameters
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    shared = [of_base[name] for name in PixelFields.__annotations__]
+    init.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    return init
 
 
 def checked_hw(value: Any, argument: str) -> tuple[int, int]:

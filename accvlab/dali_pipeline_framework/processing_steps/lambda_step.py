@@ -28,27 +28,31 @@ class LambdaStep(PipelineStepBase):
 
     An output that exists gets the declared type and stays at its place; a new one is added at the end of its
     group, which must exist. That the nodes have the declared types cannot be known before a batch has run;
-    `internal_helpers.check_type` helps to find out. Price: that of the operators.
+    `internal_helpers.check_type` helps to find out.
 
     Example::
 
-        LambdaStep(lambda boxes: boxes * 0.5, ["boxes"], {"boxes": types.DALIDataType.FLOAT})
-        LambdaStep(lambda a, b: (a + b, a - b), ["a", "b"], {"sum": FLOAT, "difference": FLOAT})
+        LambdaStep(lambda boxes: boxes * 0.5, input_names="boxes", output_types={"boxes": FLOAT})
+        LambdaStep(lambda a, b: (a + b, a - b), input_names=["a", "b"], output_types={"sum": FLOAT, "rest": FLOAT})
         LambdaStep(
             lambda image: fn.transpose(image, perm=[2, 0, 1]),
-            "image",
-            {"image": FLOAT},
+            input_names="image",
+            output_types={"image": FLOAT},
             output_contents={"image": ImageContent(is_encoded=False, layout="CHW")},
         )
-        LambdaStep(lambda image: image[:, 1::2], [("cameras", 0, "image")], {("cameras", 0, "half"): UINT8})
+        LambdaStep(
+            lambda image: image[:, 1::2],
+            input_names=[("cameras", 0, "image")],
+            output_types={("cameras", 0, "half"): UINT8},
+        )
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
+        *,
         input_names: Name | Sequence[Path],
         output_types: Mapping[Path, types.DALIDataType],
-        *,
         output_contents: Mapping[Path, ImageContent] | None = None,
     ) -> None:
         """Create the step.

@@ -4,12 +4,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from nvidia.dali import types
 
 from ..checks import did_you_mean, field_names, listed
+from ..draws.random_draws import FieldKey
+from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, Name, SampleDataGroup, format_error, format_path
 from ..sample_data.frame_groups import why_no_frames
+
+Names: TypeAlias = Name | Sequence[Name]
+"""Name or names of fields, anywhere in what a step is applied to."""
+
+Key: TypeAlias = str | Sequence[Name] | FieldKey
+"""What draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path, or a `FieldKey`."""
+
+
+def required_names(names: Names, argument: str) -> tuple[Name, ...]:
+    """Return one name, or several, as a tuple.
+
+    Raises:
+        SettingError: No name was given, or something else.
+    """
+    checked = field_names(names, argument)
+    if not checked:
+        raise SettingError(f"`{argument}` must be a name (str or int) or a sequence of names, got {names!r}.")
+    return checked
+
+
+def find_paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
+    """Get the paths of all fields of some names."""
+    return [path for name in names for path in data.find_all_occurrences(name)]
 
 
 def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, ...]:
@@ -104,6 +130,22 @@ class FieldSearch:
         hint = did_you_mean(name, [part for path in self._format.flat_paths for part in path])
         missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
         self.add(f"{missing}{hint} Fields: {listed(fields)}.", error_type=error_type)
+
+    def add_beside(
+        self,
+        data_empty: SampleDataGroup,
+        path: FieldPath,
+        name: Name,
+        dtype: types.DALIDataType,
+        what: str,
+        error_type: type[Exception] = ValueError,
+    ) -> None:
+        """Add a field to the group of the field at ``path``, or the problem that it exists already."""
+        parent = data_empty.get_parent_of_path(path)
+        if parent.has_child(name):
+            self.add(f"exists already, so the {what} cannot be added", (*path[:-1], name), error_type)
+        else:
+            parent.add_data_field(name, dtype)
 
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""

@@ -26,9 +26,8 @@ class PaddingToUniform(PipelineStepBase):
     bytes; zeros at its end are dropped when it is read. The shape depends on the batch: two batches may differ.
     For a shape that is the same in all batches, see `PointsPadder`.
 
-    Works for all types, on the CPU or the GPU; layouts stay. Price on the CPU: one
-    copy of the field, 0.2 ms per field and batch for small fields. Fields with a declared number of dimensions
-    (``ndim`` in the blueprint) take a third of that.
+    Works for all types, on the CPU or the GPU; layouts stay. Fields with a
+    declared number of dimensions (``ndim`` in the blueprint) take a third of the time.
 
     Example::
 

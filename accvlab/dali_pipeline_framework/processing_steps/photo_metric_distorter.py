@@ -16,12 +16,12 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, number_range, probability
-from ..draws.random_draws import FieldKey, IntegerDraw, RandomDraw, UniformDraw
+from ..draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import ImageUse, as_pixels, white_at_full_scale
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, Key
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -82,7 +82,7 @@ class PhotoMetricDistorter(PipelineStepBase):
         is_bgr: bool = False,
         enforce_process_on_gpu: bool = True,
         *,
-        key: str | Sequence[Name] | FieldKey = "sample",
+        key: Key = "sample",
     ) -> None:
         """Create the step.
 
@@ -100,8 +100,8 @@ class PhotoMetricDistorter(PipelineStepBase):
             prob_swap_channels: The same for the order of channels (the order of before is among those drawn).
             is_bgr: Whether the channels of the images are blue, green, red.
             enforce_process_on_gpu: Whether images on the CPU are moved to the GPU, in a pipeline that has one.
-            key: What the numbers are held constant over: "sample", "rig", "sequence", "sequence-rig", the path of
-                a data field of the input, or a `FieldKey`.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
 
         Raises:
             SettingError: A range, a probability or the key is not of this form.

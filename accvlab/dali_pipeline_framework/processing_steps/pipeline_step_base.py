@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nvidia.dali.data_node import DataNode
 
@@ -23,6 +24,7 @@ from ..sample_data import (
 )
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.sample_data_group import replace_contents
+from ..unknown_arguments import explains_unknown_arguments
 from .image_use import ImageUse, contents_after, declared_images, image_problems
 
 
@@ -58,6 +60,12 @@ class PipelineStepBase(ABC):
     """
 
     random_name: str | None = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Let the error for an argument that a step does not have name a similar one."""
+        super().__init_subclass__(**arguments)
+        if "__init__" in vars(cls):
+            cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

@@ -28,8 +28,6 @@ class PointsInRangeCheck(PipelineStepBase):
     the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the graph
     fails and names the sample.
 
-    Price: about 0.3 ms per field and batch (small fields).
-
     Example:
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("centers", types.DALIDataType.FLOAT)
@@ -76,12 +74,6 @@ class PointsInRangeCheck(PipelineStepBase):
             self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError
         )
         for path in found:
-            parent = data_empty.get_parent_of_path(path)
-            if parent.has_child(self._is_inside_field_name):
-                search.add(
-                    "exists already, so the result cannot be added", (*path[:-1], self._is_inside_field_name)
-                )
-            else:
-                parent.add_data_field(self._is_inside_field_name, types.DALIDataType.BOOL)
+            search.add_beside(data_empty, path, self._is_inside_field_name, types.DALIDataType.BOOL, "result")
         search.raise_problems()
         return data_empty

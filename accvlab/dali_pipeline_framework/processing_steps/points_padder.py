@@ -13,7 +13,7 @@ from ..operators.field_types import exact_constant, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from .image_use import no_images
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -25,50 +25,51 @@ class PointsPadder(PipelineStepBase):
     to it a mask ``(num_points,)`` bool, on the CPU: true for elements of the input.
 
     The same shape in every batch, unlike `PaddingToUniform`. The field may be on the CPU or the GPU, its layout
-    stays. Price: one copy of the output, 0.2 ms per field and batch; 0.3 ms for the mask.
+    stays.
 
     Example:
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("points", types.DALIDataType.FLOAT)
-        >>> step = PointsPadder("points", 30000, mask_field_name="is_point")
+        >>> step = PointsPadder("points", num_points=30000, mask_name="is_point")
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
         ('points', 'is_point')
     """
 
     def __init__(
         self,
-        points_field_name: Name,
+        point_names: Names,
+        *,
         num_points: int,
-        mask_field_name: Name | None = None,
+        mask_name: Name | None = None,
         fill_value: int | float = 0,
     ) -> None:
         """Create the step.
 
         Args:
-            points_field_name: Name of the fields.
+            point_names: Name or names of the fields.
             num_points: Number of elements to bring them to.
-            mask_field_name: Name of the mask to add; None for none.
+            mask_name: Name of the mask to add; None for none.
             fill_value: What follows; converted to float32, and then as DALI does to the type of the field.
 
         Raises:
             SettingError: The number is no positive integer, or the fill value is no number.
         """
-        self._points_field_name = field_name(points_field_name, "points_field_name")
+        self._point_names = required_names(point_names, "point_names")
         self._num_points = whole_number(num_points, "num_points", at_least=1)
-        self._mask_field_name = None if mask_field_name is None else field_name(mask_field_name, "mask_field_name")
+        self._mask_name = None if mask_name is None else field_name(mask_name, "mask_name")
         self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
 
     declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._points_field_name):
+        for path in find_paths(data, self._point_names):
             points = data.get_item_in_path(path)
             parent = data.get_parent_of_path(path)
             parent[path[-1]] = self._padded(points, leaf_at(data, path).dtype)
-            if self._mask_field_name is not None:
-                parent.add_data_field(self._mask_field_name, types.DALIDataType.BOOL)
+            if self._mask_name is not None:
+                parent.add_data_field(self._mask_name, types.DALIDataType.BOOL)
                 places = exact_constant(np.arange(self._num_points))
-                parent[self._mask_field_name] = places < points.shape()[0]
+                parent[self._mask_name] = places < points.shape()[0]
         return data
 
     def _padded(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:
@@ -85,13 +86,8 @@ class PointsPadder(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="pad")
-        for path in search.find(self._points_field_name, "points", list(NUMPY_TYPES), group_of="points"):
-            if self._mask_field_name is None:
-                continue
-            parent = data_empty.get_parent_of_path(path)
-            if parent.has_child(self._mask_field_name):
-                search.add("exists already, so the mask cannot be added", (*path[:-1], self._mask_field_name))
-            else:
-                parent.add_data_field(self._mask_field_name, types.DALIDataType.BOOL)
+        for path in search.find(self._point_names, "points", list(NUMPY_TYPES), group_of="points"):
+            if self._mask_name is not None:
+                search.add_beside(data_empty, path, self._mask_name, types.DALIDataType.BOOL, "mask")
         search.raise_problems()
         return data_empty
