@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .errors import SettingError
+from .errors import SettingError, error_that_is_also
 
 _MOST_CHARACTERS = 200
 _T = TypeVar("_T")
@@ -190,10 +190,15 @@ def whole_number_list(
 
 
 def index_in(value: object, name: str, size: int) -> int:
-    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones."""
+    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones.
+
+    Raises:
+        SettingError: It is something else. Also an IndexError.
+    """
     index = _whole(value)
     if index is None or not 0 <= index < size:
-        raise SettingError(f"`{name}` must be in [0, {size - 1}], got {shown(value)}.")
+        message = f"`{name}` must be in [0, {size - 1}], got {shown(value)}."
+        raise error_that_is_also(SettingError, (IndexError,), message)
     return index
 
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+import attrs
+
+from .checks import did_you_mean
 from .errors import SettingError, error_that_is_also
 
-_Init = TypeVar("_Init", bound=Callable[..., None])
+_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 _BY_SAMPLER = (
     "A sampler makes the order: SamplerInputCallable(provider, ShuffledSampler(provider.get_number_of_samples()))."
@@ -106,14 +108,24 @@ OF_LOADER: Mapping[str, str] = {
 """Of loaders."""
 
 
+def of_value(value: type, advice: Mapping[str, str]) -> Mapping[str, str]:
+    """Advice for the fields of a class of settings, which names that class, and other advice."""
+    name = value.__name__
+    of_fields = {field.name: f"It is one of `{name}`, the first argument." for field in attrs.fields(value)}
+    return {**advice, **of_fields}
+
+
 def explains_unknown_arguments(advice: Mapping[str, str]) -> Callable[[_Init], _Init]:
-    """Decorate an ``__init__`` so that the error for an argument that it does not have says what to do instead.
+    """Decorate an ``__init__``, or a class, so that the error for an argument that it does not have gives advice.
 
     Args:
         advice: What to do instead, by the name of the argument. For other names, one that is similar is named.
     """
 
     def decorate(init: _Init) -> _Init:
+        if isinstance(init, type):
+            cast(Any, init).__init__ = decorate(cast(Any, init).__init__)
+            return init
         parameters = inspect.signature(init).parameters
 
         @functools.wraps(init)
@@ -131,6 +143,5 @@ def explains_unknown_arguments(advice: Mapping[str, str]) -> Callable[[_Init], _
 def _unknown(owner: str, name: str, parameters: list[str], advice: Mapping[str, str]) -> Exception:
     hint = advice.get(name, "")
     if not hint:
-        close = difflib.get_close_matches(name, parameters, 1)
-        hint = f"Did you mean `{close[0]}`?" if close else "Its arguments are in its documentation."
+        hint = did_you_mean(name, parameters).strip() or "Its arguments are in its documentation."
     return error_that_is_also(SettingError, (TypeError,), f"`{name}` is not an argument of {owner}. {hint}")

@@ -148,6 +148,24 @@ def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int
     return np.where(is_mutual & is_near, nearest, -1)
 
 
+def align_times(times: Sequence[TimeArray], reference: int, tolerance: float | None) -> Int64Array:
+    """Find the frames of several cameras for each time of a reference camera, see `match_times`.
+
+    Args:
+        times: Times of each of ``C`` cameras, strictly increasing.
+        reference: Number of the reference camera, which has ``T`` times.
+        tolerance: Largest difference, in the unit of the times; None for half the median interval of the
+            reference.
+
+    Returns:
+        ``(T, C)`` int64, number of the frame of each camera, -1 where there is none.
+    """
+    if tolerance is None:
+        intervals = np.diff(times[reference])
+        tolerance = float(np.median(intervals)) / 2 if len(intervals) else 0.0
+    return np.stack([match_times(times[reference], of_camera, tolerance) for of_camera in times], axis=1)
+
+
 def _nearest(times: TimeArray, among: TimeArray) -> Int64Array:
     after = np.minimum(among.searchsorted(times), len(among) - 1)
     before = np.maximum(after - 1, 0)

@@ -3,39 +3,19 @@
 
 from __future__ import annotations
 
-import collections
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import SettingError
-from .frame_times import TimestampParser, as_times, match_times
-
-Alignment: TypeAlias = Literal["name", "time"]
-
-
-class MissingFrame(NamedTuple):
-    """A missing frame of a camera.
-
-    Attributes:
-        stream: Name of the stream.
-        camera: Name of the camera.
-        time: The point in time: with alignment by name the file name without extension, by time stamp the file
-            name of the reference camera's frame.
-    """
-
-    stream: str
-    camera: str
-    time: str
+from .frame_times import TimeArray, TimestampParser, align_times, as_times
 
 
 @attrs.frozen
 class RigTimes:
-    """The points in time of a stream.
+    """The points in time of a recording.
 
     Attributes:
         rows: For each, the file name of each camera's frame, or None where it has none.
@@ -83,7 +63,7 @@ def align_by_time(
     where: Sequence[str],
     parser: TimestampParser,
     reference: int,
-    tolerance: float,
+    tolerance: float | None,
 ) -> RigTimes:
     """Match frames by nearest time stamp, see `match_times`; in the order of time.
 
@@ -92,13 +72,14 @@ def align_by_time(
         where: The folder of each camera, for messages.
         parser: Reads time stamps off file names.
         reference: The camera whose frames are the points in time.
-        tolerance: How far a frame may be from its point in time.
+        tolerance: How far a frame may be from its point in time, in the unit of the time stamps; None for half the
+            usual interval.
 
     Raises:
         SettingError: A time stamp cannot be read, or two frames of a camera have the same.
     """
     ordered: list[list[str]] = []
-    times: list[npt.NDArray[Any]] = []
+    times: list[TimeArray] = []
     for names, folder in zip(files, where, strict=True):
         stamps = _stamps(names, folder, parser)
         order = np.argsort(stamps, kind="stable")
@@ -111,51 +92,18 @@ def align_by_time(
                 f"The time stamps of a camera must differ, got {stamps[same[0]]} for both "
                 f"{ordered[-1][same[0]]!r} and {ordered[-1][same[0] + 1]!r} in {folder!r}."
             )
-    columns: list[list[str | None]] = []
-    num_unused: list[int] = []
-    for camera, names in enumerate(ordered):
-        matched = np.arange(len(names))
-        if camera != reference:
-            matched = match_times(times[reference], times[camera], tolerance)
-        columns.append([names[position] if position >= 0 else None for position in matched.tolist()])
-        num_unused.append(len(names) - int(np.count_nonzero(matched >= 0)))
-    return RigTimes([*zip(*columns, strict=True)], ordered[reference], num_unused)
+    matched = align_times(times, reference, tolerance)
+    rows = [
+        tuple(names[place] if place >= 0 else None for names, place in zip(ordered, row, strict=True))
+        for row in matched.tolist()
+    ]
+    num_used = np.count_nonzero(matched >= 0, axis=0).tolist()
+    num_unused = [len(names) - used for names, used in zip(ordered, num_used, strict=True)]
+    return RigTimes(rows, ordered[reference], num_unused)
 
 
-def _stamps(names: Sequence[str], folder: str, parser: TimestampParser) -> npt.NDArray[Any]:
+def _stamps(names: Sequence[str], folder: str, parser: TimestampParser) -> TimeArray:
     try:
         return as_times([parser(name) for name in names])
     except SettingError as error:
         raise SettingError(f"{error} The folder is {folder!r}.") from error
-
-
-def describe_missing(
-    missing: Sequence[MissingFrame],
-    absent: Sequence[tuple[str, str]],
-    unused: Mapping[tuple[str, str], int],
-    most_named: int = 10,
-) -> str:
-    """Count missing and unused frames per stream and camera, in lines.
-
-    Args:
-        missing: The missing frames.
-        absent: Stream and camera where there is no folder.
-        unused: Number of unused frames by stream and camera.
-        most_named: Number of streams that are named.
-    """
-    counts: dict[str, collections.Counter[str]] = {}
-    for stream, camera, _ in missing:
-        counts.setdefault(stream, collections.Counter())[camera] += 1
-    extra: dict[str, list[str]] = {}
-    for stream, camera in absent:
-        extra.setdefault(stream, []).append(f"no folder of {camera}")
-    for (stream, camera), count in unused.items():
-        extra.setdefault(stream, []).append(f"{count} frame(s) of {camera} near no point in time")
-    streams = [*dict.fromkeys([*counts, *extra])]
-    lines = []
-    for stream in streams[:most_named]:
-        parts = [f"{count} frame(s) of {camera} missing" for camera, count in counts.get(stream, {}).items()]
-        lines.append(f"  - {stream}: {', '.join([*parts, *extra.get(stream, ())])}")
-    if len(streams) > most_named:
-        lines.append(f"  - and {len(streams) - most_named} more streams")
-    return "\n".join(lines)

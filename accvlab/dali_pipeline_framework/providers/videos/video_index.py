@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
-from ..media.file_state import FileState
-from ..media.h264_fields import FieldPictureSearch
-from ..media.h264_refresh import begins_refresh
-from ..media.video_file_end import missing_bytes
+from ..media.container import missing_bytes
+from ..media.h264 import FieldPictureSearch, begins_refresh
+from ..media.video_file import FileState
 from .video_decoding import VideoDecoder, VideoSource
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
-from ..media.container_elements import is_file_or_missing
-from ..media.file_state import FileState
+from ..media.video_file import FileState, is_file_or_missing
 from .video_index import VideoIndex, index_video
 
 _MAGIC = b"video index 1\n\0\0"

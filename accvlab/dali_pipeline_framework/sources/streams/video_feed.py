@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ClosedError, FieldValueError, FileError, SettingError, VideoError, error_that_is_also
-from ...providers.media.container_elements import is_file_or_missing, path_advice
+from ...providers.media.video_file import is_file_or_missing, path_advice
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
