@@ -14,12 +14,14 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     FileDataProvider,
     FrameDataProvider,
+    FrameFolders,
     FrameSequenceDataProvider,
     SamplerInputCallable,
     SamplerInputIterable,
     ShuffledSampler,
     VideoDataProvider,
     VideoFrameDataProvider,
+    Videos,
     VideoStreamInput,
 )
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
@@ -33,10 +35,12 @@ from accvlab.dali_pipeline_framework.unknown_arguments import (
 
 PROVIDERS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (FileDataProvider, {"files": ["a.jpg"]}),
-    (FrameDataProvider, {"file_root": "x"}),
-    (FrameSequenceDataProvider, {"file_root": "x", "sequence_length": 2}),
-    (VideoDataProvider, {"filenames": "x", "sequence_length": 2}),
-    (VideoFrameDataProvider, {"filenames": "x"}),
+    (FrameDataProvider, {"folders": "x"}),
+    (FrameSequenceDataProvider, {"folders": "x", "sequence_length": 2}),
+    (VideoDataProvider, {"videos": "x", "sequence_length": 2}),
+    (VideoFrameDataProvider, {"videos": "x"}),
+    (Videos, {"filenames": "x"}),
+    (FrameFolders, {"file_root": "x"}),
 ]
 
 
@@ -67,7 +71,7 @@ def test_of_a_provider(provider: Callable[..., Any], arguments: Mapping[str, Any
         ("sampler", "SamplerInputCallable(provider, sampler)"),
         ("drop_last", "Use `last_batch`"),
         ("pin_memory", "Use `device_id`"),
-        ("num_worker", "Did you mean `num_workers`?"),
+        ("num_worker", "Did you mean 'num_workers'?"),
         ("zzz", "in its documentation"),
     ],
 )
@@ -84,7 +88,7 @@ def test_of_the_loader(name: str, advice: str) -> None:
         (SamplerInputCallable, "batch_size", "Pass it to the DataLoader."),
         (SamplerInputIterable, "shuffle", "a matter of the sampler"),
         (VideoStreamInput, "random_shuffle", "in the order in which they are fed"),
-        (VideoStreamInput, "frame_name", "Did you mean `frames_name`?"),
+        (VideoStreamInput, "frame_name", "Did you mean 'frames_name'?"),
         (PipelineDefinition, "steps", "`preprocess_functors`"),
         (PipelineDefinition, "batch_size", "get_dali_pipeline"),
     ],
