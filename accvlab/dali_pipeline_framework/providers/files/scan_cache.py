@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache file for the result of a scan, for later runs and other processes."""
+"""A cache file for the result of a scan, for later and other processes."""
 
 from __future__ import annotations
 

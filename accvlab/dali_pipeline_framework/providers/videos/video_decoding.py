@@ -82,7 +82,7 @@ class VideoDecoder:
 
     ::
 
-        with VideoDecoder("drive.mp4") as decoder:
+        with VideoDecoder("monday.mp4") as decoder:
             converter = FrameConverter()
             for frame in decoder:
                 pixels = converter.convert(frame)     # (height, width, 3) uint8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of video indices in files, for later runs and worker processes."""
+"""A cache of video indices in files, for later processes and worker processes."""
 
 from __future__ import annotations
 

@@ -22,16 +22,16 @@ from .videos import Videos
 
 @attrs.frozen
 class VideoTracks:
-    """Tracks, contiguous runs of frames, in the order of the data set.
+    """Tracks, contiguous frames, in the order of the data set.
 
     Attributes:
-        starts: ``(S,)`` int64, first position of each run.
+        starts: ``(S,)`` int64, first position of each track.
         ends: ``(S,)`` int64, the position behind the last one.
         videos: ``(S, C)`` int64, number of each camera's video in the `IndexedVideos`.
         all_videos: ``(V, C)`` int64, the same for each recording.
         numbers: ``(S,)`` int64, number of the recording: a video as listed, or one video of each camera.
         labels: ``(S,)`` int32, or None.
-        rows: For each run ``(T, C)`` int64, the frame of each camera at each position; None where positions are
+        rows: For each track ``(T, C)`` int64, the frame of each camera at each position; None where positions are
             the frames themselves.
         camera_names: Names of the cameras; none for a single one without a name.
         offsets_s: ``(S, C)`` float64, what is added to the times of each camera's frames.
@@ -58,7 +58,7 @@ class VideoTracks:
 
     @property
     def num_videos(self) -> int:
-        """Number of recordings, also of those without a run."""
+        """Number of recordings, also of those without a track."""
         return len(self.all_videos)
 
     def describe(self, videos: IndexedVideos) -> str:
@@ -79,7 +79,7 @@ class VideoTracks:
         return int(self.all_videos[index_in(recording, "recording", self.num_videos), place])
 
     def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
-        """Get the frames of a camera at ``(n,)`` positions of a run; -1 stays -1."""
+        """Get the frames of a camera at ``(n,)`` positions of a track; -1 stays -1."""
         if self.rows is None:
             return positions
         return np.where(positions < 0, -1, self.rows[track][positions, camera])
@@ -96,7 +96,7 @@ class VideoTracks:
         return np.where(frames < 0, -1.0, times)
 
     def all_times_s(self, videos: IndexedVideos) -> npt.NDArray[np.float64]:
-        """Get the times of all positions of all runs, ``(N,)``, of the reference camera."""
+        """Get the times of all positions of all tracks, ``(N,)``, of the reference camera."""
         parts = []
         for track, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
             frames = self.frames(track, self.reference, np.arange(start, end))

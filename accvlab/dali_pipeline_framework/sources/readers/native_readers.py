@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
-from ...providers.frames.stream_folders import has_image_extension
+from ...providers.frames.recording_folders import has_image_extension
 from ...providers.media.container import sniff_codec
 from ...sample_data import ImageContent, Name
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
