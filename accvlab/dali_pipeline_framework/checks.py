@@ -11,10 +11,11 @@ import difflib
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import TypeVar
 
+import attrs
 import numpy as np
 
 from .errors import SettingError, error_that_is_also
@@ -329,6 +330,15 @@ def file_path(value: object, name: str) -> str:
 
 def _name(value: object) -> str | int | None:
     return str.__str__(value) if isinstance(value, str) else _whole(value)
+
+
+def valid(check: Callable[..., object], **limits: object) -> Callable[[object, attrs.Attribute[_T], _T], None]:
+    """Make a validator of a field of attrs, whose name is that of the argument, of a check of this module."""
+
+    def validator(instance: object, field: attrs.Attribute[_T], value: _T) -> None:
+        check(value, field.name, **limits)
+
+    return validator
 
 
 # --- texts of messages ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from ...checks import choice, number
+from ...checks import choice, number, valid
 from ...errors import SettingError
 from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from ..files.storage import StoragePath
@@ -39,18 +39,6 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     if not folders or len(set(folders)) != len(folders):
         raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {folders!r}.")
     return dict(pairs)
-
-
-def _layout(value: RigLayout) -> RigLayout:
-    return choice(value, "layout", get_args(RigLayout))
-
-
-def _align(value: Alignment) -> Alignment:
-    return choice(value, "align", get_args(Alignment))
-
-
-def _unit(value: float) -> float:
-    return number(value, "timestamp_unit_s", above=0)
 
 
 @explains_unknown_arguments(OF_PROVIDERS)
@@ -99,10 +87,14 @@ class FrameFolders(CameraRig):
 
     file_root: StoragePath = attrs.field(kw_only=False)
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
-    layout: RigLayout = attrs.field(default="recording/camera", converter=_layout, kw_only=True)
-    align: Alignment = attrs.field(default="name", converter=_align, kw_only=True)
+    layout: RigLayout = attrs.field(
+        default="recording/camera", validator=valid(choice, allowed=get_args(RigLayout)), kw_only=True
+    )
+    align: Alignment = attrs.field(
+        default="name", validator=valid(choice, allowed=get_args(Alignment)), kw_only=True
+    )
     timestamp: TimestampRule | None = attrs.field(default=None, kw_only=True)
-    timestamp_unit_s: float = attrs.field(default=1.0, converter=_unit, kw_only=True)
+    timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
     storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:

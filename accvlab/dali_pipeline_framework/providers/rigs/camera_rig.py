@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import choice, listed, number
+from ...checks import choice, listed, number, valid
 from ...errors import SettingError
 from .frame_times import Int64Array
 
@@ -42,10 +42,6 @@ def _tolerance_s(value: float | None) -> float | None:
     return None if value is None else number(value, "tolerance_s", at_least=0)
 
 
-def _missing(value: MissingPolicy) -> MissingPolicy:
-    return choice(value, "missing", get_args(MissingPolicy))
-
-
 @attrs.frozen(kw_only=True)
 class CameraRig:
     """How the frames of several cameras belong together.
@@ -61,7 +57,7 @@ class CameraRig:
     cameras: Mapping[str, Any] | None = None
     reference_camera: str | None = None
     tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
-    missing: MissingPolicy = attrs.field(default="drop", converter=_missing)
+    missing: MissingPolicy = attrs.field(default="drop", validator=valid(choice, allowed=get_args(MissingPolicy)))
 
     def __attrs_post_init__(self) -> None:
         if self.reference_camera is not None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...checks import number
 from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ class TimestampParser:
             SettingError: There is none, or it is not finite.
         """
         if self._function is not None:
-            return self._by_function(self._function, file_name)
+            return _by_function(self._function, file_name)
         text = os.path.splitext(file_name)[0]
         if self._pattern is not None:
             found = self._pattern.search(file_name)
@@ -90,25 +91,23 @@ class TimestampParser:
                 f"at most 64 bits. {how}"
             ) from None
 
-    def _by_function(self, function: Callable[[str], float], file_name: str) -> int | float:
-        try:
-            value = function(file_name)
-        except Exception as error:
-            raise SettingError(
-                f"The function given as `timestamp` failed for the file name {file_name!r}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        try:
-            if isinstance(value, numbers.Integral):
-                return _checked(int(value))
-            if isinstance(value, numbers.Real):
-                return _checked(float(value))
-        except ValueError:
-            pass
+
+def _by_function(function: Callable[[str], float], file_name: str) -> int | float:
+    value: object = None
+    try:
+        value = function(file_name)
+    except Exception as error:
+        raise SettingError(
+            f"The function given as `timestamp` failed for the file name {file_name!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    try:
+        return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
+    except ValueError as error:
         raise SettingError(
             f"The function given as `timestamp` must return a finite number of at most 64 bits, got {value!r} for "
             f"the file name {file_name!r}."
-        )
+        ) from error
 
 
 def _checked(value: int | float) -> int | float:

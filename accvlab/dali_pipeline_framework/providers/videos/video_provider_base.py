@@ -31,16 +31,8 @@ _BLACK: UInt8Array = np.zeros(1, np.uint8)
 class VideoFields:
     """Names of the fields of a sample; None for one that is not there.
 
-    Attributes:
-        frames: The pixels.
-        label: The label; it is left out where the videos have none.
-        first_frame_number: Number of the first frame in its video, ``(1,)``.
-        frame_numbers: Numbers of the frames in their video.
-        timestamps: Their times in seconds.
-        path: Path of the video.
-        recording_number: Number of the recording.
-        holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
-            one dimension less.
+    With `holds_one_frame` a sample is one frame instead of a sequence: then pixels, number and time have one
+    dimension less.
     """
 
     frames: Name

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import choice, flag, whole_number
+from ...checks import choice, flag, valid, whole_number
 from .frame_reader import KeptFrames
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -29,14 +29,6 @@ def _step(value: SupportsIndex | None) -> int | None:
     return None if value is None else whole_number(value, "step", at_least=1, advice=advice)
 
 
-def _tail(value: VideoTail) -> VideoTail:
-    return choice(value, "tail", get_args(VideoTail))
-
-
-def _uniform(value: bool) -> bool:
-    return flag(value, "uniform_sample")
-
-
 @attrs.frozen
 class VideoWindows:
     """Sequences of frames in ranges of videos, in the order of DALI's ``fn.experimental.readers.video``.
@@ -45,7 +37,7 @@ class VideoWindows:
     ``stride`` apart. A sequence is complete if ``sequence_length * stride`` frames are there: with the
     ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; otherwise the
     first one of a range that is not complete counts too, and what lies behind the range is made up. With
-    ``is_uniform``, each range is one sequence, of frames that are spread over it.
+    ``uniform_sample``, each range is one sequence, of frames that are spread over it.
 
     With ``sequence_length=3, stride=2, step=4``, in a range of eleven frames::
 
@@ -61,8 +53,8 @@ class VideoWindows:
     sequence_length: int = attrs.field(converter=_length)
     stride: int = attrs.field(default=1, converter=_stride)
     _step: int | None = attrs.field(default=None, converter=_step)
-    tail: VideoTail = attrs.field(default="drop", converter=_tail)
-    is_uniform: bool = attrs.field(default=False, converter=_uniform)
+    tail: VideoTail = attrs.field(default="drop", validator=valid(choice, allowed=get_args(VideoTail)))
+    uniform_sample: bool = attrs.field(default=False, validator=valid(flag))
 
     @property
     def step(self) -> int:
@@ -77,7 +69,7 @@ class VideoWindows:
     @property
     def kept_frames(self) -> KeptFrames:
         """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
-        if self.is_uniform:
+        if self.uniform_sample:
             return KeptFrames()
         span = self.span - self.stride + 1
         if self.step >= span:
@@ -87,7 +79,7 @@ class VideoWindows:
 
     def counts(self, lengths: Int64Array) -> Int64Array:
         """Get the number of sequences in ranges of ``(S,)`` lengths."""
-        if self.is_uniform:
+        if self.uniform_sample:
             return np.ones(len(lengths), np.int64)
         counts: Int64Array = np.maximum((lengths - self.span) // self.step + 1, 0)
         if self.tail != "drop":
@@ -96,7 +88,7 @@ class VideoWindows:
 
     def frames(self, start: int, end: int, number: int) -> Int64Array:
         """Get the ``(sequence_length,)`` frames of a sequence in [start, end), -1 where there is none."""
-        if self.is_uniform:
+        if self.uniform_sample:
             spread = np.linspace(start, end - 1, self.sequence_length)
             return np.floor(spread + 0.5).astype(np.int64)
         first = start + number * self.step

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...checks import choice, file_path, flag, number, number_list, shown, whole_number
+from ...checks import choice, file_path, flag, number, number_list, shown, valid, whole_number
 from ...errors import SettingError
 from ...unknown_arguments import OF_PROVIDERS, explains_unknown_arguments
 from ..files.name_filter import NameFilter
@@ -82,18 +82,6 @@ def _file_filters(value: str | Iterable[str]) -> tuple[str, ...]:
     return NameFilter(value, case_sensitive=False, argument="file_filters").patterns
 
 
-def _list_format(value: ListFormat) -> ListFormat:
-    return choice(value, "file_list_format", get_args(ListFormat))
-
-
-def _list_rounding(value: ListRounding) -> ListRounding:
-    return choice(value, "file_list_rounding", get_args(ListRounding))
-
-
-def _include_end(value: bool) -> bool:
-    return flag(value, "file_list_include_end")
-
-
 def _time_offsets_s(value: Mapping[str, float | Sequence[float]] | None) -> dict[str, float | tuple[float, ...]]:
     if value is not None and not isinstance(value, Mapping):
         raise SettingError(f"`time_offsets_s` must map names of cameras to seconds, got {shown(value)}.")
@@ -114,18 +102,6 @@ def _stream(value: SupportsIndex | Mapping[str, SupportsIndex]) -> int | dict[st
 def _image_type(value: types.DALIImageType) -> types.DALIImageType:
     FrameConverter(value)  # complains about other types
     return value
-
-
-def _decoder_threads(value: SupportsIndex) -> int:
-    return whole_number(value, "num_decoder_threads", at_least=1)
-
-
-def _batch_threads(value: SupportsIndex) -> int:
-    return whole_number(value, "num_batch_threads", at_least=1)
-
-
-def _open_decoders(value: SupportsIndex) -> int:
-    return whole_number(value, "max_open_decoders", at_least=1)
 
 
 @explains_unknown_arguments(OF_PROVIDERS)
@@ -182,11 +158,13 @@ class Videos(CameraRig):
     file_root: str | None = attrs.field(default=None, converter=_file_root, kw_only=True)
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
     file_list: str | None = attrs.field(default=None, converter=_file_list, kw_only=True)
-    file_list_format: ListFormat = attrs.field(default="timestamps", converter=_list_format, kw_only=True)
-    file_list_rounding: ListRounding = attrs.field(
-        default="start_down_end_up", converter=_list_rounding, kw_only=True
+    file_list_format: ListFormat = attrs.field(
+        default="timestamps", validator=valid(choice, allowed=get_args(ListFormat)), kw_only=True
     )
-    file_list_include_end: bool = attrs.field(default=False, converter=_include_end, kw_only=True)
+    file_list_rounding: ListRounding = attrs.field(
+        default="start_down_end_up", validator=valid(choice, allowed=get_args(ListRounding)), kw_only=True
+    )
+    file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
     time_offsets_s: dict[str, float | tuple[float, ...]] = attrs.field(
         default=None, converter=_time_offsets_s, kw_only=True
@@ -196,9 +174,9 @@ class Videos(CameraRig):
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
     index_cache: str | None = attrs.field(default=None, converter=_index_cache, kw_only=True)
-    num_decoder_threads: int = attrs.field(default=1, converter=_decoder_threads, kw_only=True)
-    num_batch_threads: int = attrs.field(default=1, converter=_batch_threads, kw_only=True)
-    max_open_decoders: int = attrs.field(default=16, converter=_open_decoders, kw_only=True)
+    num_decoder_threads: int = attrs.field(default=1, validator=valid(whole_number, at_least=1), kw_only=True)
+    num_batch_threads: int = attrs.field(default=1, validator=valid(whole_number, at_least=1), kw_only=True)
+    max_open_decoders: int = attrs.field(default=16, validator=valid(whole_number, at_least=1), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         ways = ("filenames", "file_root", "file_list", "cameras")
