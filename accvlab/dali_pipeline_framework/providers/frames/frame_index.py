@@ -17,8 +17,15 @@ from ...sample_data.strings import encoded
 from ..files.file_table import FileTable, FileTableBuilder
 from ..files.storage import Storage, as_utf8
 from ..rigs.camera_rig import MissingFrame, RigAccount
-from ..rigs.frame_times import Int64Array, TimeArray, TimestampParser, as_times
-from ..rigs.rig_times import RigTimes, align_by_name, align_by_time
+from ..rigs.frame_times import (
+    Int64Array,
+    RigTimes,
+    TimeArray,
+    TimestampParser,
+    align_by_name,
+    align_by_time,
+    as_times,
+)
 from .frame_folders import FrameFolders
 from .recording_folders import RecordingFolders
 
