@@ -26,6 +26,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     VideoDataProvider,
     VideoReader,
+    Videos,
 )
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
@@ -183,7 +184,7 @@ def videos(
             racing[name] = of_framework(resources, reader, [], batch_size, frames_per_batch, num_workers=0)
     clips = [
         (name, first)
-        for name, count in zip(names, provider.samples_per_video.tolist(), strict=True)
+        for name, count in zip(names, provider.samples_per_recording.tolist(), strict=True)
         for first in range(0, count * SEQUENCE_LENGTH, SEQUENCE_LENGTH)
     ]
     dataset = VideoClips(clips, SEQUENCE_LENGTH, frames_per_second)
@@ -195,7 +196,7 @@ def videos(
 
 def video_provider(paths: Sequence[Path], **settings: Any) -> VideoDataProvider:
     """Clips of eight frames."""
-    return VideoDataProvider([str(path) for path in paths], sequence_length=SEQUENCE_LENGTH, **settings)
+    return VideoDataProvider(Videos(paths, **settings), sequence_length=SEQUENCE_LENGTH)
 
 
 def streamed(provider: VideoDataProvider) -> RandomAccessSampler:

@@ -1,4 +1,4 @@
-"""A data provider for your own videos: a folder of video files, or of drives with a file per camera."""
+"""A data provider for your own videos: a folder of video files, or of recordings with a file per camera."""
 
 import logging
 import os
@@ -14,6 +14,7 @@ from accvlab.dali_pipeline_framework import (
     DecodingStatistics,
     SampleDataGroup,
     VideoFrameDataProvider,
+    Videos,
 )
 
 __all__ = ["VIDEO_SUFFIXES", "VideoFolderError", "VideoFolderProvider", "holds_videos"]
@@ -24,7 +25,7 @@ VIDEO_SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".t
 """What is taken for a video, in lower case."""
 
 _MOST_OPEN_DECODERS = 64  # in a worker: slots of the batch times cameras
-_DRIVE = 0  # the name of a field; those of cameras are texts, so they are others
+_RECORDING = 0  # the name of a field; those of cameras are texts, so they are others
 
 
 class VideoFolderError(ValueError):
@@ -34,7 +35,7 @@ class VideoFolderError(ValueError):
 class VideoFolderProvider(DataProvider):
     """One sample per frame of the videos of a folder, or per point in time of several cameras::
 
-        FOLDER/                 each file a sequence      FOLDER/            each subfolder a drive,
+        FOLDER/                 each file a sequence      FOLDER/            each subfolder a recording,
             monday.mp4          of one camera                 monday/        a file per camera
             tuesday.mkv                                           front.mp4
                                                                   rear.mp4
@@ -43,8 +44,8 @@ class VideoFolderProvider(DataProvider):
                                                                   rear.mp4
 
     Numbers in names count as numbers (2 before 10). Hidden files, and files that are no videos by their names, are
-    passed over. Drives must have the same cameras; a drive with one file has one camera, whatever its name.
-    Frames of several cameras belong together by their times in the containers. Where a camera lacks one, the
+    passed over. Recordings must have the same cameras; a recording with one file has one camera, whatever its
+    name. Frames of several cameras belong together by their times in the containers. Where a camera lacks one, the
     sequence ends, and another begins behind it.
 
     The samples are like those of `frame_folder_provider.FrameFolderProvider`, but with decoded images::
@@ -53,7 +54,7 @@ class VideoFolderProvider(DataProvider):
             image                 UINT8    (height, width, 3), RGB
             name                  STRING   of the file; "camera" where there is but one
         is_first_of_sequence      BOOL     scalar
-        sequence                  STRING   name of the file, or of the drive
+        sequence                  STRING   name of the file, or of the recording
         frame                     INT32    scalar, place in the sequence
 
     A worker goes on in the open decoders where slots play sequences. So one worker decodes each frame once; with
@@ -63,27 +64,25 @@ class VideoFolderProvider(DataProvider):
         root: The folder.
 
     Raises:
-        VideoFolderError: There are no videos, or the drives differ in their cameras.
+        VideoFolderError: There are no videos, or the recordings differ in their cameras.
         FrameworkError: A video cannot be read, or PyAV is not installed.
     """
 
     def __init__(self, root: str | Path) -> None:
         """List the folder, and look into the videos."""
         self._root = Path(root).absolute()
-        drives = _list_drives(self._root)
-        self._drive_names = tuple(name for name, _ in drives)
-        self.camera_names = tuple(drives[0][1])
-        settings = {
-            "video_number_name": _DRIVE,
-            "num_batch_threads": len(os.sched_getaffinity(0)),
-            "max_open_decoders": _MOST_OPEN_DECODERS,
-        }
-        if len(self.camera_names) > 1:
-            cameras = {name: [files[name] for _, files in drives] for name in self.camera_names}
-            self._frames = VideoFrameDataProvider(cameras=cameras, **settings)
-        else:
-            files = [next(iter(files.values())) for _, files in drives]
-            self._frames = VideoFrameDataProvider(files, **settings)
+        recordings = _list_recordings(self._root)
+        self._recording_names = tuple(name for name, _ in recordings)
+        self.camera_names = tuple(recordings[0][1])
+        has_cameras = len(self.camera_names) > 1
+        cameras = {name: [files[name] for _, files in recordings] for name in self.camera_names if has_cameras}
+        videos = Videos(
+            None if has_cameras else [next(iter(files.values())) for _, files in recordings],
+            cameras=cameras or None,
+            num_batch_threads=len(os.sched_getaffinity(0)),
+            max_open_decoders=_MOST_OPEN_DECODERS,
+        )
+        self._frames = VideoFrameDataProvider(videos, recording_number_name=_RECORDING)
         self._ends = np.cumsum(self._frames.sequence_lengths)
 
     @property
@@ -147,7 +146,7 @@ class VideoFolderProvider(DataProvider):
             camera["image"] = (decoded if len(self.camera_names) == 1 else decoded[name])["image"]
             camera["name"] = name
         sample["is_first_of_sequence"] = frame == 0
-        sample["sequence"] = self._drive_names[int(decoded[_DRIVE])]
+        sample["sequence"] = self._recording_names[int(decoded[_RECORDING])]
         sample["frame"] = frame
         return sample
 
@@ -161,8 +160,8 @@ def holds_videos(root: Path) -> bool:
     return 0 < num_videos >= sum(len(image_names(folder)) for folder in folders)
 
 
-def _list_drives(root: Path) -> list[tuple[str, dict[str, Path]]]:
-    """Name of each drive, and the file of each of its cameras."""
+def _list_recordings(root: Path) -> list[tuple[str, dict[str, Path]]]:
+    """Name of each recording, and the file of each of its cameras."""
     if files := _videos_in(root):
         if left_out := [folder.name for folder in subfolders(root) if _videos_in(folder)]:
             _logger.warning(
@@ -170,23 +169,23 @@ def _list_drives(root: Path) -> list[tuple[str, dict[str, Path]]]:
                 *(root, len(left_out), ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")),
             )
         return [(file.name, {"camera": file}) for file in files]
-    drives = [(folder.name, files) for folder in subfolders(root) if (files := _videos_in(folder))]
-    if not drives:
+    recordings = [(folder.name, files) for folder in subfolders(root) if (files := _videos_in(folder))]
+    if not recordings:
         raise VideoFolderError(
             f"'{root}' must hold videos ({', '.join(sorted(VIDEO_SUFFIXES))}), or subfolders that do; found none."
         )
-    if all(len(files) == 1 for _, files in drives):
-        return [(name, {"camera": files[0]}) for name, files in drives]
-    first, cameras = drives[0][0], [file.stem for file in drives[0][1]]
-    for name, files in drives:
+    if all(len(files) == 1 for _, files in recordings):
+        return [(name, {"camera": files[0]}) for name, files in recordings]
+    first, cameras = recordings[0][0], [file.stem for file in recordings[0][1]]
+    for name, files in recordings:
         found = [file.stem for file in files]
         if sorted(found) != sorted(cameras) or len(set(found)) != len(found):
             raise VideoFolderError(
                 f"Each subfolder of '{root}' must hold one video per camera, of the same names without extension, "
-                f"but '{first}' holds {_listed(drives[0][1])} and '{name}' holds {_listed(files)}. If these are "
-                f"not cameras of one vehicle, put all videos into one folder."
+                f"but '{first}' holds {_listed(recordings[0][1])} and '{name}' holds {_listed(files)}. If these "
+                f"are not cameras of one vehicle, put all videos into one folder."
             )
-    return [(name, {file.stem: file for file in files}) for name, files in drives]
+    return [(name, {file.stem: file for file in files}) for name, files in recordings]
 
 
 def _listed(files: Sequence[Path]) -> str:

@@ -11,13 +11,14 @@ import difflib
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import TypeVar
 
+import attrs
 import numpy as np
 
-from .errors import SettingError
+from .errors import SettingError, error_that_is_also
 
 _MOST_CHARACTERS = 200
 _T = TypeVar("_T")
@@ -192,10 +193,15 @@ def whole_number_list(
 
 
 def index_in(value: object, name: str, size: int) -> int:
-    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones."""
+    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones.
+
+    Raises:
+        SettingError: It is something else. Also an IndexError.
+    """
     index = _whole(value)
     if index is None or not 0 <= index < size:
-        raise SettingError(f"`{name}` must be in [0, {size - 1}], got {shown(value)}.")
+        message = f"`{name}` must be in [0, {size - 1}], got {shown(value)}."
+        raise error_that_is_also(SettingError, (IndexError,), message)
     return index
 
 
@@ -326,6 +332,15 @@ def file_path(value: object, name: str) -> str:
 
 def _name(value: object) -> str | int | None:
     return str.__str__(value) if isinstance(value, str) else _whole(value)
+
+
+def valid(check: Callable[..., object], **limits: object) -> Callable[[object, attrs.Attribute[_T], _T], None]:
+    """Make a validator of a field of attrs, whose name is that of the argument, of a check of this module."""
+
+    def validator(instance: object, field: attrs.Attribute[_T], value: _T) -> None:
+        check(value, field.name, **limits)
+
+    return validator
 
 
 # --- texts of messages ----------------------------------------------------------------------------------

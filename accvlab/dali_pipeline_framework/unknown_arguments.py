@@ -8,14 +8,21 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+import attrs
+
 from .checks import did_you_mean
 from .errors import UnknownArgumentError
 
-_Init = TypeVar("_Init", bound=Callable[..., None])
+_Init = TypeVar("_Init", bound=Callable[..., Any])
+
+
+def in_settings(settings: type) -> dict[str, str | None]:
+    """Get the counterparts of arguments that are fields of a class of settings."""
+    return {field.name: f"{settings.__name__}({field.name}=...)" for field in attrs.fields(settings)}
 
 
 def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = None) -> Callable[[_Init], _Init]:
-    """Decorate an ``__init__`` so that the error for an argument that it does not have names the one meant.
+    """Decorate an ``__init__``, or a class, so that the error for an unknown argument names the one meant.
 
     Args:
         counterparts: Arguments that other libraries have, and those that take their place here; None for one that
@@ -23,6 +30,9 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
     """
 
     def decorate(init: _Init) -> _Init:
+        if isinstance(init, type):
+            cast(Any, init).__init__ = decorate(cast(Any, init).__init__)
+            return init
         parameters = inspect.signature(init).parameters
         if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             return init

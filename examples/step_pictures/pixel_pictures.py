@@ -63,13 +63,15 @@ def decoder(scene: Scene) -> Image.Image:
 
 def frame_sequence(scene: Scene) -> Image.Image:
     """The frames of a clip."""
-    provider = FrameSequenceDataProvider(scene.root / "sequence_000", sequence_length=2, stream_name="stream")
+    provider = FrameSequenceDataProvider(
+        scene.root / "sequence_000", sequence_length=2, recording_name="recording"
+    )
     decode = [FrameSequenceDecoder("frames")]
     with DataLoader(
         provider, len(provider), steps=decode, num_workers=0, num_threads=1, output_type="numpy"
     ) as loader:
         [batch] = loader
-    clip = batch["frames"][batch["stream"].index("FRONT")]
+    clip = batch["frames"][batch["recording"].index("FRONT")]
     return side_by_side(
         [Tile(frame, f"frame {number} of {clip.shape} uint8") for number, frame in enumerate(clip)]
     )

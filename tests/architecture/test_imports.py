@@ -38,7 +38,7 @@ BELOW = {
     "sampling": "sampling.plans",
     "providers": "sampling",
     "providers.files": "providers unknown_arguments",
-    "providers.rigs": "checks",
+    "providers.rigs": "providers",
     "providers.media": "checks",
     "providers.frames": "providers.files providers.rigs providers.media",
     "providers.videos": "providers.files providers.rigs providers.media",

@@ -90,7 +90,7 @@ def test_a_batch_is_what_its_samples_are(videos):
 def test_drives_are_aligned_by_time_and_end_where_a_frame_is_missing(drives, caplog):
     provider = VideoFolderProvider(drives)
     assert provider.camera_names == ("front", "rear")
-    assert "drive 1: 1 frame(s) of 'rear'" in caplog.text
+    assert "recording 1: 1 frame(s) of rear missing" in caplog.text
     assert provider.sequence_lengths == (12, 3, 8)
     samples = [provider.get_data(index) for index in range(23)]
     found = [(sample["sequence"], int(sample["frame"]), *_images(sample)) for sample in samples]

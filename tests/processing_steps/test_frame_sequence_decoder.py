@@ -20,6 +20,7 @@ from support.pipelines import START_METHODS
 from accvlab.dali_pipeline_framework.errors import FileError, FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     ConcatDataProvider,
+    FrameFolders,
     FrameSequenceDataProvider,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -110,13 +111,13 @@ def test_the_output_has_a_layout(tmp_path):
 # --- sharing ---------------------------------------------------------------------------------------------
 
 
-PLACES = {"paths_name": "paths", "stream_name": "stream", "first_frame_number_name": "first"}
+PLACES = {"paths_name": "paths", "recording_name": "recording", "first_frame_number_name": "first"}
 
 
 def check(samples, length, sizes=None):
     for sample in samples:
         paths = [sample["paths"][position] for position in range(length)]
-        size = (sizes or {}).get(sample["stream"], (4, 5))
+        size = (sizes or {}).get(sample["recording"], (4, 5))
         assert np.array_equal(sample["frames"], np.stack([pixels_of(path, *size) for path in paths]))
     return samples
 
@@ -198,7 +199,7 @@ def test_frames_are_shared_where_sequences_can_overlap(tmp_path, step, stride, s
     provider = FrameSequenceDataProvider(tmp_path, 4, step=step, stride=stride)
     assert provider.loads_batches == shares
     assert ("frames.places" in provider.sample_data_structure.field_names_flat) == shares
-    assert repr(provider).endswith("1 stream(s), frames are shared)") == shares
+    assert repr(provider).endswith("1 recording(s), frames are shared)") == shares
 
 
 def test_samples_of_get_data_are_good_in_any_batch(tmp_path):
@@ -249,7 +250,7 @@ def test_rigs(tmp_path):
     write_frames(tmp_path, {"s/F": [f"{number}.png" for number in (1, 2, 3, 4, 6, 7, 8)]})
     write_frames(tmp_path, {"s/R": [f"{number}.png" for number in range(1, 9)]}, 3, 8)
     cameras = {"front": "F", "rear": "R"}
-    provider = FrameSequenceDataProvider(tmp_path, 2, cameras=cameras, **PLACES)
+    provider = FrameSequenceDataProvider(FrameFolders(tmp_path, cameras=cameras), 2, **PLACES)
     assert [(each.camera, each.time) for each in provider.missing_frames] == [("front", "5")]
     samples = sequences(provider, 3)
     assert [int(sample["first"]) for sample in samples] == [0, 1, 2, 5, 6]  # none over the gap
@@ -285,7 +286,7 @@ def test_workers_shards_and_resume(tmp_path, start_method):
         with make(shard) as loader:
             batches = [*loader]
             samples = [sample for batch in batches for sample in samples_of(batch)]
-            delivered += [(sample["stream"], int(sample["first"])) for sample in check(samples, 3)]
+            delivered += [(sample["recording"], int(sample["first"])) for sample in check(samples, 3)]
         with make(shard) as loader:
             for _, _batch in zip(range(2), loader, strict=False):
                 state = loader.state_dict()
@@ -299,8 +300,8 @@ def test_workers_shards_and_resume(tmp_path, start_method):
 def test_sequences_of_streams_are_played_in_order(tmp_path):
     write_frames(tmp_path, {"a": 9, "b": 5, "c": 8})
     provider = FrameSequenceDataProvider(tmp_path, 3, step=2, **PLACES)
-    assert provider.sequences_per_stream.tolist() == [4, 2, 3]
-    sampler = StreamingSequenceSampler(provider.sequences_per_stream, seed=1)
+    assert provider.samples_per_recording.tolist() == [4, 2, 3]
+    sampler = StreamingSequenceSampler(provider.samples_per_recording, seed=1)
     data_input = SamplerInputCallable(provider, sampler, context_name="place")
     with make_loader(data_input, 2, steps=[FrameSequenceDecoder()]) as loader:
         samples = check([sample for batch in loader for sample in samples_of(batch)], 3)
@@ -308,7 +309,7 @@ def test_sequences_of_streams_are_played_in_order(tmp_path):
         firsts = [
             int(sample["first"])
             for sample in samples
-            if sample["stream"] == stream and not sample["place"]["is_padding"]
+            if sample["recording"] == stream and not sample["place"]["is_padding"]
         ]
         assert firsts == [0, 2, 4, 6][:number]
 
@@ -325,7 +326,7 @@ def loaded(provider, batch_size=4):
 def test_too_few_frames(tmp_path):
     write_frames(tmp_path, {"a": 2, "longest": 5, "c": 1})
     with pytest.raises(
-        SettingError, match=r"needs 7 frames .*longest sequence of frames, 5, is in stream 'longest'"
+        SettingError, match=r"needs 7 frames .*longest sequence of frames, 5, is in recording 'longest'"
     ):
         FrameSequenceDataProvider(tmp_path, 3, stride=3)
 
@@ -338,7 +339,7 @@ def test_frames_of_different_sizes(tmp_path, share_frames, kind):
     for number in (0, 1, 2, 4):
         Image.fromarray(np.zeros((4, 5, 3), np.uint8)).save(tmp_path / "a" / f"{number:05}.png", kind)
     provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
-    message = r"in stream 'a' '.*00002.png' has 5 x 4 and '.*00003.png' has 6 x 4 pixels"
+    message = r"in recording 'a' '.*00002.png' has 5 x 4 and '.*00003.png' has 6 x 4 pixels"
     with pytest.raises(SourceError, match=message):
         loaded(provider)
     with pytest.raises(FileError, match=message):
@@ -391,11 +392,11 @@ def test_sample_indices(tmp_path):
 
 def test_the_field_stands_where_the_group_stood(tmp_path):
     write_frame(tmp_path / "s" / "F" / "1.png")
-    provider = FrameSequenceDataProvider(tmp_path, 1, cameras=["F"], **PLACES)
+    provider = FrameSequenceDataProvider(FrameFolders(tmp_path, cameras=["F"]), 1, **PLACES)
     output = FrameSequenceDecoder().check_input_data_format_and_set_output_data_format(
         provider.sample_data_structure
     )
-    assert output.field_names_flat == ("F.frames", "F.paths.[0]", "stream", "first")
+    assert output.field_names_flat == ("F.frames", "F.paths.[0]", "recording", "first")
     assert output.get_type_of_item_in_path(("F", "frames")) == DT.UINT8
 
 

@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledSampler,
     VideoDataProvider,
     VideoFrameDataProvider,
+    Videos,
     VideoStreamInput,
 )
 from accvlab.dali_pipeline_framework.loader.data_loader import _COUNTERPARTS
@@ -30,10 +31,13 @@ from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinit
     ("made", "arguments", "name", "hint"),
     [
         (FileDataProvider, {"files": ["a.jpg"]}, "fiel_root", " Did you mean 'file_root'?"),
-        (FrameDataProvider, {"file_root": "x"}, "zzz", ""),
-        (FrameSequenceDataProvider, {"file_root": "x", "sequence_length": 2}, "stribe", " Did you mean 'stride'?"),
-        (VideoDataProvider, {"filenames": "x", "sequence_length": 2}, "zzz", ""),
-        (VideoFrameDataProvider, {"filenames": "x"}, "file_names", " Did you mean 'filenames'?"),
+        (FrameDataProvider, {"folders": "x"}, "zzz", ""),
+        (FrameSequenceDataProvider, {"folders": "x", "sequence_length": 2}, "stribe", " Did you mean 'stride'?"),
+        (VideoDataProvider, {"videos": "x", "sequence_length": 2}, "zzz", ""),
+        (VideoDataProvider, {"videos": "x"}, "pad_mode", " Use `tail`."),
+        (VideoFrameDataProvider, {}, "filenames", " Use `Videos(filenames=...)`."),
+        (FrameDataProvider, {}, "cameras", " Use `FrameFolders(cameras=...)`."),
+        (Videos, {"filenames": "x"}, "file_filter", " Did you mean 'file_filters'?"),
         (SamplerInputCallable, {}, "zzz", ""),
         (SamplerInputIterable, {}, "zzz", ""),
         (VideoStreamInput, {}, "frame_name", " Did you mean 'frames_name'?"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
 
@@ -13,6 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import bullets, index_in
 from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import (
     FieldPath,
@@ -204,14 +204,7 @@ class ConcatDataProvider(DataProvider):
         Raises:
             SettingError: Also an IndexError; there is no sample of this index.
         """
-        index = _whole(sample_index)
-        if not 0 <= index < self._num_samples:
-            raise error_that_is_also(
-                SettingError,
-                (IndexError,),
-                f"`sample_index` must be in [0, {self._num_samples - 1}], got {index}: the "
-                f"{len(self._providers)} provider(s) have {self._num_samples} samples together.",
-            )
+        index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1
         return position, index - self._starts[position]
 
@@ -219,13 +212,6 @@ class ConcatDataProvider(DataProvider):
 def _contents(format: GroupFormat) -> dict[FieldPath, ImageContent]:
     leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
     return {path: leaf.content for path, leaf in leaves}
-
-
-def _whole(sample_index: SupportsIndex) -> int:
-    try:
-        return operator.index(sample_index)
-    except TypeError:
-        raise SettingError(f"`sample_index` must be a whole number, got {sample_index!r}.") from None
 
 
 def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -322,11 +308,8 @@ def _clashes(parts: Sequence[_Part]) -> Iterator[FormatProblem]:
             declared = ", ".join(f"{ndim} in {name}" for ndim, name in ranks.items())
             yield FormatProblem(f"the numbers of dimensions must be the same, got {declared}", path)
         if labels:
-            lines = [*labels.values()][:_MOST_LABELS_PER_FIELD]
-            if len(labels) > len(lines):
-                lines.append(f"and {len(labels) - len(lines)} more")
-            listed = "".join(f"\n  - {line}" for line in lines)
-            yield FormatProblem(f"the mappings must give a label the same number, got:{listed}", path)
+            lines = bullets(labels.values(), _MOST_LABELS_PER_FIELD)
+            yield FormatProblem(f"the mappings must give a label the same number, got:\n{lines}", path)
 
 
 def _same(number: object, other: object) -> bool:

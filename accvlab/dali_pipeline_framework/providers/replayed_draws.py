@@ -10,9 +10,10 @@ from typing import Any, SupportsIndex
 import attrs
 import numpy as np
 
+from ..checks import index_in
 from ..draws.draw_records import DrawRecord, problem_of_draw
 from ..draws.random_draws import PlannedDraw
-from ..errors import FieldValueError, SettingError, error_that_is_also
+from ..errors import FieldValueError, SettingError
 from ..sample_data import (
     FieldPath,
     FormatProblem,
@@ -154,10 +155,7 @@ class ReplayedDrawsProvider(DataProvider):
         return f"sample {index} of the data set{': ' if told else ''}{told}"
 
     def _index_of(self, sample_index: int) -> int:
-        if not 0 <= sample_index < len(self._records):
-            message = f"There are records for samples 0 to {len(self._records) - 1}, got {sample_index}."
-            raise error_that_is_also(SettingError, [IndexError], message)
-        return self._indices[sample_index]
+        return self._indices[index_in(sample_index, "sample_index", len(self._records))]
 
     def _group(self) -> SampleDataGroup:
         group = SampleDataGroup()

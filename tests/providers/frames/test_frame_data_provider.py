@@ -1,4 +1,4 @@
-"""Folders of streams as single frames: what is found, in which order, and how cameras are aligned."""
+"""Folders of recordings as single frames: what is found, in which order, and how cameras are aligned."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from PIL import Image
 from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
 from support.loaders import frozen, make_loader
 from support.reader_data import frame_folders
+from support.recordings import frame_provider
 
 from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
@@ -20,6 +21,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     ClipSampler,
     ConcatDataProvider,
     FrameDataProvider,
+    FrameFolders,
     FrameSequenceDataProvider,
     MissingFrame,
     SamplerInputCallable,
@@ -30,8 +32,8 @@ from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecode
 
 NAMES = {
     "path_name": "path",
-    "stream_name": "stream",
-    "stream_number_name": "stream_number",
+    "recording_name": "recording",
+    "recording_number_name": "recording_number",
     "frame_number_name": "number",
 }
 
@@ -48,13 +50,13 @@ def test_a_sample_is_a_file_with_its_place(tmp_path):
     sample = provider.get_data(2)
     assert sample["image"].tobytes() == (tmp_path / "b" / "2.png").read_bytes()
     assert sample["path"] == str(tmp_path / "b" / "2.png")
-    assert sample["stream"] == "b"
-    assert (sample["stream_number"], sample["number"]) == (1, 1)
+    assert sample["recording"] == "b"
+    assert (sample["recording_number"], sample["number"]) == (1, 1)
     assert names_in(provider) == ["a/x.png", "b/1.png", "b/2.png"]
     assert provider.sequence_lengths.tolist() == [1, 2]
-    assert provider.stream_names == ("a", "b")
+    assert provider.recording_names == ("a", "b")
     assert provider.camera_names == ()
-    assert repr(provider) == f"FrameDataProvider({str(tmp_path)!r}: 3 frames in 2 stream(s), 2 sequence(s))"
+    assert repr(provider) == f"FrameDataProvider({str(tmp_path)!r}: 3 frames in 2 recording(s), 2 sequence(s))"
 
 
 def test_order_and_selection(tmp_path, caplog):
@@ -75,11 +77,11 @@ def test_names_need_not_be_utf_8(tmp_path):
     write_frames(tmp_path, {"a": 2})
     (tmp_path / "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     sample = FrameDataProvider(tmp_path, **NAMES).get_data(1)
-    assert sample["stream"] == r"\xff"
+    assert sample["recording"] == r"\xff"
     assert sample["path"].startswith(str(tmp_path) + r"/\xff/")
-    names = {"stream_name": "stream", "paths_name": "paths"}
+    names = {"recording_name": "recording", "paths_name": "paths"}
     sequence = FrameSequenceDataProvider(tmp_path, 2, **names).get_data(0)
-    assert sequence["stream"] == r"\xff"
+    assert sequence["recording"] == r"\xff"
     assert sequence["paths"][1] == sample["path"]
 
 
@@ -89,7 +91,7 @@ def test_links_end(tmp_path):
     (tmp_path / "again").symlink_to(tmp_path / "a")
     (tmp_path / "a" / "self.png").symlink_to(tmp_path / "a" / "self.png")
     provider = FrameDataProvider(tmp_path)
-    assert provider.stream_names == ("a", "again")
+    assert provider.recording_names == ("a", "again")
     with pytest.raises(FileError, match=r"a/self.png' cannot be read: Too many levels of symbolic links"):
         provider.get_data(2)
 
@@ -97,25 +99,25 @@ def test_links_end(tmp_path):
 # --- rigs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["stream/camera", "camera/stream"])
+@pytest.mark.parametrize("layout", ["recording/camera", "camera/recording"])
 def test_cameras_are_groups(tmp_path, layout):
     for stream in ("s0", "s1"):
         for camera in ("F", "R"):
-            folder = f"{stream}/{camera}" if layout == "stream/camera" else f"{camera}/{stream}"
+            folder = f"{stream}/{camera}" if layout == "recording/camera" else f"{camera}/{stream}"
             write_frames(tmp_path, {folder: 3})
     cameras = {"front": "F", "rear": "R"}
-    provider = FrameDataProvider(tmp_path, cameras=cameras, layout=layout, **NAMES)
+    provider = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, layout=layout), **NAMES)
     assert provider.sequence_lengths.tolist() == [3, 3]
     assert provider.camera_names == ("front", "rear")
     sample = provider.get_data(4)
     assert sample.field_names_flat == (
         *("front.image", "front.path", "rear.image", "rear.path"),
-        *("stream", "stream_number", "number"),
+        *("recording", "recording_number", "number"),
     )
-    stream = tmp_path / ("s1/R" if layout == "stream/camera" else "R/s1")
+    stream = tmp_path / ("s1/R" if layout == "recording/camera" else "R/s1")
     assert sample["rear"]["path"] == str(stream / "00001.png")
     assert sample["rear"]["image"].tobytes() == (stream / "00001.png").read_bytes()
-    assert (sample["stream"], sample["number"]) == ("s1", 1)
+    assert (sample["recording"], sample["number"]) == ("s1", 1)
 
 
 def test_rigs_are_aligned_by_name(tmp_path, caplog):
@@ -123,20 +125,20 @@ def test_rigs_are_aligned_by_name(tmp_path, caplog):
     write_frames(tmp_path, {"t/F": ["1.png"]})
     cameras = ["F", "R"]
     with caplog.at_level(logging.WARNING):
-        provider = FrameDataProvider(tmp_path, cameras=cameras, frame_number_name="number")
-    missing = [("s", "R", "2"), ("s", "F", "4"), ("s", "R", "5"), ("t", "R", "1")]
+        provider = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras), frame_number_name="number")
+    missing = [("s", "R", 1, "2"), ("s", "F", 3, "4"), ("s", "R", 4, "5"), ("t", "R", 0, "1")]
     assert provider.missing_frames == tuple(MissingFrame(*each) for each in missing)
     assert provider.sequence_lengths.tolist() == [1, 1]  # cut at the gap
-    assert provider.stream_of_sequence.tolist() == [0, 0]
+    assert provider.recording_of_sequence.tolist() == [0, 0]
     assert [int(provider.get_data(index)["number"]) for index in range(2)] == [0, 2]
     assert "Not all cameras have a frame at 4 of 6 points in time" in caplog.text
     assert "  - s: 2 frame(s) of R missing, 1 frame(s) of F missing" in caplog.text
     assert "  - t: 1 frame(s) of R missing, no folder of R" in caplog.text
 
-    bridged = FrameDataProvider(tmp_path, cameras=cameras, missing="bridge")
+    bridged = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, missing="bridge"))
     assert bridged.sequence_lengths.tolist() == [2]
     with pytest.raises(SettingError, match=r"at 4 of 6 points in time in .*:\n  - s: 2 frame\(s\) of R missing"):
-        FrameDataProvider(tmp_path, cameras=cameras, missing="raise")
+        FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, missing="raise"))
 
 
 def test_rigs_are_aligned_by_time(tmp_path, caplog):
@@ -144,11 +146,13 @@ def test_rigs_are_aligned_by_time(tmp_path, caplog):
     write_frames(tmp_path, {"s/F": [f"F_{time}.png" for time in (0, 100, 200, 300, 400)]})
     write_frames(tmp_path, {"s/R": [f"R_{time}.png" for time in (3, 103, 303, 420)]})
     settings = {"cameras": {"front": "F", "rear": "R"}, "align": "time", "timestamp": r"_(\d+)\."}
-    provider = FrameDataProvider(tmp_path, **settings, tolerance=10, timestamp_name="time", **NAMES)
+    provider = FrameDataProvider(
+        FrameFolders(tmp_path, **settings, tolerance_s=10), timestamp_name="time", **NAMES
+    )
     assert provider.sequence_lengths.tolist() == [2, 1]
     assert provider.missing_frames == (
-        MissingFrame("s", "rear", "F_200.png"),
-        MissingFrame("s", "rear", "F_400.png"),
+        MissingFrame("s", "rear", 2, "F_200.png"),
+        MissingFrame("s", "rear", 4, "F_400.png"),
     )
     assert provider.num_unused_frames == {("s", "rear"): 1}
     assert "1 frame(s) of rear near no point in time" in caplog.text
@@ -157,17 +161,29 @@ def test_rigs_are_aligned_by_time(tmp_path, caplog):
     assert (int(sample["front"]["time"]), int(sample["rear"]["time"]), int(sample["number"])) == (300, 303, 3)
     assert sample["rear"]["path"].endswith("R_303.png")
 
-    by_rear = FrameDataProvider(tmp_path, **settings, tolerance=20, reference_camera="rear", timestamp_name="t")
+    by_rear = FrameDataProvider(
+        FrameFolders(tmp_path, **settings, tolerance_s=20, reference_camera="rear"), timestamp_name="t"
+    )
     assert by_rear.timestamps.tolist() == [[0, 3], [100, 103], [300, 303], [400, 420]]
     assert by_rear.sequence_lengths.tolist() == [4]
     assert by_rear.num_unused_frames == {("s", "front"): 1}
+
+
+def test_tolerance_of_time_stamps_in_other_units(tmp_path):
+    # 30 Hz in microseconds; the rear camera is 1000, 10000 and 10001 microseconds late.
+    write_frames(tmp_path, {"s/F": ["100000.png", "133333.png", "166667.png"]})
+    write_frames(tmp_path, {"s/R": ["101000.png", "143333.png", "176668.png"]})
+    folders = FrameFolders(tmp_path, cameras=["F", "R"], align="time", timestamp_unit_s=1e-6, tolerance_s=0.01)
+    assert FrameDataProvider(folders).timestamps.tolist() == [[100000, 101000], [133333, 143333]]
+    usual = FrameDataProvider(FrameFolders(tmp_path, cameras=["F", "R"], align="time"))  # half of 33333.5
+    assert usual.timestamps.tolist() == [[100000, 101000], [133333, 143333], [166667, 176668]]
 
 
 def test_time_stamps_give_the_order_by_time_only(tmp_path):
     write_frames(tmp_path, {"s": ["9.png", "10.png", "8.5.png"]})
     by_name = FrameDataProvider(tmp_path, timestamp_name="time")
     assert by_name.timestamps[:, 0].tolist() == [10.0, 8.5, 9.0]
-    by_time = FrameDataProvider(tmp_path, align="time", timestamp_name="time")
+    by_time = FrameDataProvider(FrameFolders(tmp_path, align="time"), timestamp_name="time")
     assert by_time.timestamps[:, 0].tolist() == [8.5, 9.0, 10.0]
     assert by_time.get_data(0)["time"] == 8.5
     assert (
@@ -177,7 +193,9 @@ def test_time_stamps_give_the_order_by_time_only(tmp_path):
 
 def test_workers_get_providers_with_any_rule(tmp_path):
     write_frames(tmp_path, {"s": ["9.png", "10.png"]})
-    provider = FrameDataProvider(tmp_path, align="time", timestamp=lambda name: int(name[:-4]), **NAMES)
+    provider = FrameDataProvider(
+        FrameFolders(tmp_path, align="time", timestamp=lambda name: int(name[:-4])), **NAMES
+    )
     assert names_in(pickle.loads(pickle.dumps(provider))) == ["s/9.png", "s/10.png"]
 
 
@@ -188,24 +206,28 @@ def test_roots_that_are_not_as_expected(tmp_path):
     with pytest.raises(FileError, match=r"'.*nowhere' cannot be read: there is none") as caught:
         FrameDataProvider(tmp_path / "nowhere")
     assert isinstance(caught.value, FileNotFoundError)
-    with pytest.raises(SettingError, match=r"There is no stream in .*<stream>/<frame>.jpg'. The root is empty"):
+    with pytest.raises(
+        SettingError, match=r"There is no recording in .*<recording>/<frame>.jpg'. The root is empty"
+    ):
         FrameDataProvider(tmp_path)
     write_frame(tmp_path / "1.png")
-    with pytest.raises(SettingError, match=r"has 1 file\(s\), e.g. '1.png': put the frames of each stream into"):
+    with pytest.raises(
+        SettingError, match=r"has 1 file\(s\), e.g. '1.png': put the frames of each recording into"
+    ):
         FrameDataProvider(tmp_path)
     (tmp_path / "s").mkdir()
-    with pytest.raises(SettingError, match=r"There is no frame in the 1 stream\(s\).*The folders are empty"):
+    with pytest.raises(SettingError, match=r"There is no frame in the 1 recording\(s\).*The folders are empty"):
         FrameDataProvider(tmp_path)
     write_frames(tmp_path, {"s/F": 2, "s/R": 2})
     with pytest.raises(SettingError, match=r"name them with `cameras=\['F', 'R'\]`; if they .* root is '.*'"):
         FrameDataProvider(tmp_path)
     with pytest.raises(SettingError, match=r"`cameras` are \['L'\]; in 's' are 2 folders: 'F', 'R'"):
-        FrameDataProvider(tmp_path, cameras=["L"])
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["L"]))
     with pytest.raises(SettingError, match=r"no folder 'L' \(`cameras`\) in .*There are 1 folders: 's'"):
-        FrameDataProvider(tmp_path, cameras=["L"], layout="camera/stream")
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["L"], layout="camera/recording"))
     write_frames(tmp_path, {"u/F": ["1.png"], "u/R": ["2.png"]})
     with pytest.raises(SettingError, match=r"At no point in time all of the cameras \['F', 'R'\] have a frame"):
-        FrameDataProvider(_only(tmp_path, "u"), cameras=["F", "R"])
+        FrameDataProvider(FrameFolders(_only(tmp_path, "u"), cameras=["F", "R"]))
 
 
 def _only(root, stream):
@@ -222,14 +244,17 @@ def _only(root, stream):
         ({"cameras": {"front": "F/"}}, "without a '/' at their ends"),
         ({"cameras": {"a": "F", "b": "F"}}, "each with a folder of its own"),
         ({"cameras": []}, "at least one"),
-        ({"layout": "camera"}, "`layout` must be 'stream/camera' or 'camera/stream', got 'camera'"),
-        ({"align": "index"}, "`align` must be 'name' or 'time', got 'index'"),
-        ({"missing": "skip"}, "`missing` must be 'drop', 'bridge' or 'raise', got 'skip'"),
+        ({"layout": "camera"}, "`layout` must be one of 'recording/camera', 'camera/recording', got 'camera'"),
+        ({"align": "index"}, "`align` must be one of 'name', 'time', got 'index'"),
+        ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
         ({"timestamp": r"(\d+)"}, "`timestamp` is for `align='time'` and `timestamp_name`"),
-        ({"cameras": ["F", "R"], "align": "time"}, "needs a `tolerance`"),
-        ({"tolerance": 1}, "are for `align='time'`"),
-        ({"align": "time", "tolerance": -1}, "`tolerance` must be a number of at least 0, got -1"),
-        ({"cameras": ["F"], "align": "time", "reference_camera": "R"}, "must be one of `cameras`"),
+        ({"tolerance_s": 1}, "are for `align='time'`"),
+        ({"align": "time", "tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1"),
+        ({"timestamp_unit_s": 0}, "`timestamp_unit_s` must be a number above 0, got 0"),
+        (
+            {"cameras": ["F"], "align": "time", "reference_camera": "R"},
+            r"`reference_camera` must name one of `cameras` \('F'\), got 'R'",
+        ),
         (
             {"align": "time", "timestamp": r"_(\d+)"},
             r"finds no time stamp in the file name '00000.png'.*folder is",
@@ -239,15 +264,15 @@ def _only(root, stream):
 def test_refuses_settings(tmp_path, arguments, message):
     write_frames(tmp_path, {"s": 2})
     with pytest.raises(SettingError, match=message):
-        FrameDataProvider(tmp_path, **arguments)
+        frame_provider(file_root=tmp_path, **arguments)
 
 
 def test_ambiguous_frames(tmp_path):
     write_frames(tmp_path, {"s/F": ["1.png", "1.PNG"], "s/R": ["1.png"], "t/F": ["1.png", "01.png"]})
     with pytest.raises(SettingError, match=r"got '1.PNG' and '1.png' in '.*s/F'"):
-        FrameDataProvider(tmp_path, cameras=["F", "R"])
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["F", "R"]))
     with pytest.raises(SettingError, match=r"time stamps of a camera must differ, got 1 for both .* in '.*s/F'"):
-        FrameDataProvider(tmp_path, cameras=["F"], align="time")
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["F"], align="time"))
 
 
 def test_sample_indices(tmp_path):
@@ -297,7 +322,7 @@ def test_streams_are_played_in_order_on_each_shard(tmp_path, shard):
     ) as loader:
         for sample in check_pixels(loader):
             if not sample["place"]["is_padding"]:
-                played.setdefault(int(sample["stream_number"]), []).append(int(sample["number"]))
+                played.setdefault(int(sample["recording_number"]), []).append(int(sample["number"]))
     assert all(numbers == [*range([*LENGTHS.values()][stream])] for stream, numbers in played.items())
     assert played
 
@@ -336,7 +361,7 @@ def test_clips_of_frames(tmp_path):
     for sample in samples:
         frames = [sample["frames"][position] for position in range(3)]
         assert [int(frame["number"]) - int(frames[0]["number"]) for frame in frames] == [0, 1, 2]
-        assert len({frame["stream"] for frame in frames}) == 1
+        assert len({frame["recording"] for frame in frames}) == 1
         assert all(np.array_equal(frame["image"], pixels_of(frame["path"])) for frame in frames)
 
 

@@ -11,8 +11,7 @@ from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.providers.media.video_codec import sniff_codec
-from accvlab.dali_pipeline_framework.providers.media.video_file_end import missing_bytes
+from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes, sniff_codec
 
 CODECS = {
     "vp9.webm": "vp9",

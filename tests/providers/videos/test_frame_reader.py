@@ -295,9 +295,10 @@ class TestPool:
 _FORKING = """
 import os, sys
 import numpy as np
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider
+from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, Videos
 
-provider = VideoDataProvider(sys.argv[1], sequence_length=4, num_decoder_threads=int(sys.argv[2]))
+videos = Videos(sys.argv[1], num_decoder_threads=int(sys.argv[2]))
+provider = VideoDataProvider(videos, sequence_length=4)
 expected = [provider.get_data(sample)["frames"] for sample in range(10)]
 provider.get_data(0)
 child = os.fork()

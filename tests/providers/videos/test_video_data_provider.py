@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
+from support.recordings import video_provider
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, VideoFrameDataProvider
+from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, VideoFrameDataProvider, Videos
 
 LENGTHS = {"a.webm": 10, "b.webm": 7, "irregular.webm": 8, "late.webm": 8, "thirds.webm": 12, "c.avi": 9}
 
@@ -45,13 +46,38 @@ def from_dali(**arguments: Any) -> list[list[np.ndarray]]:
     return [[np.array(output[0]) for output in made.run()] for _ in range(made.epoch_size("reader"))]
 
 
+TAILS = {
+    "none": "drop",
+    "edge": "repeat",
+    "repeat": "repeat",
+    "symmetric": "reflect_1001",
+    "reflect": "reflect_101",
+}
+
+
+def renamed(
+    pad_mode: str = "none", enable_frame_num: Any = False, enable_timestamps: bool = False, **others: Any
+) -> Any:
+    """The arguments of the provider that are those of DALI's reader."""
+    names = {
+        True: "first_frame_number_name",
+        "scalar": "first_frame_number_name",
+        "sequence": "frame_numbers_name",
+    }
+    if enable_frame_num in names:
+        others[names[enable_frame_num]] = "frame_num"
+    if enable_timestamps:
+        others["timestamps_name"] = "timestamps"
+    return {**others, "tail": TAILS.get(pad_mode, pad_mode)}
+
+
 def from_provider(**arguments: Any) -> list[list[np.ndarray]]:
-    provider = VideoDataProvider(**arguments)
+    provider = video_provider(**arguments)
     return [list(provider.get_data(n).get_data()) for n in range(provider.get_number_of_samples())]
 
 
 def check_equal(**arguments: Any) -> int:
-    expected, got = from_dali(**arguments), from_provider(**arguments)
+    expected, got = from_dali(**arguments), from_provider(**renamed(**arguments))
     assert len(got) == len(expected)
     for sample, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         assert [array.shape for array in ours] == [array.shape for array in theirs], sample
@@ -138,7 +164,7 @@ def test_label_folders(folder: Path, tmp_path: Path) -> None:
         )
     assert check_equal(file_root=str(tmp_path), sequence_length=3, enable_frame_num=True) == 3 + 2 + 3 + 3
     (tmp_path / "a" / "notes.txt").write_text("not a video")
-    provider = VideoDataProvider(file_root=tmp_path, sequence_length=3, path_name="path")
+    provider = VideoDataProvider(Videos(file_root=tmp_path), sequence_length=3, path_name="path")
     paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
     assert list(dict.fromkeys(Path(path).name for path in paths)) == ["10.webm", "2.webm", "x.WEBM", "a.avi"]
 
@@ -146,17 +172,14 @@ def test_label_folders(folder: Path, tmp_path: Path) -> None:
 def test_fields(folder: Path) -> None:
     files = [folder / "b.webm", folder / "c.avi"]
     provider = VideoDataProvider(
-        files,
+        Videos(files, labels=[5, 6]),
         sequence_length=3,
-        labels=[5, 6],
-        enable_frame_num="sequence",
-        enable_timestamps=True,
+        frame_numbers_name="n",
+        timestamps_name="t",
         frames_name="clip",
         label_name="class",
-        frame_num_name="n",
-        timestamps_name="t",
         path_name="path",
-        video_number_name="video",
+        recording_number_name="video",
     )
     assert list(provider.sample_data_structure.contained_top_level_field_names) == [
         "clip",
@@ -174,13 +197,32 @@ def test_fields(folder: Path) -> None:
     assert sample["path"] == str(folder / "c.avi")
     assert sample["video"] == 1
     assert provider.sequence_lengths.tolist() == [2, 3]
-    assert provider.samples_per_video.tolist() == [2, 3]
+    assert provider.samples_per_recording.tolist() == [2, 3]
     assert provider.video_index(1).codec_name == "mjpeg"
+
+
+def test_folders_and_patterns(folder: Path, tmp_path: Path) -> None:
+    for name in ("10.webm", "9.WEBM", "[1].webm", "sub/x.webm"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / "b.webm", tmp_path / name)
+    (tmp_path / "notes.txt").touch()
+    for source, names in (
+        (tmp_path, ["10.webm", "9.WEBM", "[1].webm"]),
+        (tmp_path / "*.webm", ["10.webm", "[1].webm"]),
+        (tmp_path / "[1].webm", ["[1].webm"]),  # is there under this very name
+        ([tmp_path / "sub", tmp_path / "9*"], ["sub/x.webm", "9.WEBM"]),
+        (tmp_path / "**" / "*.webm", ["10.webm", "[1].webm", "sub/x.webm"]),
+    ):
+        provider = VideoDataProvider(source, sequence_length=7, path_name="path")
+        paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
+        assert paths == [str(tmp_path / name) for name in names]
+    rig = Videos(cameras={"front": tmp_path / "[19]*", "left": [folder / "a.webm"] * 2}, labels=[4, 5])
+    assert VideoFrameDataProvider(rig).get_data(7)["label"].tolist() == [5]
 
 
 def test_short_videos_have_no_samples(folder: Path) -> None:
     provider = VideoDataProvider([folder / name for name in ("b.webm", "a.webm", "c.avi")], sequence_length=9)
-    assert provider.samples_per_video.tolist() == [0, 1, 1]
+    assert provider.samples_per_recording.tolist() == [0, 1, 1]
     assert provider.sequence_lengths.tolist() == [1, 1]
     assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
 
@@ -201,7 +243,7 @@ def test_end_of_a_range_may_be_included(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("image_type", [types.DALIImageType.BGR, types.DALIImageType.GRAY])
 def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
-    provider = VideoDataProvider(folder / "a.webm", sequence_length=4, image_type=image_type)
+    provider = VideoDataProvider(Videos(folder / "a.webm", image_type=image_type), sequence_length=4)
     frames = provider.get_data(1)["frames"]
     assert frames.shape[3] == (1 if image_type == types.DALIImageType.GRAY else 3)
     assert read_numbers(frames) == [4, 5, 6, 7]
@@ -209,7 +251,7 @@ def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
 
 @pytest.mark.parametrize("kind", ["h264_b.mp4", "hevc_open.mkv", "h264_irregular.mp4", "two_streams.mkv"])
 def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) -> None:
-    provider = VideoDataProvider(video(kind), sequence_length=3, step=2, enable_timestamps=True)
+    provider = VideoDataProvider(video(kind), sequence_length=3, step=2, timestamps_name="timestamps")
     times_s = provider.video_index(0).times_s
     for sample in reversed(range(provider.get_number_of_samples())):
         data = provider.get_data(sample)
@@ -218,7 +260,7 @@ def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) ->
 
 
 def test_stream_of_the_container(video: Callable[[str], Path]) -> None:
-    provider = VideoDataProvider(video("two_streams.mkv"), sequence_length=2, stream=1)
+    provider = VideoDataProvider(Videos(video("two_streams.mkv"), stream=1), sequence_length=2)
     assert read_numbers(provider.get_data(5)["frames"]) == [1010, 1011]
 
 
@@ -230,7 +272,7 @@ def test_names(folder: Path, tmp_path: Path) -> None:
         "".join(f"{tmp_path / name} {n}\n" for n, name in enumerate(names)), encoding="utf-8"
     )
     provider = VideoDataProvider(
-        file_list=tmp_path / "list", sequence_length=7, path_name="path", index_cache=tmp_path / "i"
+        Videos(file_list=tmp_path / "list", index_cache=tmp_path / "i"), sequence_length=7, path_name="path"
     )
     for number, name in enumerate(names):
         sample = provider.get_data(number)
@@ -244,7 +286,7 @@ def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/\xff\xfe.webm"
     shutil.copy(folder / "b.webm", path)
     provider = VideoDataProvider(
-        os.fsdecode(path), sequence_length=2, path_name="path", index_cache=tmp_path / "i"
+        Videos(os.fsdecode(path), index_cache=tmp_path / "i"), sequence_length=2, path_name="path"
     )
     sample = provider.get_data(0)
     assert sample["path"] == f"{tmp_path}/\\xff\\xfe.webm"
@@ -253,8 +295,8 @@ def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
 
 def test_cache_serves_many(folder: Path, tmp_path: Path) -> None:
     files = [folder / name for name in LENGTHS]
-    first = VideoDataProvider(files, sequence_length=2, index_cache=tmp_path)
-    again = VideoDataProvider(files, sequence_length=2, index_cache=tmp_path)
+    first = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
+    again = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
     assert len(list(tmp_path.iterdir())) == len(LENGTHS)
     for video in range(len(files)):
         assert again.video_index(video) == first.video_index(video)
@@ -263,7 +305,7 @@ def test_cache_serves_many(folder: Path, tmp_path: Path) -> None:
 def test_whole_batches_in_threads(folder: Path) -> None:
     files = [folder / name for name in LENGTHS]
     alone = VideoDataProvider(files, sequence_length=2)
-    together = VideoDataProvider(files, sequence_length=2, num_batch_threads=3)
+    together = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=2)
     assert (alone.loads_batches, together.loads_batches) == (False, True)
     order = [3, 0, 3, 11, 7, 1, 14]
     for sample, loaded in zip(order, together.load_batch(order, range(7)), strict=True):
@@ -275,7 +317,7 @@ def test_samples_are_described_by_file_and_frames(folder: Path) -> None:
     short = VideoDataProvider(files, sequence_length=3, stride=2)
     assert short.describe_sample(0) == f"{files[0]}, frames 0, 2, 4"
     made_up = VideoDataProvider(
-        files[0], sequence_length=4, step=4, pad_mode="constant", enable_frame_num="sequence"
+        files[0], sequence_length=4, step=4, tail="constant", frame_numbers_name="frame_num"
     )
     assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, -1, -1]
     assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9"
@@ -295,35 +337,38 @@ class TestRefused:
             ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
             ({"stride": 0}, "`stride` must be a whole number of at least 1"),
             ({"step": -1}, "`step` must be a whole number of at least 1"),
-            ({"pad_mode": "zero"}, "`pad_mode` must be one of 'none', 'constant'.* got 'zero'"),
-            ({"fill_value": 256}, r"`fill_value` must be one number in \[0, 255\]"),
+            ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', 'constant'.* got 'zero'"),
+            ({"fill_value": 256}, r"`fill_value` must be at most 255, got 256"),
             ({"fill_value": [1, 2]}, r"one for each of 3 channel\(s\), got \[1, 2\]"),
-            ({"enable_frame_num": "all"}, "`enable_frame_num` must be 'none'"),
             ({"image_type": types.DALIImageType.YCbCr}, "`image_type` must be RGB, BGR or GRAY"),
             ({"stream": 1}, "`stream` must be the number of a video stream, 0 to 0"),
             ({"stream": {"front": 0}}, "One `stream` per camera goes with `cameras`"),
             ({"labels": [1, 2]}, r"as many `labels` as `filenames`, got 2 label\(s\) for 1"),
-            ({"labels": [1.5]}, "`labels` must be whole numbers of 32 bits"),
-            ({"labels": [2**31]}, "`labels` must be whole numbers of 32 bits, got 2147483648"),
+            ({"labels": [1.5]}, "`labels` must be a whole number .* got 1.5. Labels are whole numbers of 32 bits"),
+            ({"labels": [2**31]}, "`labels` must be at most 2147483647, got 2147483648"),
             ({"file_root": "x"}, "exactly one way.* Got `filenames` and `file_root`"),
             ({"filenames": None}, "exactly one way.* Got none of them"),
             ({"filenames": []}, "`filenames` must name at least one video"),
-            ({"filenames": [b"x"]}, "`filenames` must be paths of videos as text"),
+            ({"filenames": [b"x"]}, "`filenames` must be the path of a file or folder .*, got b'x'"),
+            ({"filenames": b"x"}, "`filenames` must be paths of videos, got b'x'"),
             ({"filenames": 3}, "`filenames` must be paths of videos, got 3"),
             ({"file_list_format": "seconds"}, "`file_list_format` must be one of 'timestamps', 'frames'"),
             ({"file_list_rounding": "up"}, "`file_list_rounding` must be one of"),
             ({"num_decoder_threads": 0}, "`num_decoder_threads` must be"),
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
-            ({"cameras": {"front": ["x"]}}, "Give either `cameras` or `filenames`"),
+            ({"cameras": {"front": ["x"]}}, "exactly one way.* Got `filenames` and `cameras`"),
             ({"step": -1}, "`step` must be a whole number of at least 1, got -1. .* leave it out, or give None"),
-            ({"sequence_length": 11}, "a run of at least 11 frames .* the longest of 1 has 10, in '.*/a.webm'"),
-            ({"sequence_length": 4, "stride": 3}, "a run of at least 12 frames"),
+            (
+                {"sequence_length": 11},
+                "at least 11 contiguous frames .* the longest of 1 videos has 10, in '.*/a.webm'",
+            ),
+            ({"sequence_length": 4, "stride": 3}, "at least 12 contiguous frames"),
         ],
     )
     def test_setting(self, folder: Path, arguments: dict[str, Any], rule: str) -> None:
         with pytest.raises(SettingError, match=rule):
-            VideoDataProvider(**{"filenames": folder / "a.webm", "sequence_length": 2, **arguments})
+            video_provider(**{"filenames": folder / "a.webm", "sequence_length": 2, **arguments})
 
     @pytest.mark.parametrize(
         ("line", "rule"),
@@ -353,49 +398,52 @@ class TestRefused:
         (tmp_path / "list").write_text(f"{a} 0\n\n{line.format(a=a)}\n")
         file_format = "timestamps" if "0.1" in line else "frames"
         with pytest.raises((SettingError, FileError), match=rule):
-            VideoDataProvider(file_list=tmp_path / "list", sequence_length=1, file_list_format=file_format)
+            VideoDataProvider(Videos(file_list=tmp_path / "list", file_list_format=file_format), sequence_length=1)
 
     def test_times(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 0.5 0.6\n")
         with pytest.raises(SettingError, match=r"line 1 .* has 0.5 to 0.6 s of .* 10 frames, at 0 to 0.36 s"):
-            VideoDataProvider(file_list=tmp_path / "list", sequence_length=1)
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
         (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 -0.5\n")
         with pytest.raises(SettingError, match="times of at least 0 s"):
-            VideoDataProvider(file_list=tmp_path / "list", sequence_length=1)
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
 
     def test_lists(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"Cannot read the list of videos '.*none': No such file") as caught:
-            VideoDataProvider(file_list=tmp_path / "none", sequence_length=1)
+            VideoDataProvider(Videos(file_list=tmp_path / "none"), sequence_length=1)
         assert isinstance(caught.value, FileNotFoundError)
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(FileError, match=r"list of videos '.*pipe': it is no regular file"):
-            VideoDataProvider(file_list=tmp_path / "pipe", sequence_length=1)
+            VideoDataProvider(Videos(file_list=tmp_path / "pipe"), sequence_length=1)
         (tmp_path / "list").write_text("\n \n")
         with pytest.raises(SettingError, match=r"The list of videos '.*list' is empty"):
-            VideoDataProvider(file_list=tmp_path / "list", sequence_length=1)
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
 
     def test_roots(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="none"):
-            VideoDataProvider(file_root=tmp_path / "none", sequence_length=1)
+            VideoDataProvider(Videos(file_root=tmp_path / "none"), sequence_length=1)
         with pytest.raises(SettingError):
-            VideoDataProvider(file_root=tmp_path, sequence_length=1)
+            VideoDataProvider(Videos(file_root=tmp_path), sequence_length=1)
 
     @pytest.mark.parametrize("argument", ["filenames", "file_root", "file_list"])
     def test_urls(self, argument: str) -> None:
         with pytest.raises((FileError, SettingError), match=r"s3://drives/a.* download it, or mount its storage"):
-            VideoDataProvider(**{argument: "s3://drives/a", "sequence_length": 1})
+            video_provider(**{argument: "s3://drives/a", "sequence_length": 1})
 
     def test_folders_and_patterns(self, tmp_path: Path) -> None:
-        with pytest.raises(IsADirectoryError, match=r"Name the videos in the folder, e\.g\. sorted\(Path\('"):
+        (tmp_path / "notes.txt").touch()
+        with pytest.raises(
+            SettingError, match=r"no video in the folder '.*': no name in it matches `file_filters`"
+        ):
             VideoDataProvider(tmp_path, sequence_length=1)
-        with pytest.raises(FileNotFoundError, match=r"Patterns are not expanded: name the files"):
+        with pytest.raises(FileNotFoundError, match=r"No file matches the pattern '.*/\*.mp4'\."):
             VideoDataProvider(tmp_path / "*.mp4", sequence_length=1)
 
     def test_empty_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.mp4").touch()
         for cache in (None, tmp_path / "cache"):
             with pytest.raises(VideoError, match=r"The video '.*a\.mp4' is empty: it has 0 bytes\."):
-                VideoDataProvider(tmp_path / "a.mp4", sequence_length=1, index_cache=cache)
+                VideoDataProvider(Videos(tmp_path / "a.mp4", index_cache=cache), sequence_length=1)
 
     def test_all_bad_files_are_named(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "text.mp4").write_text("no video")
@@ -420,6 +468,4 @@ class TestRefused:
 
     def test_names(self, folder: Path) -> None:
         with pytest.raises(DuplicateFieldError):
-            VideoDataProvider(
-                folder / "a.webm", sequence_length=2, enable_timestamps=True, timestamps_name="frames"
-            )
+            VideoDataProvider(folder / "a.webm", sequence_length=2, timestamps_name="frames")

@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     VideoDataProvider,
     VideoFrameDataProvider,
+    Videos,
 )
 
 NUM_VIDEOS, NUM_FRAMES = 6, 30
@@ -56,7 +57,7 @@ def expected_clip(sample: int, length: int, step: int) -> list[int]:
 
 
 def test_shuffled(files: list[Path], tmp_path: Path) -> None:
-    provider = VideoDataProvider(files, sequence_length=5, labels=range(NUM_VIDEOS), index_cache=tmp_path)
+    provider = VideoDataProvider(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), sequence_length=5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
     with make_loader(source, 4, **SPAWNED) as loader:
@@ -67,7 +68,7 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_batch_threads", [1, 3])
 def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> None:
     def loader(num_workers: int) -> Any:
-        provider = VideoDataProvider(files, sequence_length=5, num_batch_threads=num_batch_threads)
+        provider = VideoDataProvider(Videos(files, num_batch_threads=num_batch_threads), sequence_length=5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
         source = SamplerInputCallable(provider, sampler)
         return make_loader(source, 3, num_workers=num_workers, start_method="forkserver")
@@ -114,7 +115,7 @@ class TestStreaming:
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
         with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
             assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
-        last_frames = [(count - 1) * step + 4 for count in provider.samples_per_video.tolist()]
+        last_frames = [(count - 1) * step + 4 for count in provider.samples_per_recording.tolist()]
         assert provider.statistics.num_decoded == sum(last_frames) + 2
         assert provider.statistics.num_opened == 2
 
@@ -142,7 +143,7 @@ class TestStreaming:
         assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
 
     def test_slots_in_threads(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(files, sequence_length=5, num_batch_threads=3)
+        provider = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
         with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
             seen = [clip for batch in loader for clip in numbers_of(batch)]
@@ -151,7 +152,7 @@ class TestStreaming:
 
     def test_cameras(self, files: list[Path]) -> None:
         provider = VideoDataProvider(
-            cameras={"front": files[:3], "left": files[3:]}, sequence_length=5, tolerance_s=0.01
+            Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), sequence_length=5
         )
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
         with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
@@ -198,11 +199,11 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cached: bool) -> None:
     path = make_video(tmp_path / "a.avi", 10, "mjpeg")
-    arguments = {"sequence_length": 2, "index_cache": tmp_path / "cache" if is_cached else None}
-    source = ShuffledShardedInputCallable(VideoDataProvider(path, **arguments), 2, shuffle=False)
+    videos = Videos(path, index_cache=tmp_path / "cache" if is_cached else None)
+    source = ShuffledShardedInputCallable(VideoDataProvider(videos, sequence_length=2), 2, shuffle=False)
     with make_loader(source, 2, num_workers=1, start_method="forkserver") as loader:
         make_video(path, 10, "mjpeg", first_number=100)
-        VideoDataProvider(path, **arguments)  # another run, which makes the index anew
+        VideoDataProvider(videos, sequence_length=2)  # another run, which makes the index anew
         message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
         with pytest.raises(SourceError, match=message) as caught:
             next(iter(loader))

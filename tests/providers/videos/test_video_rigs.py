@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.loaders import make_loader
+from support.recordings import video_frame_provider, video_provider
 from support.videos import B_FRAMES, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -20,6 +21,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledShardedInputCallable,
     VideoDataProvider,
     VideoFrameDataProvider,
+    Videos,
 )
 
 EVERY_40_MS = [40 * n for n in range(20)]
@@ -40,7 +42,7 @@ def camera(folder: Path, name: str, first_number: int, times: list[int], **setti
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """Two drives. In the first one, `left` lacks the frames at 200, 240 and 600 ms and has one more at 215."""
+    """Two recordings. In the first one, `left` lacks the frames at 200, 240 and 600 ms and has one more at 215."""
     folder = tmp_path_factory.mktemp("rig")
     left = [time + 7 for time in EVERY_40_MS if time not in (200, 240, 600)]
     return {
@@ -56,24 +58,25 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 
 def test_repr(rig: dict[str, list[Path]]) -> None:
-    settings = {"tolerance_s": 0.01}
     assert repr(VideoDataProvider(rig["front"], sequence_length=7)) == (
         "VideoDataProvider(3 sequences of 7 frames, 2 videos)"
     )
-    assert repr(VideoDataProvider(cameras=rig, sequence_length=3, **settings)) == (
-        "VideoDataProvider(6 sequences of 3 frames, 2 drives of 2 cameras in 4 files)"
+    assert repr(VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=3)) == (
+        "VideoDataProvider(6 sequences of 3 frames, 2 recordings of 2 cameras in 4 files)"
     )
     same = {"front": rig["front"][0], "left": rig["front"][0]}
-    assert repr(VideoFrameDataProvider(cameras=same)) == (
-        "VideoFrameDataProvider(20 frames, 1 drives of 2 cameras in 1 files)"
+    assert repr(VideoFrameDataProvider(Videos(cameras=same))) == (
+        "VideoFrameDataProvider(20 frames, 1 recordings of 2 cameras in 1 files)"
     )
 
 
 def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
     settings = {"cameras": rig, "tolerance_s": 0.01, "labels": [7, 8], "path_name": "path"}
-    settings["video_number_name"] = "number"
-    sequences = VideoDataProvider(sequence_length=4, enable_frame_num=True, enable_timestamps=True, **settings)
-    frames = VideoFrameDataProvider(frame_number_name="frame", time_name="time", **settings)
+    settings["recording_number_name"] = "number"
+    sequences = video_provider(
+        sequence_length=4, first_frame_number_name="frame_num", timestamps_name="timestamps", **settings
+    )
+    frames = video_frame_provider(frame_number_name="frame", timestamp_name="time", **settings)
     for provider, sample in ((sequences, 4), (frames, 17)):
         data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
         with make_loader(data_input, 1) as loader:
@@ -86,19 +89,17 @@ def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
 
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
     provider = VideoDataProvider(
-        cameras=rig,
-        tolerance_s=0.01,
+        Videos(cameras=rig, tolerance_s=0.01, labels=[8, 9]),
         sequence_length=3,
-        labels=[8, 9],
-        enable_frame_num="sequence",
-        enable_timestamps=True,
+        frame_numbers_name="frame_num",
+        timestamps_name="timestamps",
         path_name="path",
-        video_number_name="drive",
+        recording_number_name="drive",
     )
     assert provider.sample_data_structure.contained_top_level_field_names == ("front", "left", "label", "drive")
-    # Drive 0 has three runs: frames 0 to 4, 7 to 14, and 16 to 19.
+    # Recording 0 has three tracks: frames 0 to 4, 7 to 14, and 16 to 19.
     assert provider.sequence_lengths.tolist() == [1, 2, 1, 2]
-    assert provider.samples_per_video.tolist() == [4, 2]
+    assert provider.samples_per_recording.tolist() == [4, 2]
     sample = provider.get_data(1)
     assert read_numbers(sample["front"]["frames"]) == [7, 8, 9]
     assert sample["front"]["frame_num"].tolist() == [7, 8, 9]
@@ -117,19 +118,19 @@ def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
 
 def test_missing_frames_are_reported(rig: dict[str, list[Path]], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        provider = VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=1)
+        provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=1)
     assert [tuple(frame) for frame in provider.missing_frames] == [
         (0, "left", 5, pytest.approx(0.2)),
         (0, "left", 6, pytest.approx(0.24)),
         (0, "left", 15, pytest.approx(0.6)),
     ]
-    assert "drive 0: 3 frame(s) of 'left'" in caplog.text
-    with pytest.raises(SettingError, match=r"(?s)drive 0: 3 frame\(s\) of 'left'.*missing='drop'"):
-        VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=1, missing="raise")
+    assert "recording 0: 3 frame(s) of left missing" in caplog.text
+    with pytest.raises(SettingError, match=r"(?s)recording 0: 3 frame\(s\) of left missing.*missing='drop'"):
+        VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="raise"), sequence_length=1)
 
 
 def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(cameras=rig, tolerance_s=0.01, sequence_length=17, missing="bridge")
+    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="bridge"), sequence_length=17)
     assert provider.sequence_lengths.tolist() == [1]
     sample = provider.get_data(0)
     complete = [n for n in range(20) if n not in (5, 6, 15)]
@@ -139,26 +140,24 @@ def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
 
 def test_usual_tolerance_is_half_an_interval(rig: dict[str, list[Path]]) -> None:
     # Now the frame at 225 ms stands for 240 ms.
-    provider = VideoDataProvider(cameras=rig, sequence_length=1)
-    assert [frame.reference_frame for frame in provider.missing_frames] == [5, 15]
+    provider = VideoDataProvider(Videos(cameras=rig), sequence_length=1)
+    assert [frame.frame_number for frame in provider.missing_frames] == [5, 15]
 
 
 def test_reference_camera(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(cameras=rig, sequence_length=1, tolerance_s=0.01, reference_camera="left")
+    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, reference_camera="left"), sequence_length=1)
     assert [tuple(frame)[:3] for frame in provider.missing_frames] == [(0, "front", 5)]
     assert read_numbers(provider.get_data(5)["left"]["frames"]) == [206]
 
 
 def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     provider = VideoDataProvider(
-        cameras=rig,
+        Videos(cameras=rig, tolerance_s=0.001, time_offsets_s={"left": [-0.007, 0.08]}),
         sequence_length=2,
-        tolerance_s=0.001,
-        time_offsets_s={"left": [-0.007, 0.08]},
-        enable_timestamps=True,
+        timestamps_name="timestamps",
     )
-    assert {frame.drive for frame in provider.missing_frames if frame.reference_frame in (0, 1)} == {1}
-    first = provider.get_data(int(provider.samples_per_video[0]))
+    assert {frame.recording for frame in provider.missing_frames if frame.frame_number in (0, 1)} == {1}
+    first = provider.get_data(int(provider.samples_per_recording[0]))
     assert read_numbers(first["front"]["frames"]) == [102, 103]
     assert read_numbers(first["left"]["frames"]) == [300, 301]
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
@@ -167,28 +166,30 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
 def test_streams_of_one_container_are_cameras(tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mkv", 8, "libx264", num_streams=2)
     provider = VideoDataProvider(
-        cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}, sequence_length=4
+        Videos(cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}), sequence_length=4
     )
     sample = provider.get_data(1)
     assert read_numbers(sample["front"]["frames"]) == [4, 5, 6, 7]
     assert read_numbers(sample["left"]["frames"]) == [1004, 1005, 1006, 1007]
 
 
-@pytest.mark.parametrize("pad_mode", ["constant", "edge", "reflect_101"])
-def test_padding(rig: dict[str, list[Path]], pad_mode: Any) -> None:
+@pytest.mark.parametrize("tail", ["constant", "repeat", "reflect_101"])
+def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
     provider = VideoDataProvider(
-        cameras={name: files[1] for name, files in rig.items()},
+        Videos(cameras={name: files[1] for name, files in rig.items()}),
         sequence_length=6,
-        pad_mode=pad_mode,
+        tail=tail,
         fill_value=7,
-        enable_frame_num="sequence",
+        frame_numbers_name="frame_num",
     )
     sample = provider.get_data(1)["left"]
-    numbers = {"constant": [6, 7, -1, -1, -1, -1], "edge": [6, 7, 7, 7, 7, 7], "reflect_101": [6, 7, 6, 5, 4, 3]}[
-        pad_mode
-    ]
+    numbers = {
+        "constant": [6, 7, -1, -1, -1, -1],
+        "repeat": [6, 7, 7, 7, 7, 7],
+        "reflect_101": [6, 7, 6, 5, 4, 3],
+    }[tail]
     assert sample["frame_num"].tolist() == numbers
-    if pad_mode == "constant":
+    if tail == "constant":
         assert (sample["frames"][2:] == 7).all()
     else:
         assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
@@ -201,37 +202,39 @@ def test_padding(rig: dict[str, list[Path]], pad_mode: Any) -> None:
         ({"cameras": ["front"]}, "`cameras` must map names"),
         (
             {"reference_camera": "back"},
-            "`reference_camera` must name one of the cameras, 'front', 'left', got 'back'",
+            r"`reference_camera` must name one of `cameras` \('front', 'left'\), got 'back'",
         ),
-        ({"time_offsets_s": {"back": 1}}, "`time_offsets_s` must name one of the cameras"),
+        ({"time_offsets_s": {"back": 1}}, "`time_offsets_s` must name one of `cameras`"),
         ({"time_offsets_s": {"left": [1]}}, r"`time_offsets_s\['left'\]` must be a number, or one for each of 2"),
         ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0"),
-        ({"missing": "skip"}, "`missing` must be 'drop', 'bridge' or 'raise'"),
+        ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
         ({"stream": {"front": 0}}, "one for each camera, got none for 'left'"),
         ({"labels": [1]}, r"as many `labels` as `cameras`, got 1 label\(s\) for 2"),
-        ({"time_offsets_s": {"left": 100}}, "(?s)No point in time is left"),
-        ({"sequence_length": 9, "tolerance_s": 0.01}, "a run of at least 9 frames .* has 8"),
+        (
+            {"time_offsets_s": {"left": 100}},
+            "(?s)At no point in time all of the cameras .'front', 'left'. have .*time_offsets_s",
+        ),
+        ({"sequence_length": 9, "tolerance_s": 0.01}, "at least 9 contiguous frames .* has 8"),
     ],
 )
 def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: str) -> None:
     with pytest.raises(SettingError, match=rule):
-        VideoDataProvider(**{"cameras": rig, "sequence_length": 1, **arguments})
+        video_provider(**{"cameras": rig, "sequence_length": 1, **arguments})
 
 
 def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
     with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
-        VideoDataProvider(cameras={"front": rig["front"], "left": rig["left"][:1]}, sequence_length=1)
+        VideoDataProvider(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), sequence_length=1)
 
 
 class TestFramesAsSamples:
     def test_fields(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(
-            [*rig["front"], *rig["left"]],
-            labels=[1, 2, 3, 4],
+            Videos([*rig["front"], *rig["left"]], labels=[1, 2, 3, 4]),
             frame_number_name="number",
-            time_name="time",
+            timestamp_name="time",
             path_name="path",
-            video_number_name="video",
+            recording_number_name="video",
         )
         assert provider.get_number_of_samples() == 20 + 8 + 18 + 8
         assert provider.sequence_lengths.tolist() == [20, 8, 18, 8]
@@ -247,7 +250,7 @@ class TestFramesAsSamples:
                 provider.get_data(wrong)
 
     def test_cameras(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(cameras=rig, tolerance_s=0.01)
+        provider = VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))
         assert provider.sequence_lengths.tolist() == [5, 8, 4, 8]
         sample = provider.get_data(5)
         assert read_numbers(sample["front"]["image"][None]) == [7]
@@ -256,30 +259,30 @@ class TestFramesAsSamples:
 
     def test_clips_by_time(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(rig["front"], frame_number_name="number", num_kept_frames=20)
-        np.testing.assert_allclose(provider.times_s[:20], np.arange(20) * 0.04)
-        clips = Clips(provider.sequence_lengths, 3, timestamps=provider.times_s, stride_interval=0.08, step=3)
+        np.testing.assert_allclose(provider.timestamps_s[:20], np.arange(20) * 0.04)
+        clips = Clips(provider.sequence_lengths, 3, timestamps=provider.timestamps_s, stride_interval=0.08, step=3)
         sample = ClipDataProvider(provider, clips).get_data(3)
         assert [int(sample["frames"][k]["number"]) for k in range(3)] == [3, 5, 7]
 
     def test_ranges(self, rig: dict[str, list[Path]], tmp_path: Path) -> None:
         (tmp_path / "list").write_text(f"{rig['front'][0]} 3 2 5\n{rig['front'][1]} 4 -2 -1\n")
         provider = VideoFrameDataProvider(
-            file_list=tmp_path / "list", file_list_format="frames", frame_number_name="n"
+            Videos(file_list=tmp_path / "list", file_list_format="frames"), frame_number_name="n"
         )
         assert provider.sequence_lengths.tolist() == [3, 1]
         samples = [provider.get_data(n) for n in range(4)]
         assert [int(sample["n"]) for sample in samples] == [2, 3, 4, 6]
         assert [read_numbers(sample["image"][None]) for sample in samples] == [[2], [3], [4], [106]]
-        assert provider.times_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
+        assert provider.timestamps_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
 
     def test_samples_are_described_by_all_cameras(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(cameras=rig, frame_number_name="number")
+        provider = VideoFrameDataProvider(Videos(cameras=rig), frame_number_name="number")
         sample = provider.get_data(4)
         told = (f"{rig[camera][0]}, frame {int(sample[camera]['number'])}" for camera in rig)
         assert provider.describe_sample(4) == "; ".join(told)
 
     def test_pickled(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(cameras=rig, num_batch_threads=2)
+        provider = VideoFrameDataProvider(Videos(cameras=rig, num_batch_threads=2))
         assert provider.loads_batches
         copy = pickle.loads(pickle.dumps(provider))
         for ours, theirs in zip(

@@ -684,9 +684,12 @@ class TestSettings:
         [
             ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
             ({"sequence_length": 2.5}, "`sequence_length`"),
-            ({"last_sequence_policy": "drop"}, "`last_sequence_policy` must be 'partial' or 'pad', got 'drop'"),
-            ({"decoder": "ffmpeg"}, "`decoder` must be 'auto' or 'dali' or 'pyav'"),
-            ({"blocking": 1}, "`blocking` must be True or False, got 1"),
+            (
+                {"last_sequence_policy": "drop"},
+                "`last_sequence_policy` must be one of 'partial', 'pad', got 'drop'",
+            ),
+            ({"decoder": "ffmpeg"}, "`decoder` must be one of 'auto', 'dali', 'pyav', got 'ffmpeg'"),
+            ({"blocking": "no"}, "`blocking` must be True or False, got 'no'"),
             ({"affine": None}, "`affine`"),
             ({"stream": -1}, "`stream`"),
             ({"num_threads": 0}, "`num_threads`"),

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
+from ...checks import index_in
 from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
@@ -211,12 +212,7 @@ class FileDataProvider(DataProvider):
             raise
 
     def _name(self, sample_index: SupportsIndex) -> str:
-        try:
-            return self._table.name(sample_index)
-        except IndexError:
-            raise SettingError(
-                f"`sample_index` must be in [0, {len(self._table) - 1}], got {sample_index!r}."
-            ) from None
+        return self._table.name(index_in(sample_index, "sample_index", len(self._table)))
 
     def __repr__(self) -> str:
         return f"FileDataProvider({self._storage.root!r}, {len(self._table)} files)"

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex
 
 from ...errors import SettingError
 from .file_scan import content_hash, is_unchanged, list_given_files, read_list_file, scan_folders
-from .file_table import FileTable
+from .file_table import FileTable, is_table_file
 from .name_filter import NameFilter
-from .scan_cache import cached_table
 from .storage import Storage, StoragePath, checked_path, parent_of
+
+_logger = logging.getLogger(__name__)
 
 FilePath = str | os.PathLike[str]
 _Cache = Callable[[Mapping[str, Any], Callable[[], FileTable], Callable[[FileTable], bool]], FileTable]
@@ -47,7 +49,7 @@ def find_files(
     ) -> FileTable:
         if cache_file is None:
             return scan()
-        return cached_table(cache_file, arguments, scan, is_current, refresh=refresh)
+        return _cached_table(cache_file, arguments, scan, is_current, refresh=refresh)
 
     if files is not None:
         given = list_given_files(files, labels)
@@ -93,3 +95,61 @@ def _check_mode(file_root: StoragePath | None, file_list: object, files: object,
         raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
     if file_root is not None and not checked_path(file_root, "file_root"):
         raise SettingError("`file_root` must not be empty; the current folder is '.'.")
+
+
+def _cached_table(
+    path: str | os.PathLike[str],
+    arguments: Mapping[str, Any],
+    scan: Callable[[], FileTable],
+    is_current: Callable[[FileTable], bool],
+    *,
+    refresh: bool = False,
+) -> FileTable:
+    """Map the table in a file; scan and write it first if it is missing, out of date, or damaged.
+
+    Several processes may do so at the same time: the file is replaced as a whole.
+
+    Args:
+        path: The file. A leading ``~`` is the home folder.
+        arguments: What the result of the scan depends on, as values that JSON can hold (lists, no tuples). A
+            table of other arguments is out of date.
+        scan: Makes the table.
+        is_current: Whether a table of the same arguments is what a scan would give.
+        refresh: Scan in any case.
+
+    Returns:
+        The table, mapped from the file; in memory where another process has put another table there meanwhile.
+
+    Raises:
+        SettingError: The file holds something else, which is not overwritten, or cannot be read or written.
+    """
+    path = os.path.expanduser(path)
+    known = _known_table(path) if os.path.lexists(path) else None
+    if known is not None:
+        if "arguments" not in known.notes:
+            raise SettingError(
+                f"`cache_file` {path!r} is a table of names, but not one that a scan has left there, so it is "
+                f"left as it is. Name another file."
+            )
+        if not refresh and known.notes["arguments"] == arguments and is_current(known):
+            return known
+    table = scan()
+    table = table.with_notes({**table.notes, "arguments": dict(arguments)})
+    table.save(path)
+    saved = FileTable.load(path)
+    # Another process may meanwhile have written a table for other arguments.
+    return saved if saved == table and saved.notes == table.notes else table
+
+
+def _known_table(path: str) -> FileTable | None:
+    """Map the table in a file; None if it is of another version or damaged, and can be replaced."""
+    try:
+        return FileTable.load(path)
+    except SettingError as error:
+        if not is_table_file(path):
+            raise SettingError(
+                f"`cache_file` must name a cache of this library, or no file yet; what is there is left as it is: "
+                f"{error}"
+            ) from error
+        _logger.warning("Files are looked for again, and %r is replaced: %s", path, error)
+        return None

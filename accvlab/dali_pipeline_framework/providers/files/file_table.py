@@ -17,6 +17,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from ...checks import index_in
 from ...draws.keyed_random import hash_bytes
 from ...errors import SettingError
 from .storage import open_regular_file
@@ -214,7 +215,7 @@ class FileTable:
 
     def name_bytes(self, index: SupportsIndex) -> bytes:
         """Get a name as the file system has it. Raises as `name` does."""
-        number = self._checked(index)
+        number = index_in(index, "index", len(self))
         return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
 
     def label(self, index: SupportsIndex) -> int:
@@ -226,7 +227,7 @@ class FileTable:
         """
         if self._labels is None:
             raise SettingError("The table has no labels: make it with `labels`.")
-        return int(self._labels[self._checked(index)])
+        return int(self._labels[index_in(index, "index", len(self))])
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, len(self), _CHUNK >> 4):
@@ -272,12 +273,6 @@ class FileTable:
             hashes = [_hash_in_chunks(part) for part in parts]
             self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
         return self._digest
-
-    def _checked(self, index: SupportsIndex) -> int:
-        number = operator.index(index)
-        if not 0 <= number < len(self):
-            raise IndexError(f"The table has {len(self)} name(s), there is no name {number}.")
-        return number
 
     def _own_names(self) -> UInt8Array:
         return self._names[self._offsets[0] : self._offsets[-1]]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extracted streams: folders of frames, one file for each."""
+"""Folders of recordings, with one file for each frame."""

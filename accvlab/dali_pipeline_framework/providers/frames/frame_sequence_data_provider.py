@@ -1,35 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data set of extracted streams: a sequence of frames is one sample."""
+"""A data set of folders of frames: a sequence of frames is one sample."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import whole_number
-from ...errors import FileError, SettingError, error_that_is_also
+from ...checks import flag, whole_number
+from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.image_content import ENCODED_IMAGE
-from ...sample_data.strings import encoded
 from ...sampling.clips.clip_settings import ClipTail, checked_tail
 from ...sampling.clips.clips import Clips, PlayedClips
-from ...unknown_arguments import explains_unknown_arguments
-from ..files.storage import StoragePath, as_utf8
+from ...unknown_arguments import explains_unknown_arguments, in_settings
+from ..files.storage import StoragePath
 from ..media.image_size import image_size
-from ..optional_fields import OptionalField
-from ..rigs.frame_times import Int64Array, TimestampRule
-from ..rigs.rig_times import Alignment
+from ..rigs.frame_times import Int64Array
+from ..rigs.rig_provider_base import OptionalField
 from ..sample_loading import name_sample
-from .frame_index import FrameIndex, FrameSettings, MissingPolicy
-from .frame_provider_base import FrameProviderBase
+from .frame_data_provider import FrameProviderBase
+from .frame_folders import FrameFolders, frame_folders
+from .frame_index import FrameIndex, index_frames
 from .shared_frames import FrameLayout, Int32Array, can_overlap, lay_out_alone, lay_out_frames
-from .stream_folders import Cameras, RigLayout
 
 UInt8Array = npt.NDArray[np.uint8]
 Sizes: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (frame, camera) -> (height, width)
@@ -48,9 +45,9 @@ class _UnreadableFrame(Exception):  # noqa: N818
 class FrameSequenceDataProvider(FrameProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.readers.sequence``, from the same folders.
 
-    A sequence has ``sequence_length`` frames of one stream, ``stride`` frames apart; sequences start every
-    ``step`` frames, and only complete ones count (see `Clips`, whose ``tail`` also keeps others). Folders, and
-    rigs of several cameras, are those of `FrameDataProvider`.
+    A sequence has ``sequence_length`` frames of one recording, ``stride`` frames apart; sequences start every
+    ``step`` frames, and only complete ones count (see `Clips`, whose ``tail`` also keeps others). They do not
+    reach over points in time that are left out, unless the folders have ``missing="bridge"``.
 
     `FrameSequenceDecoder` makes ``(F, H, W, C)`` images of the group of frames of each camera. Fields of a
     sample, those in brackets only if they are given a name::
@@ -61,8 +58,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
             places: INT32, with sharing              encoded, places
           [paths: [0], [1], ...: STRING]           [paths]
           [padding: BOOL, (F,)]                  rear: as front
-          [stream: STRING]                       [padding, stream, stream number, first frame number]
-          [stream number: INT32]
+          [recording: STRING]                    [padding, recording, recording number, first frame number]
+          [recording number: INT32]
           [first frame number: INT32]
 
     **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
@@ -78,64 +75,44 @@ class FrameSequenceDataProvider(FrameProviderBase):
         definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", use_device_mixed=True)])
     """
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments(in_settings(FrameFolders))
     def __init__(
         self,
-        file_root: StoragePath,
+        folders: FrameFolders | StoragePath,
         sequence_length: SupportsIndex,
         *,
         step: SupportsIndex = 1,
         stride: SupportsIndex = 1,
         tail: ClipTail = "drop",
         share_frames: bool | None = None,
-        cameras: Cameras | None = None,
-        layout: RigLayout = "stream/camera",
-        align: Alignment = "name",
-        timestamp: TimestampRule | None = None,
-        tolerance: float | None = None,
-        reference_camera: str | None = None,
-        missing: MissingPolicy = "drop",
         frames_name: Name = "frames",
         paths_name: Name | None = None,
         padding_name: Name | None = None,
-        stream_name: Name | None = None,
-        stream_number_name: Name | None = None,
+        recording_name: Name | None = None,
+        recording_number_name: Name | None = None,
         first_frame_number_name: Name | None = None,
-        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the frames.
 
         Args:
-            file_root: Folder of the streams, a local path or a URL.
+            folders: Where the frames lie; a root alone for one camera.
             sequence_length: Frames per sequence, ``F``.
-            step: Frames from the start of a sequence to the start of the next one of the stream.
+            step: Frames from the start of a sequence to the start of the next one of the recording.
             stride: Frames from one frame of a sequence to the next.
-            tail: What becomes of sequences that are not complete at the end of a stream, see `Clips`.
+            tail: What happens to sequences that are not complete at the end of a recording, see `Clips`.
             share_frames: Whether sequences of a batch share frames; they have at most 64 frames then. None: if
                 two sequences of the data set can have a frame in common.
-            cameras: See `FrameDataProvider`, as for the next six.
-            layout: See there.
-            align: See there.
-            timestamp: See there.
-            tolerance: See there.
-            reference_camera: See there.
-            missing: See there. With ``"drop"``, sequences do not reach over points in time that are left out.
             frames_name: Name of the group of frames.
             paths_name: Name for the array of the full paths or URLs.
             padding_name: Name for which frames are padding, ``(F,)``; some are only with ``tail="mark"``.
-            stream_name: Name for the folder name of the stream.
-            stream_number_name: Name for the number of the stream in `stream_names`, ``()``.
-            first_frame_number_name: Name for the number of the first frame in its stream, ``()``.
-            storage_options: See `FileDataProvider`.
+            recording_name: Name for the folder name of the recording.
+            recording_number_name: Name for the number of the recording in `recording_names`, ``()``.
+            first_frame_number_name: Name for the number of the first frame in its recording, ``()``.
 
         Raises:
             FileError: The root is missing, or a folder cannot be read.
-            SettingError: As in `FrameDataProvider`; or no stream is long enough for a sequence.
+            SettingError: As in `FrameDataProvider`; or no recording is long enough for a sequence.
         """
-        settings = FrameSettings.checked(
-            cameras, layout, align, timestamp, False, tolerance, reference_camera, missing
-        )
-        index = FrameIndex(file_root, settings, storage_options)
         length = whole_number(sequence_length, "sequence_length", at_least=1)
         stride = whole_number(stride, "stride", at_least=1)
         step = whole_number(
@@ -145,11 +122,6 @@ class FrameSequenceDataProvider(FrameProviderBase):
             advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
         )
         checked_tail(tail)
-        try:
-            self._clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
-        except SettingError as error:
-            raise SettingError(f"{error} {_describe_longest(index)}") from error
-        self._shares = share_frames
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
             raise SettingError(
@@ -157,14 +129,16 @@ class FrameSequenceDataProvider(FrameProviderBase):
                 f"`sequence_length={length}` and `share_frames={share_frames!r}`."
             )
         if share_frames is None:
-            self._shares = not is_too_long and can_overlap(length, stride, step)
-        self._has = {
-            "paths": paths_name is not None,
-            "padding": padding_name is not None,
-            "stream": stream_name is not None,
-            "stream number": stream_number_name is not None,
-            "first frame number": first_frame_number_name is not None,
-        }
+            share_frames = not is_too_long and can_overlap(length, stride, step)
+        self._shares = flag(share_frames, "share_frames")
+        self._index = index = index_frames(frame_folders(folders))
+        try:
+            self._clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
+        except SettingError as error:
+            raise SettingError(f"{error} {_describe_longest(index)}") from error
+        self._has_paths, self._has_padding = paths_name is not None, padding_name is not None
+        names = (recording_name, recording_number_name, first_frame_number_name)
+        self._has_places = [name is not None for name in names]
         frames = SampleDataGroup()
         frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1, content=ENCODED_IMAGE)
         if self._shares:
@@ -175,11 +149,11 @@ class FrameSequenceDataProvider(FrameProviderBase):
             of_camera.add_data_field_array(paths_name, types.DALIDataType.STRING, length)
         of_sample: list[OptionalField] = [
             (padding_name, types.DALIDataType.BOOL, 1),
-            (stream_name, types.DALIDataType.STRING, None),
-            (stream_number_name, types.DALIDataType.INT32, 0),
+            (recording_name, types.DALIDataType.STRING, None),
+            (recording_number_name, types.DALIDataType.INT32, 0),
             (first_frame_number_name, types.DALIDataType.INT32, 0),
         ]
-        super().__init__(index, of_camera, of_sample)
+        self._set_format(index.camera_names, of_camera, [], of_sample, index.missing)
 
     def get_number_of_samples(self) -> int:
         """Get the number of sequences."""
@@ -188,7 +162,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
     @property
     def loads_batches(self) -> bool:
         """Whether sequences of a batch share frames."""
-        return bool(self._shares)
+        return self._shares
 
     # --- loading ----------------------------------------------------------------------------------------
 
@@ -240,15 +214,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])
 
     def _play(self, sample_indices: Sequence[int]) -> PlayedClips:
-        for sample_index in sample_indices:
-            if not 0 <= operator.index(sample_index) < self._clips.num_clips:
-                raise error_that_is_also(
-                    SettingError,
-                    (IndexError,),
-                    f"`sample_index` must be in [0, {self._clips.num_clips - 1}], got {sample_index}: there are "
-                    f"{self._clips.num_clips} sequences.",
-                )
-        return self._clips.play(np.asarray(sample_indices, np.int64))
+        return self._clips.play(np.array([self._checked(sample) for sample in sample_indices], np.int64))
 
     def _read_all(self, frames: list[int], sizes: Sizes) -> list[list[UInt8Array]]:
         """Read the files of frames for each camera, a repeated one once; -1 is none."""
@@ -267,8 +233,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
             content = index.read(frame, camera)
         except FileError as error:
             if hasattr(error, "add_note"):  # Python >= 3.11
-                stream = index.stream_names[index.stream_of(frame)]
-                error.add_note(f"which is frame {index.numbers[frame]} of stream {stream!r}")
+                recording = index.recording_names[index.recording_of(frame)]
+                error.add_note(f"which is frame {index.numbers[frame]} of recording {recording!r}")
             raise _UnreadableFrame(frame, error) from error
         size = image_size(content)
         if size is not None:
@@ -282,25 +248,17 @@ class FrameSequenceDataProvider(FrameProviderBase):
         frames: Int64Array,
         is_padding: npt.NDArray[np.bool_],
     ) -> SampleDataGroup:
-        index, has = self._index, self._has
         flat: list[Any] = []
         for camera, of_camera in enumerate(files):
             flat += of_camera
             if self._shares:
                 flat.append(places)
-            if has["paths"]:
-                flat += [encoded(as_utf8(index.path(frame, camera))) for frame in frames.tolist()]
-        stream = index.stream_of(int(frames[0]))
-        if has["padding"]:
+            if self._has_paths:
+                flat += [self._index.encoded_path(frame, camera) for frame in frames.tolist()]
+        if self._has_padding:
             flat.append(is_padding)
-        if has["stream"]:
-            flat.append(encoded(as_utf8(index.stream_names[stream])))
-        if has["stream number"]:
-            flat.append(np.int32(stream))
-        if has["first frame number"]:
-            flat.append(index.numbers[frames[0]].astype(np.int32))
         sample = self.sample_data_structure
-        sample.set_data(flat)
+        sample.set_data([*flat, *self._index.places(int(frames[0]), self._has_places)])
         return sample
 
     def _check_sizes(self, frames: Int64Array, sizes: Sizes) -> None:
@@ -317,10 +275,10 @@ class FrameSequenceDataProvider(FrameProviderBase):
         other = next(frame for frame in known if sorted(known[frame]) != sorted(known[first]))
         (height, width), (other_height, other_width) = known[first], known[other]
         return (
-            f"The frames of a sequence must have the same size, but in stream "
-            f"{index.stream_names[index.stream_of(first)]!r} {index.path(first, camera)!r} has {width} x {height} "
-            f"and {index.path(other, camera)!r} has {other_width} x {other_height} pixels. Put frames of "
-            f"different sizes into different streams."
+            f"The frames of a sequence must have the same size, but in recording "
+            f"{index.recording_names[index.recording_of(first)]!r} {index.path(first, camera)!r} has {width} x "
+            f"{height} and {index.path(other, camera)!r} has {other_width} x {other_height} pixels. Put frames of "
+            f"different sizes into different recordings."
         )
 
     # --- what was found ---------------------------------------------------------------------------------
@@ -331,24 +289,22 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return self._clips
 
     @property
-    def sequences_per_stream(self) -> Int64Array:
-        """Number of samples of each stream in `stream_names`: ``(num_streams,)`` int64."""
+    def samples_per_recording(self) -> Int64Array:
+        """Number of samples of each recording in `recording_names`: ``(num_recordings,)`` int64."""
         return np.bincount(
-            self._index.streams, weights=self._clips.clips_per_sequence, minlength=len(self._index.stream_names)
+            self._index.recordings,
+            weights=self._clips.clips_per_sequence,
+            minlength=len(self._index.recording_names),
         ).astype(np.int64)
 
     def __repr__(self) -> str:
         """Summarise what was found."""
-        clips, index = self._clips, self._index
-        cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
-        return (
-            f"{type(self).__name__}({index.storage.root!r}: {clips.num_clips} sequences of "
-            f"{clips.sequence_length} frames{cameras} in {len(index.stream_names)} stream(s)"
-            f"{', frames are shared' if self._shares else ''})"
-        )
+        clips = self._clips
+        found = self._index.summary(f"{clips.num_clips} sequences of {clips.sequence_length} frames")
+        return f"{type(self).__name__}({found}{', frames are shared' if self._shares else ''})"
 
 
 def _describe_longest(index: FrameIndex) -> str:
     longest = int(np.argmax(index.sequence_lengths))
-    stream = index.stream_names[index.streams[longest]]
-    return f"The longest sequence of frames, {index.sequence_lengths[longest]}, is in stream {stream!r}."
+    recording = index.recording_names[index.recordings[longest]]
+    return f"The longest sequence of frames, {index.sequence_lengths[longest]}, is in recording {recording!r}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time stamps in file names, and matching of the frames of two cameras by time."""
+"""Time stamps in file names, and matching of the frames of several cameras, by file name or by time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ...checks import number
 from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
@@ -64,7 +66,7 @@ class TimestampParser:
             SettingError: There is none, or it is not finite.
         """
         if self._function is not None:
-            return self._by_function(self._function, file_name)
+            return _by_function(self._function, file_name)
         text = os.path.splitext(file_name)[0]
         if self._pattern is not None:
             found = self._pattern.search(file_name)
@@ -90,25 +92,23 @@ class TimestampParser:
                 f"at most 64 bits. {how}"
             ) from None
 
-    def _by_function(self, function: Callable[[str], float], file_name: str) -> int | float:
-        try:
-            value = function(file_name)
-        except Exception as error:
-            raise SettingError(
-                f"The function given as `timestamp` failed for the file name {file_name!r}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        try:
-            if isinstance(value, numbers.Integral):
-                return _checked(int(value))
-            if isinstance(value, numbers.Real):
-                return _checked(float(value))
-        except ValueError:
-            pass
+
+def _by_function(function: Callable[[str], float], file_name: str) -> int | float:
+    value: object = None
+    try:
+        value = function(file_name)
+    except Exception as error:
+        raise SettingError(
+            f"The function given as `timestamp` failed for the file name {file_name!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    try:
+        return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
+    except ValueError as error:
         raise SettingError(
             f"The function given as `timestamp` must return a finite number of at most 64 bits, got {value!r} for "
             f"the file name {file_name!r}."
-        )
+        ) from error
 
 
 def _checked(value: int | float) -> int | float:
@@ -148,8 +148,125 @@ def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int
     return np.where(is_mutual & is_near, nearest, -1)
 
 
+def align_times(times: Sequence[TimeArray], reference: int, tolerance: float | None) -> Int64Array:
+    """Find the frames of several cameras for each time of a reference camera, see `match_times`.
+
+    Args:
+        times: Times of each of ``C`` cameras, strictly increasing.
+        reference: Number of the reference camera, which has ``T`` times.
+        tolerance: Largest difference, in the unit of the times; None for half the median interval of the
+            reference.
+
+    Returns:
+        ``(T, C)`` int64, number of the frame of each camera, -1 where there is none.
+    """
+    if tolerance is None:
+        intervals = np.diff(times[reference])
+        tolerance = float(np.median(intervals)) / 2 if len(intervals) else 0.0
+    return np.stack([match_times(times[reference], of_camera, tolerance) for of_camera in times], axis=1)
+
+
 def _nearest(times: TimeArray, among: TimeArray) -> Int64Array:
     after = np.minimum(among.searchsorted(times), len(among) - 1)
     before = np.maximum(after - 1, 0)
     is_before_nearer = np.abs(times - among[before]) <= np.abs(among[after] - times)
     return np.where(is_before_nearer, before, after)
+
+
+# --- cameras of a recording -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class RigTimes:
+    """The points in time of a recording.
+
+    Attributes:
+        rows: For each, the file name of each camera's frame, or None where it has none.
+        labels: For each, what it is called, see `MissingFrame`.
+        num_unused: For each camera, the number of frames that belong to no point in time.
+    """
+
+    rows: list[tuple[str | None, ...]]
+    labels: list[str]
+    num_unused: list[int]
+
+
+def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
+    """Match frames by file name without extension.
+
+    Args:
+        files: The sorted file names of each camera.
+        where: The folder of each camera, for messages.
+
+    Raises:
+        SettingError: A camera has two frames of the same name.
+    """
+    if len(files) == 1:
+        return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
+    by_stem: list[dict[str, str]] = []
+    first_names: dict[str, str] = {}
+    for names, folder in zip(files, where, strict=True):
+        of_camera: dict[str, str] = {}
+        for name in names:
+            stem = os.path.splitext(name)[0]
+            if stem in of_camera:
+                raise SettingError(
+                    f"Frames are aligned by their names without extension, so they must differ in them, got "
+                    f"{of_camera[stem]!r} and {name!r} in {folder!r}. Remove one."
+                )
+            of_camera[stem] = name
+            first_names[stem] = min(name, first_names.get(stem, name), key=os.fsencode)
+        by_stem.append(of_camera)
+    stems = sorted(first_names, key=lambda stem: os.fsencode(first_names[stem]))
+    return RigTimes([tuple(each.get(stem) for each in by_stem) for stem in stems], stems, [0] * len(files))
+
+
+def align_by_time(
+    files: Sequence[Sequence[str]],
+    where: Sequence[str],
+    parser: TimestampParser,
+    reference: int,
+    tolerance: float | None,
+) -> RigTimes:
+    """Match frames by nearest time stamp, see `match_times`; in the order of time.
+
+    Args:
+        files: The file names of each camera.
+        where: The folder of each camera, for messages.
+        parser: Reads time stamps off file names.
+        reference: The camera whose frames are the points in time.
+        tolerance: How far a frame may be from its point in time, in the unit of the time stamps; None for half the
+            usual interval.
+
+    Raises:
+        SettingError: A time stamp cannot be read, or two frames of a camera have the same.
+    """
+    ordered: list[list[str]] = []
+    times: list[TimeArray] = []
+    for names, folder in zip(files, where, strict=True):
+        stamps = _stamps(names, folder, parser)
+        order = np.argsort(stamps, kind="stable")
+        stamps = stamps[order]
+        same = np.flatnonzero(stamps[1:] == stamps[:-1])
+        ordered.append([names[position] for position in order.tolist()])
+        times.append(stamps)
+        if same.size:
+            raise SettingError(
+                f"The time stamps of a camera must differ, got {stamps[same[0]]} for both "
+                f"{ordered[-1][same[0]]!r} and {ordered[-1][same[0] + 1]!r} in {folder!r}."
+            )
+    matched = align_times(times, reference, tolerance)
+    rows = [
+        tuple(names[place] if place >= 0 else None for names, place in zip(ordered, row, strict=True))
+        for row in matched.tolist()
+    ]
+    num_used = np.count_nonzero(matched >= 0, axis=0).tolist()
+    num_unused = [len(names) - used for names, used in zip(ordered, num_used, strict=True)]
+    return RigTimes(rows, ordered[reference], num_unused)
+
+
+def _stamps(names: Sequence[str], folder: str, parser: TimestampParser) -> TimeArray:
+    try:
+        return as_times([parser(name) for name in names])
+    except SettingError as error:
+        raise SettingError(f"{error} The folder is {folder!r}.") from error

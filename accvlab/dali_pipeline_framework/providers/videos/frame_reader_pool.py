@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import threading
 import weakref
 from collections.abc import Callable
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +17,7 @@ from .frame_reader import FrameReader
 from .video_decoding import UInt8Array
 
 
-@dataclasses.dataclass(frozen=True)
+@attrs.frozen
 class DecodingStatistics:
     """What a process has decoded.
 
@@ -34,7 +34,7 @@ class DecodingStatistics:
     num_opened: int = 0
 
 
-@dataclasses.dataclass
+@attrs.define(eq=False)
 class _Entry:
     video: int
     reader: FrameReader

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, SupportsIndex
+from typing import Any
 
-from nvidia.dali import types
-
-from ...checks import whole_number
+from ...checks import bullets
 from ...errors import FrameworkError, SettingError, VideoError
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .video_decoding import FrameConverter, UInt8Array, import_av
 from .video_index import Int64Array, VideoIndex, index_video
 from .video_index_cache import VideoIndexCache
+from .videos import Videos
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
 _MOST_NAMED = 10
@@ -32,39 +30,25 @@ class IndexedVideos:
     first use.
     """
 
-    def __init__(
-        self,
-        streams: Sequence[tuple[str, int]],
-        *,
-        image_type: types.DALIImageType,
-        num_decoder_threads: SupportsIndex,
-        max_open_decoders: SupportsIndex,
-        index_cache: str | os.PathLike[str] | None,
-        kept: KeptFrames,
-    ) -> None:
+    def __init__(self, streams: Sequence[tuple[str, int]], settings: Videos, kept: KeptFrames) -> None:
         """Make the indices.
 
         Args:
             streams: Path of the video and number of the stream in it, for each.
-            image_type: ``RGB``, ``BGR`` or ``GRAY``.
-            num_decoder_threads: Threads per decoder.
-            max_open_decoders: How many decoders a process keeps open.
-            index_cache: Folder for the indices, or None.
+            settings: How they are decoded.
             kept: Which frames each decoder keeps.
 
         Raises:
-            SettingError: PyAV is missing, an argument is out of its range, or a stream is not there.
+            SettingError: PyAV is missing, or a stream is not there.
             FileError: A file cannot be opened.
             VideoError: A file is not a video, or incomplete. All of them are listed.
         """
-        self._num_channels = FrameConverter(image_type).num_channels
-        self._image_type = image_type
-        self._num_threads = whole_number(num_decoder_threads, "num_decoder_threads", at_least=1)
-        self._max_open = whole_number(max_open_decoders, "max_open_decoders", at_least=1)
-        self._kept = kept
+        self.num_channels = FrameConverter(settings.image_type).num_channels
+        self._image_type, self._kept = settings.image_type, kept
+        self._num_threads, self._max_open = settings.num_decoder_threads, settings.max_open_decoders
         self._streams = tuple(streams)
         import_av(self._streams[0][0])
-        cache = None if index_cache is None else VideoIndexCache(index_cache)
+        cache = None if settings.index_cache is None else VideoIndexCache(settings.index_cache)
         self._indices = _indices_of(self._streams, cache)
         self._pool: FrameReaderPool | None = None
 
@@ -103,11 +87,6 @@ class IndexedVideos:
         )
 
     @property
-    def num_channels(self) -> int:
-        """Number of channels of the frames."""
-        return self._num_channels
-
-    @property
     def statistics(self) -> DecodingStatistics:
         """What was decoded in this process."""
         return DecodingStatistics() if self._pool is None else self._pool.statistics
@@ -134,7 +113,7 @@ def _indices_of(streams: Sequence[tuple[str, int]], cache: VideoIndexCache | Non
     if len(errors) == 1 or any(isinstance(error, SettingError) for error in errors):
         raise next((error for error in errors if isinstance(error, SettingError)), errors[0])
     if errors:
-        more = f"\n  - and {len(errors) - _MOST_NAMED} more" if len(errors) > _MOST_NAMED else ""
-        named = "".join(f"\n  - {error}" for error in errors[:_MOST_NAMED])
-        raise VideoError(f"{len(errors)} of {len(streams)} videos cannot be used:{named}{more}") from errors[0]
+        raise VideoError(
+            f"{len(errors)} of {len(streams)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
+        ) from errors[0]
     return tuple(result for result in results if isinstance(result, VideoIndex))

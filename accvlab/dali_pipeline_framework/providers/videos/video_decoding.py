@@ -17,9 +17,8 @@ from nvidia.dali import types
 
 from ...checks import whole_number
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
-from ..media.container_elements import is_empty, is_file_or_missing, path_advice
-from ..media.video_codec import sniff_codec
-from ..media.video_file_end import missing_bytes
+from ..media.container import missing_bytes, sniff_codec
+from ..media.video_file import is_empty, is_file_or_missing, path_advice
 
 if TYPE_CHECKING:
     import av
@@ -83,7 +82,7 @@ class VideoDecoder:
 
     ::
 
-        with VideoDecoder("drive.mp4") as decoder:
+        with VideoDecoder("monday.mp4") as decoder:
             converter = FrameConverter()
             for frame in decoder:
                 pixels = converter.convert(frame)     # (height, width, 3) uint8

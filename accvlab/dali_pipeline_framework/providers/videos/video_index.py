@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
-from ..media.file_state import FileState
-from ..media.h264_fields import FieldPictureSearch
-from ..media.h264_refresh import begins_refresh
-from ..media.video_file_end import missing_bytes
+from ..media.container import missing_bytes
+from ..media.h264 import FieldPictureSearch, begins_refresh
+from ..media.video_file import FileState
 from .video_decoding import VideoDecoder, VideoSource
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -32,7 +31,10 @@ _CODECS_WITHOUT_B_FRAMES = frozenset(
 )
 
 
-@dataclasses.dataclass(frozen=True)
+_ARRAY: Any = attrs.cmp_using(np.array_equal)
+
+
+@attrs.frozen(hash=False)
 class VideoIndex:
     """The frames of one video stream in the order of presentation.
 
@@ -55,9 +57,9 @@ class VideoIndex:
         file_state: Size and time of change of the video file that was indexed; None where it was no file.
     """
 
-    pts: Int64Array
-    key_pts: Int64Array
-    seek_points: Int64Array
+    pts: Int64Array = attrs.field(eq=_ARRAY)
+    key_pts: Int64Array = attrs.field(eq=_ARRAY)
+    seek_points: Int64Array = attrs.field(eq=_ARRAY)
     time_base: Fraction
     width: int
     height: int
@@ -65,9 +67,9 @@ class VideoIndex:
     average_rate: Fraction | None
     num_reordered: int
     is_seekable: bool
-    cache_file: str | None = dataclasses.field(default=None, compare=False)
-    cache_checksum: int = dataclasses.field(default=0, compare=False)
-    file_state: FileState | None = dataclasses.field(default=None, compare=False)
+    cache_file: str | None = attrs.field(default=None, eq=False)
+    cache_checksum: int = attrs.field(default=0, eq=False)
+    file_state: FileState | None = attrs.field(default=None, eq=False)
 
     @property
     def num_frames(self) -> int:
@@ -98,23 +100,13 @@ class VideoIndex:
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
-    def __eq__(self, other: object) -> bool:
-        """Whether all attributes are equal."""
-        if not isinstance(other, VideoIndex):
-            return NotImplemented
-        names = [field.name for field in dataclasses.fields(self) if field.compare]
-        pairs = ((getattr(self, name), getattr(other, name)) for name in names)
-        return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name of the cache file, else the arrays; regular times as three numbers."""
         if self.cache_file is not None:
             from .video_index_cache import load_index
 
             return load_index, (self.cache_file, self.cache_checksum)
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)]
         steps = np.unique(np.diff(self.pts))
         if len(steps) == 1:
             values[0] = range(int(self.pts[0]), int(self.pts[-1]) + 1, int(steps[0]))
@@ -148,9 +140,9 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
         _check_complete(source, decoder, packets)
         if packets.are_decisive(decoder):
             index = _index(decoder, *packets.frames(decoder), is_seekable=True)
-            return dataclasses.replace(index, file_state=state)
+            return attrs.evolve(index, file_state=state)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
-        return dataclasses.replace(_index_by_decoding(decoder), file_state=state)
+        return attrs.evolve(_index_by_decoding(decoder), file_state=state)
 
 
 def _index(
@@ -283,4 +275,4 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
             return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
     index = _index(decoder, np.arange(len(pts)), nowhere, nowhere, 0, is_seekable=False)
     rate = index.average_rate
-    return dataclasses.replace(index, time_base=1 / rate if rate else Fraction(1, 25))
+    return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))

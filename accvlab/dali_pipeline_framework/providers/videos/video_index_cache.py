@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of video indices in files, for later runs and worker processes."""
+"""A cache of video indices in files, for later processes and worker processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
-from ..media.container_elements import is_file_or_missing
-from ..media.file_state import FileState
+from ..media.video_file import FileState, is_file_or_missing
 from .video_index import VideoIndex, index_video
 
 _MAGIC = b"video index 1\n\0\0"
 _PREFIX = struct.Struct("<16sII")  # magic, length of the header, checksum of all that follows
+
+_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable")
 
 _logger = logging.getLogger(__name__)
 
@@ -113,20 +114,9 @@ def _path_of(key: list[Any]) -> str:
 
 
 def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
-    header = json.dumps(
-        {
-            "key": key,
-            "num_frames": index.num_frames,
-            "num_keys": len(index.key_pts),
-            "time_base": str(index.time_base),
-            "width": index.width,
-            "height": index.height,
-            "codec_name": index.codec_name,
-            "average_rate": None if index.average_rate is None else str(index.average_rate),
-            "num_reordered": index.num_reordered,
-            "is_seekable": index.is_seekable,
-        }
-    ).encode()
+    counts = {"num_frames": index.num_frames, "num_keys": len(index.key_pts)}
+    values = {name: getattr(index, name) for name in _VALUES}
+    header = json.dumps({"key": key, **counts, **values}, default=str).encode()  # fractions as texts
     header += b" " * (-len(header) % 8)
     content = header + b"".join(
         array.astype("<i8").tobytes() for array in (index.pts, index.key_pts, index.seek_points)
@@ -155,21 +145,12 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
         times = np.frombuffer(content, "<i8", offset=start)
         num_frames, num_keys = header["num_frames"], header["num_keys"]
         pts, key_pts, seek_points = np.split(times, [num_frames, num_frames + num_keys])
-        rate = header["average_rate"]
+        values = {name: header[name] for name in _VALUES}
+        for name in ("time_base", "average_rate"):
+            values[name] = None if values[name] is None else Fraction(values[name])
+        state = FileState(*header["key"][2:])
         index = VideoIndex(
-            pts,
-            key_pts,
-            seek_points,
-            Fraction(header["time_base"]),
-            header["width"],
-            header["height"],
-            header["codec_name"],
-            None if rate is None else Fraction(rate),
-            header["num_reordered"],
-            header["is_seekable"],
-            str(file),
-            checksum,
-            FileState(*header["key"][2:]),
+            pts, key_pts, seek_points, **values, cache_file=str(file), cache_checksum=checksum, file_state=state
         )
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise VideoError(f"The index of a video in {str(file)!r} is damaged ({error}). Delete it.") from error

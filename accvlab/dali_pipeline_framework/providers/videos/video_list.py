@@ -3,33 +3,23 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+from collections.abc import Iterable
 
 import attrs
 import numpy as np
 
-from ...checks import whole_number
 from ...errors import FileError, SettingError, error_that_is_also
 from ..files.file_scan import scan_folders
 from ..files.name_filter import NameFilter
 from ..files.storage import Storage, open_regular_file
-from ..media.container_elements import path_advice
+from ..media.video_file import path_advice
 from .video_index import VideoIndex
-
-VideoPath: TypeAlias = "str | os.PathLike[str]"
-ListFormat: TypeAlias = Literal["timestamps", "frames"]
-ListRounding: TypeAlias = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
-
-VIDEO_FILTERS: tuple[str, ...] = (
-    "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.ogv",
-)  # fmt: skip
-"""Patterns of the files that are taken from label folders if no others are given."""
+from .videos import MOST_LABEL, Videos
 
 _LONGEST_SHOWN = 120
-_LABELS = (-(2**31), 2**31 - 1)
 
 
 @attrs.frozen
@@ -46,168 +36,140 @@ class ListedVideo:
 
     path: str
     label: int | None
-    where: str
+    where: str = ""
     start: float | None = None
     end: float | None = None
 
 
-@attrs.frozen
-class RangeRule:
-    """How numbers in a list are converted to a range of frames, see `VideoDataProvider`."""
-
-    format: ListFormat = attrs.field(default="timestamps")
-    rounding: ListRounding = attrs.field(default="start_down_end_up")
-    include_end: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        for name, value, known in (
-            ("file_list_format", self.format, get_args(ListFormat)),
-            ("file_list_rounding", self.rounding, get_args(ListRounding)),
-        ):
-            if value not in known:
-                raise SettingError(f"`{name}` must be one of {', '.join(map(repr, known))}, got {value!r}.")
-
-    def frames(self, video: ListedVideo, index: VideoIndex) -> tuple[int, int]:
-        """Get the range of frames, ``[start, end)``, of a listed video.
-
-        Raises:
-            SettingError: The range is empty, or begins or ends before the first frame.
-        """
-        start, end = 0, index.num_frames
-        if video.start is not None:
-            start = self._frame(video.start, index, is_down=self.rounding in ("start_down_end_up", "all_down"))
-        if video.end is not None:
-            end = self._frame(video.end, index, is_down=self.rounding in ("start_up_end_down", "all_down"))
-            end = min(end + self.include_end, index.num_frames)
-        if 0 <= start < end and not self._is_behind(video.start, index):
-            return start, end
-        unit = "frames" if self.format == "frames" else "s"
-        rest = "" if video.end is None else f" to {video.end:g}"
-        first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
-        raise SettingError(
-            f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} {unit} "
-            f"of {video.path!r}, which is from frame {start} to before frame {end}. The video has "
-            f"{index.num_frames} frames, at {first_s:g} to {last_s:g} s."
-        )
-
-    def _is_behind(self, start: float | None, index: VideoIndex) -> bool:
-        """Whether a range starts at a time when the last frame is not shown any more."""
-        if start is None or self.format == "frames":
-            return False
-        return start > float(index.pts[0] * index.time_base) + index.duration_s
-
-    def _frame(self, value: float, index: VideoIndex, is_down: bool) -> int:
-        if self.format == "frames":
-            return int(value) if value >= 0 else index.num_frames + int(value)
-        # As DALI does it: a 32-bit number, cut off to the time base of the stream.
-        pts = int(float(np.float32(value)) / float(index.time_base))
-        if is_down:
-            return max(int(index.pts.searchsorted(pts, side="right")) - 1, 0)
-        return int(index.pts.searchsorted(pts))
-
-
-def listed_videos(
-    filenames: VideoPath | Iterable[VideoPath] | None,
-    file_root: VideoPath | None,
-    file_list: VideoPath | None,
-    labels: SupportsIndex | Iterable[SupportsIndex] | None,
-    file_filters: str | Iterable[str],
-    rule: RangeRule,
-) -> list[ListedVideo]:
-    """List the videos in one of the three ways.
+def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[int, int]:
+    """Get the range of frames, ``[start, end)``, of a listed video.
 
     Raises:
-        SettingError: Not exactly one of the three is given, or nothing is found, or a line of the list is wrong.
+        SettingError: The range is empty, or begins or ends before the first frame.
+    """
+    start, end = 0, index.num_frames
+    is_frames, rounding = videos.file_list_format == "frames", videos.file_list_rounding
+    is_behind = False
+    if video.start is not None:
+        start = _frame(video.start, index, is_frames, rounding in ("start_down_end_up", "all_down"))
+        # A time when the last frame is not shown any more.
+        is_behind = not is_frames and video.start > float(index.pts[0] * index.time_base) + index.duration_s
+    if video.end is not None:
+        end = _frame(video.end, index, is_frames, rounding in ("start_up_end_down", "all_down"))
+        end = min(end + videos.file_list_include_end, index.num_frames)
+    if 0 <= start < end and not is_behind:
+        return start, end
+    rest = "" if video.end is None else f" to {video.end:g}"
+    first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
+    raise SettingError(
+        f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} "
+        f"{'frames' if is_frames else 's'} of {video.path!r}, which is from frame {start} to before frame {end}. "
+        f"The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
+    )
+
+
+def _frame(value: float, index: VideoIndex, is_frames: bool, is_down: bool) -> int:
+    if is_frames:
+        return int(value) if value >= 0 else index.num_frames + int(value)
+    # As DALI does it: a 32-bit number, cut off to the time base of the stream.
+    pts = int(float(np.float32(value)) / float(index.time_base))
+    if is_down:
+        return max(int(index.pts.searchsorted(pts, side="right")) - 1, 0)
+    return int(index.pts.searchsorted(pts))
+
+
+def listed_videos(videos: Videos) -> list[ListedVideo]:
+    """List videos that are not those of cameras.
+
+    Raises:
+        SettingError: Nothing is found, a line of the list is wrong, or there is another number of labels.
         FileError: The folder or the list cannot be read.
     """
-    given = [
-        name
-        for name, value in (("filenames", filenames), ("file_root", file_root), ("file_list", file_list))
-        if value is not None
-    ]
-    if len(given) != 1:
+    if videos.file_root is not None:
+        return _in_folders(videos.file_root, videos.file_filters)
+    if videos.file_list is not None:
+        return _in_list(videos.file_list, videos.file_list_format == "frames")
+    paths = expanded(videos.filenames or (), videos.file_filters)
+    labels = checked_labels(videos, len(paths), "filenames")
+    return [ListedVideo(path, label) for path, label in zip(paths, labels, strict=True)]
+
+
+def expanded(paths: Iterable[str], file_filters: Iterable[str]) -> list[str]:
+    """List the videos of paths of videos, folders, and patterns.
+
+    Raises:
+        SettingError: There is no video in a folder.
+        FileError: No file matches a pattern, or a folder cannot be read. Also the builtin exception of the cause.
+    """
+    found: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            found += _in_folder(path, file_filters)
+        elif glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
+            matching = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+            if not matching:
+                message = f"No file matches the pattern {path!r}."
+                raise error_that_is_also(FileError, [FileNotFoundError], message)
+            found += sorted(matching, key=os.fsencode)
+        else:
+            found.append(path)
+    return found
+
+
+def _in_folder(folder: str, file_filters: Iterable[str]) -> list[str]:
+    accepted = NameFilter(file_filters, case_sensitive=False, argument="file_filters")
+    names = [name for name, is_folder in Storage(folder).list_folder() if not is_folder and accepted.matches(name)]
+    if not names:
         raise SettingError(
-            f"Give the videos in exactly one way: `filenames`, `file_root`, or `file_list`. Got "
-            f"{' and '.join(f'`{name}`' for name in given) or 'none of them'}."
+            f"There is no video in the folder {folder!r}: no name in it matches `file_filters`. Folders of "
+            f"labels, with the videos in them, are `file_root`."
         )
-    if labels is not None and filenames is None:
-        raise SettingError(f"`labels` go with `filenames` only; with `{given[0]}` they are found there.")
-    if file_root is not None:
-        return _in_folders(file_root, file_filters)
-    if file_list is not None:
-        return _in_list(file_list, rule)
-    paths = video_paths(filenames, "filenames")
-    numbers = checked_labels(labels, len(paths), "filenames")
-    return [
-        ListedVideo(path, label, f"`filenames[{position}]`")
-        for position, (path, label) in enumerate(zip(paths, numbers, strict=True))
-    ]
+    return [os.path.join(folder, name) for name in sorted(names, key=os.fsencode)]
 
 
-def video_paths(given: Any, name: str) -> list[str]:
-    """Return one path or several as texts, or raise a `SettingError` where they are none."""
-    if isinstance(given, (str, os.PathLike)):
-        given = [given]
-    try:
-        paths = [os.fspath(path) for path in given]
-    except TypeError as error:
-        raise SettingError(f"`{name}` must be paths of videos, got {given!r}.") from error
-    if not paths:
-        raise SettingError(f"`{name}` must name at least one video, got an empty list.")
-    if not all(isinstance(path, str) and path and "\0" not in path for path in paths):
-        wrong = next(path for path in paths if not isinstance(path, str) or not path or "\0" in path)
-        raise SettingError(f"`{name}` must be paths of videos as text, got {wrong!r}.")
-    return paths
+def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
+    """Return one label for each recording; None for each where there are none.
 
-
-def checked_labels(labels: Any, num_videos: int, of: str) -> Sequence[int | None]:
-    """Return one label for each video; None for each where there are none."""
-    if labels is None:
-        return [None] * num_videos
-    try:
-        numbers = [whole_number(label, "labels", at_least=_LABELS[0]) for label in np.atleast_1d(labels).tolist()]
-    except (SettingError, ValueError, TypeError) as error:
-        raise SettingError(f"`labels` must be whole numbers of 32 bits, one per video: {error}") from error
-    if len(numbers) != num_videos:
+    Raises:
+        SettingError: There is another number of them.
+    """
+    if videos.labels is not None and len(videos.labels) != count:
         raise SettingError(
-            f"There must be as many `labels` as `{of}`, got {len(numbers)} label(s) for {num_videos}."
+            f"There must be as many `labels` as `{argument}`, got {len(videos.labels)} label(s) for {count}."
         )
-    if max(numbers) > _LABELS[1]:
-        raise SettingError(f"`labels` must be whole numbers of 32 bits, got {max(numbers)}.")
-    return numbers
+    return videos.labels or (None,) * count
 
 
-def _in_folders(root: VideoPath, patterns: str | Iterable[str]) -> list[ListedVideo]:
-    storage = Storage(os.fspath(root))
+def _in_folders(root: str, patterns: Iterable[str]) -> list[ListedVideo]:
+    storage = Storage(root)
     if storage.is_remote:
         raise SettingError(f"`file_root` must be a local folder, got {storage.root!r}.{path_advice(storage.root)}")
     file_filter = NameFilter(patterns, case_sensitive=False, argument="file_filters")
     table = scan_folders(storage, file_filter)
     return [
-        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {os.fspath(root)!r}")
+        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {root!r}")
         for position in range(len(table))
     ]
 
 
-def _in_list(path: VideoPath, rule: RangeRule) -> list[ListedVideo]:
-    name = os.fspath(path)
+def _in_list(path: str, is_frames: bool) -> list[ListedVideo]:
     try:
-        with io.TextIOWrapper(open_regular_file(name), "utf-8-sig", "surrogateescape") as file:
+        with io.TextIOWrapper(open_regular_file(path), "utf-8-sig", "surrogateescape") as file:
             lines = file.read().split("\n")
     except OSError as error:
-        message = f"Cannot read the list of videos {name!r}: {error.strerror or error}.{path_advice(name)}"
+        message = f"Cannot read the list of videos {path!r}: {error.strerror or error}.{path_advice(path)}"
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
-        _on_line(line, f"line {number} of {name!r}", rule)
+        _on_line(line, f"line {number} of {path!r}", is_frames)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     if not videos:
-        raise SettingError(f"The list of videos {name!r} is empty.")
+        raise SettingError(f"The list of videos {path!r} is empty.")
     return videos
 
 
-def _on_line(line: str, where: str, rule: RangeRule) -> ListedVideo:
+def _on_line(line: str, where: str, is_frames: bool) -> ListedVideo:
     # Names can have white space within: numbers are taken from the right.
     words = line.split()
     numbers: list[float] = []
@@ -220,11 +182,11 @@ def _on_line(line: str, where: str, rule: RangeRule) -> ListedVideo:
     if not numbers or "\0" in line:
         raise SettingError(f"{where} must be `path label [start [end]]` with numbers, got {shown!r}.")
     label, *bounds = numbers
-    if label != int(label) or not 0 <= label <= _LABELS[1]:
+    if label != int(label) or not 0 <= label <= MOST_LABEL:
         raise SettingError(f"The label on {where} must be a whole number from 0 to 2**31 - 1, got {shown!r}.")
-    if rule.format == "frames" and any(bound != int(bound) for bound in bounds):
+    if is_frames and any(bound != int(bound) for bound in bounds):
         raise SettingError(f"The range on {where} must be whole numbers of frames, got {shown!r}.")
-    if rule.format == "timestamps" and any(bound < 0 for bound in bounds):
+    if not is_frames and any(bound < 0 for bound in bounds):
         raise SettingError(f"The range on {where} must be times of at least 0 s, got {shown!r}.")
     start, end = [*bounds, None, None][:2]
     return ListedVideo(rest.lstrip(), int(label), where, start, end)

@@ -3,46 +3,106 @@
 
 from __future__ import annotations
 
-import operator
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import SupportsIndex
 
-from ...errors import SettingError, error_that_is_also
-from ...sample_data import SampleDataGroup
-from ..data_provider import DataProvider
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ...sample_data import Name, SampleDataGroup
+from ...sample_data.image_content import DECODED_CLIP, DECODED_IMAGE
+from ..files.storage import as_utf8
+from ..rigs.rig_provider_base import OptionalField, RigProviderBase
+from .frame_reader import KeptFrames
 from .frame_reader_pool import DecodingStatistics
+from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
-from .video_samples import VideoSamples
-from .video_tracks import MissingVideoFrame
+from .video_tracks import tracks_of
+from .video_windows import VideoWindows
+from .videos import Videos
 
 _MOST_DESCRIBED = 8
+_BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
-class VideoProviderBase(DataProvider):
+@attrs.frozen(kw_only=True)
+class VideoFields:
+    """Names of the fields of a sample; None for one that is not there.
+
+    With `holds_one_frame` a sample is one frame instead of a sequence: then pixels, number and time have one
+    dimension less.
+    """
+
+    frames: Name
+    label: Name | None
+    first_frame_number: Name | None = None
+    frame_numbers: Name | None
+    timestamps: Name | None
+    path: Name | None
+    recording_number: Name | None
+    holds_one_frame: bool
+
+
+class VideoProviderBase(RigProviderBase):
     """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
-    def __init__(self, samples: VideoSamples, num_batch_threads: int) -> None:
-        """Set up.
+    def __init__(
+        self,
+        videos: Videos,
+        windows: VideoWindows,
+        kept: KeptFrames,
+        fields: VideoFields,
+        fill_value: UInt8Array = _BLACK,
+    ) -> None:
+        """Index the videos, and make the blueprint.
 
         Args:
-            samples: Makes the samples.
-            num_batch_threads: How many samples of a batch are decoded at once, at least 1.
+            videos: The videos.
+            windows: Which sequences they have.
+            kept: Which frames each decoder keeps.
+            fields: Names of the fields.
+            fill_value: ``(C,)``, the pixels of frames that are made up.
+
+        Raises:
+            SettingError: PyAV is missing, or arguments do not fit the videos.
+            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A file is not a video, or incomplete.
+            DuplicateFieldError: Two fields have the same name.
+            NameTypeError: A name is neither ``str`` nor ``int``.
         """
-        self._samples = samples
-        self._tracks = samples.tracks
-        self._videos = samples.videos
-        self._num_batch_threads = num_batch_threads
+        self._videos, self._tracks = tracks_of(videos, kept)
+        self._num_batch_threads = videos.num_batch_threads
+        self._windows, self._fields, self._fill_value = windows, fields, fill_value
+        self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
+        self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
+        num_more = 0 if fields.holds_one_frame else 1
+        content = DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP
+        of_frames: list[OptionalField] = [
+            (fields.first_frame_number, types.DALIDataType.INT32, 1),
+            (fields.frame_numbers, types.DALIDataType.INT32, num_more),
+            (fields.timestamps, types.DALIDataType.FLOAT64, num_more),
+            (fields.path, types.DALIDataType.STRING, None),
+        ]
+        self._has_label = self._tracks.labels is not None and fields.label is not None
+        of_sample: list[OptionalField] = [(fields.recording_number, types.DALIDataType.INT32, 0)]
+        label: OptionalField = (fields.label if self._has_label else None, types.DALIDataType.INT32, 1)
+        (of_sample if self._tracks.camera_names else of_frames).insert(0, label)
+        of_camera = SampleDataGroup()
+        of_camera.add_data_field(fields.frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
+        self._set_format(self._tracks.camera_names, of_camera, of_frames, of_sample, self._tracks.missing)
 
-    @abstractmethod
-    def _locate(self, sample: int) -> tuple[int, Int64Array]:
-        """Get the track of a sample, and ``(F,)`` positions in it, -1 for padding."""
+    def get_number_of_samples(self) -> int:
+        """Get the number of samples of all recordings."""
+        return int(self._first[-1])
 
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sample, see the class."""
-        return self._samples.blueprint
+    def _locate(self, sample_index: int) -> tuple[int, Int64Array]:
+        """Get the track of a sample, and ``(F,)`` positions in it, -1 for frames that are made up."""
+        sample = self._checked(sample_index)
+        track = int(self._first.searchsorted(sample, side="right")) - 1
+        start, end = int(self._tracks.starts[track]), int(self._tracks.ends[track])
+        return track, self._windows.frames(start, end, sample - int(self._first[track]))
 
     @property
     def loads_batches(self) -> bool:
@@ -57,30 +117,55 @@ class VideoProviderBase(DataProvider):
             FileError: A video cannot be opened. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded.
         """
-        return self._samples.make(*self._locate(self._checked(sample_index)))
+        track, positions = self._locate(sample_index)
+        fields, tracks = self._fields, self._tracks
+        sample = self.sample_data_structure
+        for camera, name in enumerate(tracks.camera_names or (None,)):
+            self._fill(sample if name is None else sample[name], track, camera, positions)
+        if self._has_label and tracks.labels is not None and fields.label is not None:
+            sample[fields.label] = tracks.labels[track : track + 1]
+        if fields.recording_number is not None:
+            sample[fields.recording_number] = np.int32(tracks.numbers[track])
+        return sample
+
+    def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
+        fields, video = self._fields, int(self._tracks.videos[track, camera])
+        frames = self._tracks.frames(track, camera, positions)
+        chosen = 0 if fields.holds_one_frame else slice(None)
+        group[fields.frames] = self._pixels(video, frames)[chosen]
+        numbers = frames.astype(np.int32)
+        if fields.first_frame_number is not None:
+            group[fields.first_frame_number] = numbers[:1]
+        if fields.frame_numbers is not None:
+            group[fields.frame_numbers] = numbers[chosen]
+        if fields.timestamps is not None:
+            times_s = self._tracks.times_s(track, camera, frames, self._videos.index(video))
+            group[fields.timestamps] = times_s[chosen]
+        if fields.path is not None:
+            group[fields.path] = as_utf8(self._videos.path(video))
+
+    def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
+        is_real = frames >= 0
+        if is_real.all():
+            return self._videos.read(video, frames)
+        index = self._videos.index(video)
+        pixels = np.empty((len(frames), index.height, index.width, self._videos.num_channels), np.uint8)
+        pixels[is_real] = self._videos.read(video, frames[is_real])
+        pixels[~is_real] = self._fill_value
+        return pixels
 
     def describe_sample(self, sample_index: int) -> str:
-        """Name the files and frames of a sample, e.g. ``"drive/front.mp4, frames 4, 6, 8"``; of each camera.
+        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera.
 
         Raises:
             SettingError: Also an IndexError; there is no such sample.
         """
-        track, positions = self._locate(self._checked(sample_index))
+        track, positions = self._locate(sample_index)
         return "; ".join(
             _described(self._videos.path(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
             for camera in range(self._tracks.num_cameras)
             for frames in [self._tracks.frames(track, camera, positions)]
         )
-
-    def _checked(self, sample_index: int) -> int:
-        sample, num_samples = operator.index(sample_index), self.get_number_of_samples()
-        if not 0 <= sample < num_samples:
-            raise error_that_is_also(
-                SettingError,
-                (IndexError,),
-                f"`sample_index` must be in [0, {num_samples - 1}], got {sample_index!r}.",
-            )
-        return sample
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Decode the samples of a batch, ``num_batch_threads`` at once.
@@ -92,18 +177,28 @@ class VideoProviderBase(DataProvider):
         with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
             yield from threads.map(self.get_data, sample_indices)
 
-    @property
-    def missing_frames(self) -> tuple[MissingVideoFrame, ...]:
-        """Missing frames of cameras at times of the reference camera."""
-        return self._tracks.missing
+    # --- what was found ---------------------------------------------------------------------------------
 
-    def video_index(self, video: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of a video as listed, or of a camera's video of a drive.
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of samples of each track that has any, ``(S,)`` int64, for samplers of sequences.
+
+        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        """
+        return self._counts[self._counts > 0]
+
+    @property
+    def samples_per_recording(self) -> Int64Array:
+        """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
+        return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
+
+    def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of the video of a recording, of one of its cameras.
 
         Raises:
-            SettingError: There is no such video or camera.
+            SettingError: There is no such recording or camera.
         """
-        return self._videos.index(self._tracks.video_of(video, camera))
+        return self._videos.index(self._tracks.video_of(recording, camera))
 
     @property
     def statistics(self) -> DecodingStatistics:
@@ -113,6 +208,9 @@ class VideoProviderBase(DataProvider):
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
         self._videos.close()
+
+    def _repr(self, samples: str) -> str:
+        return f"{type(self).__name__}({samples}, {self._tracks.describe(self._videos)})"
 
 
 def _described(path: str, frames: list[int]) -> str:

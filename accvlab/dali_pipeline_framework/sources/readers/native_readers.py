@@ -19,8 +19,8 @@ from ...engine.dali.texts import NO_FILES, NO_FRAMES, dali_cause
 from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
-from ...providers.frames.stream_folders import has_image_extension
-from ...providers.media.video_codec import sniff_codec
+from ...providers.frames.recording_folders import has_image_extension
+from ...providers.media.container import sniff_codec
 from ...sample_data import ImageContent, Name
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sampling.random_access_sampler import Description

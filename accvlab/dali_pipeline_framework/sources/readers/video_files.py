@@ -6,14 +6,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ...checks import bullets
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
-from ...providers.media.video_file_end import missing_bytes
+from ...providers.media.container import missing_bytes
 from ...providers.videos.video_index import index_video
-from ...providers.videos.video_list import VIDEO_FILTERS, RangeRule, listed_videos
+from ...providers.videos.video_list import listed_videos
+from ...providers.videos.videos import Videos
 
 _NUM_THREADS = 8  # it is mostly waiting for storage
 _MOST_NAMED = 5
@@ -22,11 +24,10 @@ _logger = logging.getLogger(__name__)
 
 def video_files(arguments: Mapping[str, Any]) -> list[str]:
     """List the files of a reader of videos, each once; none where DALI has to say what is wrong with the list."""
-    given = {name: arguments.get(name) or None for name in ("filenames", "file_root", "file_list")}
+    given: dict[str, Any] = {name: arguments.get(name) or None for name in ("filenames", "file_root", "file_list")}
     is_frames = arguments.get("file_list_frame_num") or arguments.get("file_list_format") == "frames"
-    rule = RangeRule("frames" if is_frames else "timestamps")
     try:
-        listed = listed_videos(**given, labels=None, file_filters=VIDEO_FILTERS, rule=rule)
+        listed = listed_videos(Videos(**given, file_list_format="frames" if is_frames else "timestamps"))
     except FrameworkError:
         return []
     return [*dict.fromkeys(video.path for video in listed)]
@@ -65,10 +66,5 @@ def require_complete(paths: Iterable[str]) -> None:
         except FrameworkError:
             continue  # DALI tells that it cannot be opened
     if errors:
-        raise errors[0] if len(errors) == 1 else _all_of(errors, len(paths))
-
-
-def _all_of(errors: Sequence[VideoError], num_videos: int) -> VideoError:
-    lines = [f"\n  - {error}" for error in errors[:_MOST_NAMED]]
-    more = f"\n  - and {len(errors) - _MOST_NAMED} more" if len(errors) > _MOST_NAMED else ""
-    return VideoError(f"{len(errors)} of {num_videos} videos cannot be used:{''.join(lines)}{more}")
+        several = f"{len(errors)} of {len(paths)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
+        raise errors[0] if len(errors) == 1 else VideoError(several)

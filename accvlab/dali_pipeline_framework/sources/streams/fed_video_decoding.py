@@ -14,8 +14,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ...engine.dali.texts import NOTHING_FED, dali_cause
 from ...errors import SettingError, VideoError
-from ...providers.media.video_codec import sniff_codec
-from ...providers.media.video_file_end import missing_bytes
+from ...providers.media.container import missing_bytes, sniff_codec
 from ...providers.videos.video_decoding import FrameConverter, VideoDecoder, import_av
 from .video_feed import FedVideo, UInt8Array
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ClosedError, FieldValueError, FileError, SettingError, VideoError, error_that_is_also
-from ...providers.media.container_elements import is_file_or_missing, path_advice
+from ...providers.media.video_file import is_file_or_missing, path_advice
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -28,7 +28,7 @@ class FedVideo:
     Attributes:
         number: How many were fed before it.
         source: Path of a file, or its bytes.
-        label: What messages call it, e.g. ``"'drive.mp4' (video 3)"``.
+        label: What messages call it, e.g. ``"'monday.mp4' (video 3)"``.
     """
 
     number: int
@@ -53,7 +53,7 @@ class VideoFeed:
     """Videos that wait to be decoded, in the order in which they were fed; any thread may feed.
 
     Attributes:
-        changed: Guards the queue, and what the reader of the queue keeps beside it; notified of any change.
+        changed: Guards the queue, and what the reader of the queue keeps with it; notified of any change.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class VideoFeed:
         return len(self._waiting)
 
     def claim(self) -> None:
-        """Note that the videos are read by somebody.
+        """Mark the videos as read by somebody.
 
         Raises:
             SettingError: Somebody else reads them.
@@ -123,7 +123,7 @@ class VideoFeed:
             self._is_claimed = True
 
     def release(self) -> None:
-        """Note that the videos are read by nobody any more."""
+        """Mark the videos as read by nobody any more."""
         with self.changed:
             self._is_claimed = False
 

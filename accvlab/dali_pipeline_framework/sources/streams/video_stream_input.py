@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ...checks import whole_number
+from ...checks import choice, flag, whole_number
 from ...errors import SettingError, SourcePicklingError
 from ...providers.videos.video_decoding import FrameConverter, import_av
 from ...sample_data import Name, SampleDataGroup
@@ -37,7 +37,7 @@ class VideoStreamInput(NativeInput):
 
         stream = VideoStreamInput(sequence_length=5, last_sequence_policy="pad")
         with DataLoader(PipelineDefinition(stream), batch_size=3) as loader:
-            stream.feed("drive.mp4")             # or bytes; any number of times, also while the loop runs
+            stream.feed("monday.mp4")             # or bytes; any number of times, also while the loop runs
             stream.close()                       # no more videos follow: the loop ends after the last one
             for batch in loader:
                 batch["frames"]                  # (n, F, H, W, C) uint8, n <= 3
@@ -104,22 +104,16 @@ class VideoStreamInput(NativeInput):
         Raises:
             SettingError: An argument breaks a rule, or PyAV is asked for and not installed.
         """
-        for name, value, allowed in (
-            ("last_sequence_policy", last_sequence_policy, ("partial", "pad")),
-            ("decoder", decoder, ("auto", "dali", "pyav")),
-            ("blocking", blocking, (True, False)),
-            ("affine", affine, (True, False)),
-        ):
-            if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
-                raise SettingError(f"`{name}` must be {' or '.join(map(repr, allowed))}, got {value!r}.")
         self._settings = SequenceSettings(
             sequence_length=whole_number(sequence_length, "sequence_length", at_least=1),
-            last_sequence_policy=last_sequence_policy,
-            decoder=decoder,
+            last_sequence_policy=choice(
+                last_sequence_policy, "last_sequence_policy", get_args(LastSequencePolicy)
+            ),
+            decoder=choice(decoder, "decoder", get_args(DecoderChoice)),
             image_type=image_type,
             stream=whole_number(stream, "stream", at_least=0),
             num_threads=whole_number(num_threads, "num_threads", at_least=1),
-            affine=affine,
+            affine=flag(affine, "affine"),
             bytes_per_sample_hint=whole_number(bytes_per_sample_hint, "bytes_per_sample_hint", at_least=0),
         )
         FrameConverter(image_type)  # complains about other types
@@ -130,7 +124,7 @@ class VideoStreamInput(NativeInput):
             )
         if decoder == "pyav" or self._settings.is_only_for_pyav:
             import_av()
-        self._blocking = blocking
+        self._blocking = flag(blocking, "blocking")
         self._num_ahead = whole_number(num_batches_ahead, "num_batches_ahead", at_least=1)
         self._frames_name = frames_name
         columns = {"video": video_name, "first_frame": first_frame_name, "num_frames": num_frames_name}

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The codec of a video file, from its container."""
+"""Codec and end of a video file, from its container (MP4, MOV, Matroska, WebM, AVI), also without PyAV."""
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from .container_elements import MOST_ELEMENTS, ebml_number, mp4_boxes, opened
+from .video_file import opened
 
+_MOST_ELEMENTS = 100_000  # bounds the walk through a damaged file
+_MP4_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+_MP4_STARTS = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
 _NAMES = {
     **dict.fromkeys(("avc1", "avc3", "h264", "x264", "V_MPEG4/ISO/AVC"), "h264"),
     **dict.fromkeys(("hvc1", "hev1", "hevc", "h265", "V_MPEGH/ISO/HEVC"), "hevc"),
@@ -50,7 +54,7 @@ def _sniff(file: BinaryIO) -> str | None:
         return _in_avi(file)
     if start[:4] == struct.pack(">I", _EBML_HEADER):
         return _in_matroska(file, size)
-    if start[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip"):
+    if start[4:8] in _MP4_STARTS:
         return _in_mp4(file, size)
     return None
 
@@ -67,7 +71,7 @@ def _in_avi(file: BinaryIO) -> str | None:
 
 def _in_mp4(file: BinaryIO, size: int) -> str | None:
     is_video = False
-    for name, start, _ in mp4_boxes(file, 0, size):
+    for name, start, _ in _mp4_boxes(file, 0, size):
         file.seek(start)
         if name == b"hdlr":
             kind = file.read(12)
@@ -80,11 +84,11 @@ def _in_mp4(file: BinaryIO, size: int) -> str | None:
 
 def _in_matroska(file: BinaryIO, size: int) -> str | None:
     position, is_video, codec = 0, False, None
-    for _ in range(MOST_ELEMENTS):
+    for _ in range(_MOST_ELEMENTS):
         if position >= size:
             return None
         file.seek(position)
-        element, length = ebml_number(file, keeps_marker=True), ebml_number(file)
+        element, length = _ebml_number(file, keeps_marker=True), _ebml_number(file)
         position = file.tell()
         if element in (_SEGMENT, _TRACKS, _TRACK):
             is_video, codec = False, None
@@ -102,3 +106,69 @@ def _in_matroska(file: BinaryIO, size: int) -> str | None:
 def _text(raw: bytes) -> str | None:
     text = raw.rstrip(b"\0 ").decode("latin-1")
     return text if text.isprintable() and text else None
+
+
+def missing_bytes(source: object) -> int:
+    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end.
+
+    Args:
+        source: A path, bytes, or an open binary file, whose position stays.
+
+    Returns:
+        Number of bytes, 0 where the file is complete or does not tell.
+    """
+    try:
+        with opened(source) as file:
+            size = file.seek(0, os.SEEK_END)
+            return max(0, _stated_end(file, size) - size)
+    except (OSError, ValueError, struct.error, IndexError, AttributeError):
+        return 0
+
+
+def _stated_end(file: BinaryIO, size: int) -> int:
+    file.seek(0)
+    start = file.read(12)
+    if start[:4] == b"RIFF" and start[8:] == b"AVI ":
+        return 8 + int(struct.unpack("<I", start[4:8])[0])
+    if start[:4] == b"\x1a\x45\xdf\xa3":  # EBML
+        file.seek(4)
+        file.seek(_ebml_number(file), os.SEEK_CUR)
+        _ebml_number(file, keeps_marker=True)  # the segment, which holds all the rest
+        length_at = file.tell()
+        length = _ebml_number(file)
+        num_bits = 7 * (file.tell() - length_at)
+        is_unknown = length == (1 << num_bits) - 1  # as in live recordings
+        return 0 if is_unknown else file.tell() + length
+    if start[4:8] in _MP4_STARTS:
+        return max((end for _, _, end in _mp4_boxes(file, 0, size, enters=False)), default=0)
+    return 0
+
+
+def _mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
+    """Walk the boxes of an MP4 file: name, start and end of the content of each.
+
+    Args:
+        enters: Whether to walk also the boxes within those that lead to the codec.
+    """
+    for _ in range(_MOST_ELEMENTS):
+        if start + 8 > end:
+            return
+        file.seek(start)
+        length, name = struct.unpack(">I4s", file.read(8))
+        header = 8
+        if length == 1:
+            length, header = struct.unpack(">Q", file.read(8))[0], 16
+        stop = end if length == 0 else start + length
+        if stop < start + header:
+            return
+        yield name, start + header, stop
+        # Enter boxes that contain boxes; skip the content of others.
+        start = start + header if enters and name in _MP4_CONTAINERS else stop
+
+
+def _ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
+    """Read an EBML variable-length integer (vint)."""
+    first = file.read(1)[0]
+    num_bytes = 9 - first.bit_length()
+    value = first if keeps_marker else first & (0xFF >> num_bytes)
+    return int.from_bytes(bytes([value]) + file.read(num_bytes - 1), "big")

@@ -1,12 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interlaced H.264 whose frames are coded as two field pictures each, which can be packets of their own."""
+"""What packets of H.264 tell (ITU-T H.264): where gradual decoder refresh begins, and field pictures.
+
+Field pictures are those of interlaced H.264 whose frames are coded as two pictures each, which can be packets of
+their own.
+"""
 
 from __future__ import annotations
 
-from .h264_refresh import SLICES, SPS, nal_unit_type, nal_units
+from collections.abc import Iterator
 
+# nal_unit_type
+_SLICES = (1, 2, 5)  # non-IDR, data partition A, IDR
+_SEI = 6
+_SPS = 7
+_RECOVERY_POINT = 6  # payloadType of an SEI message
 _PROFILES_WITH_CHROMA_FORMAT = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)  # profile_idc
 _MOST_BYTES = 400  # of an SPS that are read
+
+
+def begins_refresh(packet: bytes) -> bool:
+    """Whether gradual decoder refresh begins here: the whole picture is right only some frames later.
+
+    Containers mark such packets as key frames. But a decoder that starts there can deliver wrong frames without
+    an error (FFmpeg does where ``frame_num`` is 0).
+
+    Args:
+        packet: An access unit, in Annex B format (start codes) or with NAL unit lengths of four bytes.
+    """
+    for unit in _nal_units(packet):
+        unit_type = _nal_unit_type(unit)
+        if unit_type in _SLICES:
+            return False
+        if unit_type == _SEI:
+            payload = _recovery_point(unit)
+            if payload:  # begins with recovery_frame_cnt, an Exp-Golomb code: 0 is the single bit 1
+                return not payload[0] & 0x80
+    return False
+
+
+def _nal_units(packet: bytes) -> Iterator[bytes]:
+    """Split a packet in Annex B format, or with lengths of four bytes, into its NAL units."""
+    if packet.startswith((b"\0\0\1", b"\0\0\0\1")):
+        yield from packet.split(b"\0\0\1")[1:]
+        return
+    position = 0
+    while position + 4 < len(packet):
+        end = position + 4 + int.from_bytes(packet[position : position + 4], "big")
+        yield packet[position + 4 : end]
+        position = end
+
+
+def _nal_unit_type(unit: bytes) -> int:
+    """Get the type of a NAL unit; 0 of an empty one."""
+    return unit[0] & 0x1F if unit else 0
+
+
+def _recovery_point(unit: bytes) -> bytes:
+    """Payload of the recovery point message in an SEI NAL unit; empty where there is none."""
+    position = 1
+    while position + 2 < len(unit):
+        numbers = []  # payloadType and payloadSize, each coded as 0xFF bytes and a last byte
+        for _ in range(2):
+            number = 0
+            while position < len(unit) - 1 and unit[position] == 0xFF:
+                number += 255
+                position += 1
+            numbers.append(number + unit[position])
+            position += 1
+        payload_type, size = numbers
+        if payload_type == _RECOVERY_POINT:
+            return unit[position : position + size]
+        position += size
+    return b""
 
 
 class FieldPictureSearch:
@@ -31,11 +96,11 @@ class FieldPictureSearch:
 
     def is_found_in(self, packet: bytes) -> bool:
         """Whether a packet (Annex B, or with NAL unit lengths) has a field picture."""
-        for unit in nal_units(packet):
-            unit_type = nal_unit_type(unit)
-            if unit_type == SPS:
+        for unit in _nal_units(packet):
+            unit_type = _nal_unit_type(unit)
+            if unit_type == _SPS:
                 self._read_sps(unit)
-            elif unit_type in SLICES and self.is_possible:
+            elif unit_type in _SLICES and self.is_possible:
                 return self._has_field_pic_flag(unit)
         return False
 
@@ -91,14 +156,14 @@ class FieldPictureSearch:
 def _sps_of_extradata(extradata: bytes) -> list[bytes]:
     units: list[bytes] = []
     if extradata[:1] != b"\1":  # Annex B
-        units += nal_units(extradata)
+        units += _nal_units(extradata)
     else:
         position = 6
         for _ in range(extradata[5] & 0x1F if len(extradata) > 5 else 0):  # numOfSequenceParameterSets
             end = position + 2 + int.from_bytes(extradata[position : position + 2], "big")
             units.append(extradata[position + 2 : end])
             position = end
-    return [unit for unit in units if nal_unit_type(unit) == SPS]
+    return [unit for unit in units if _nal_unit_type(unit) == _SPS]
 
 
 class _BitReader:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading of video files: MP4 boxes, EBML numbers, and checks of paths."""
+"""Files of videos: whether they can be opened, and whether they were changed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import contextlib
 import io
 import os
 import stat
-import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-MOST_ELEMENTS = 100_000  # bounds the walk through a damaged file
-_MP4_CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+from ...errors import FileError, VideoError, error_that_is_also
 
 
 @contextlib.contextmanager
@@ -67,31 +65,52 @@ def path_advice(path: Any) -> str:
     return ""
 
 
-def mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
-    """Walk the boxes of an MP4 file: name, start and end of the content of each.
+class FileState(NamedTuple):
+    """Attributes that change when a file is rewritten.
 
-    Args:
-        enters: Whether to walk also the boxes within those that lead to the codec.
+    Attributes:
+        size: Its size in bytes.
+        changed_ns: When its content was last changed, in nanoseconds since 1970.
     """
-    for _ in range(MOST_ELEMENTS):
-        if start + 8 > end:
-            return
-        file.seek(start)
-        length, name = struct.unpack(">I4s", file.read(8))
-        header = 8
-        if length == 1:
-            length, header = struct.unpack(">Q", file.read(8))[0], 16
-        stop = end if length == 0 else start + length
-        if stop < start + header:
-            return
-        yield name, start + header, stop
-        # Enter boxes that contain boxes; skip the content of others.
-        start = start + header if enters and name in _MP4_CONTAINERS else stop
 
+    size: int
+    changed_ns: int
 
-def ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:
-    """Read an EBML variable-length integer (vint)."""
-    first = file.read(1)[0]
-    num_bytes = 9 - first.bit_length()
-    value = first if keeps_marker else first & (0xFF >> num_bytes)
-    return int.from_bytes(bytes([value]) + file.read(num_bytes - 1), "big")
+    @classmethod
+    def of_video(cls, path: str | os.PathLike[str], name: str | None = None) -> FileState:
+        """Get the state of a file.
+
+        Args:
+            path: The file.
+            name: What messages call it; None for its path.
+
+        Raises:
+            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+        """
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            called = name or repr(os.fspath(path))
+            message = f"Cannot open the video {called}: {error.strerror}.{path_advice(path)}"
+            raise error_that_is_also(FileError, [type(error)], message) from error
+        return cls(status.st_size, status.st_mtime_ns)
+
+    def require(self, path: str | os.PathLike[str], name: str) -> None:
+        """Check that a video was not changed.
+
+        Args:
+            path: Its file.
+            name: What messages call it.
+
+        Raises:
+            FileError: The file is not there any more, or cannot be accessed.
+            VideoError: It was changed.
+        """
+        now = FileState.of_video(path, name)
+        if now == self:
+            return
+        what = "it was written again" if now.size == self.size else f"{self.size} bytes then, {now.size} now"
+        raise VideoError(
+            f"The video {name} was changed after it was indexed ({what}), so its frames may be others. Make the "
+            f"provider that uses it, or its index, anew; and keep videos unchanged while they are in use."
+        )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of several cameras, and the account of what they lack."""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import choice, listed, number, valid
+from ...errors import SettingError
+from .frame_times import Int64Array
+
+MissingPolicy: TypeAlias = Literal["drop", "bridge", "raise"]
+
+_logger = logging.getLogger(__name__)
+
+
+class MissingFrame(NamedTuple):
+    """A missing frame of a camera.
+
+    Attributes:
+        recording: Name of the recording's folder; of videos, the number of the recording.
+        camera: Name of the camera.
+        frame_number: Number of the point in time in its recording; by time, of the reference camera's frame.
+        time: The point in time: of videos in seconds; of folders the file name, without extension if cameras are
+            aligned by name, else that of the reference camera's frame.
+    """
+
+    recording: str | int
+    camera: str
+    frame_number: int
+    time: str | float
+
+
+def _tolerance_s(value: float | None) -> float | None:
+    return None if value is None else number(value, "tolerance_s", at_least=0)
+
+
+@attrs.frozen(kw_only=True)
+class CameraRig:
+    """How the frames of several cameras belong together.
+
+    Attributes:
+        cameras: What there is of each camera, by its name; None for a single one without a name.
+        reference_camera: The camera whose frames are the points in time; None for the first.
+        tolerance_s: How far a frame may be from its point in time, in seconds; None for half the usual interval of
+            the reference camera.
+        missing: What to do at points in time at which a camera has no frame.
+    """
+
+    cameras: Mapping[str, Any] | None = None
+    reference_camera: str | None = None
+    tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
+    missing: MissingPolicy = attrs.field(default="drop", validator=valid(choice, allowed=get_args(MissingPolicy)))
+
+    def __attrs_post_init__(self) -> None:
+        if self.reference_camera is not None:
+            self._check_camera(self.reference_camera, "reference_camera")
+
+    def _check_camera(self, name: str, argument: str) -> None:
+        if name not in (self.cameras or ()):
+            known = listed(map(repr, self.cameras or ()))
+            raise SettingError(f"`{argument}` must name one of `cameras` ({known}), got {name!r}.")
+
+    @property
+    def camera_names(self) -> tuple[str, ...]:
+        """Names of the cameras; empty for a single one without a name."""
+        return tuple(self.cameras or ())
+
+    @property
+    def reference(self) -> int:
+        """Number of the reference camera."""
+        return self.camera_names.index(self.reference_camera) if self.reference_camera is not None else 0
+
+    def runs(self, is_complete: npt.NDArray[np.bool_]) -> list[Int64Array]:
+        """Get the points in time of each sequence of a recording.
+
+        Args:
+            is_complete: ``(T,)``, whether all cameras have a frame at each point in time.
+        """
+        places = np.flatnonzero(is_complete)
+        if not len(places):
+            return []
+        if self.missing == "bridge":
+            return [places]
+        return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+
+
+@attrs.define
+class RigAccount:
+    """What cameras lack.
+
+    Attributes:
+        missing: The missing frames.
+        notes: Further remarks on recordings, by their name or number.
+        lacks_folders: Whether a camera has nothing at all in a recording.
+        num_times: Number of points in time of all recordings.
+    """
+
+    missing: list[MissingFrame] = attrs.field(factory=list)
+    notes: dict[str | int, list[str]] = attrs.field(factory=dict)
+    lacks_folders: bool = False
+    num_times: int = 0
+
+    def note(self, recording: str | int, text: str) -> None:
+        """Add a remark on a recording."""
+        self.notes.setdefault(recording, []).append(text)
+
+    def report(self, rig: CameraRig, is_empty: bool, where: str = "", advice: str = "") -> None:
+        """Warn of what is missing, or refuse it.
+
+        Args:
+            rig: The cameras.
+            is_empty: Whether no point in time is left.
+            where: Where the recordings are, e.g. ``" in 'train'"``.
+            advice: What to look at if none is left.
+
+        Raises:
+            SettingError: Something is missing, and `missing` is ``"raise"`` or nothing is left.
+        """
+        if not (self.missing or self.notes):
+            return
+        lines = "\n".join(self._lines())
+        num_dropped = len({(frame.recording, frame.frame_number) for frame in self.missing})
+        text = f"Not all cameras have a frame at {num_dropped} of {self.num_times} points in time{where}"
+        if rig.missing == "raise" and (self.missing or self.lacks_folders):
+            raise SettingError(f"{text}:\n{lines}\nUse `missing='drop'` to leave these points in time out.")
+        if is_empty and self.missing:
+            raise SettingError(
+                f"At no point in time all of the cameras {list(rig.camera_names)!r} have a frame{where}:\n{lines}"
+                f"{advice}"
+            )
+        _logger.warning("%s; they are left out:\n%s", text, lines)
+
+    def _lines(self, most: int = 10) -> list[str]:
+        counts: dict[str | int, collections.Counter[str]] = {}
+        for frame in self.missing:
+            counts.setdefault(frame.recording, collections.Counter())[frame.camera] += 1
+        recordings = [*dict.fromkeys([*counts, *self.notes])]
+        lines = []
+        for recording in recordings[:most]:
+            of_cameras = counts.get(recording, collections.Counter()).items()
+            parts = [f"{count} frame(s) of {camera} missing" for camera, count in of_cameras]
+            name = recording if isinstance(recording, str) else f"recording {recording}"
+            lines.append(f"  - {name}: {', '.join([*parts, *self.notes.get(recording, ())])}")
+        if len(recordings) > most:
+            lines.append(f"  - and {len(recordings) - most} more recordings")
+        return lines

@@ -1,0 +1,37 @@
+"""Providers of recordings, made of the arguments of the value and of the provider together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from accvlab.dali_pipeline_framework.inputs import (
+    FrameDataProvider,
+    FrameFolders,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+    Videos,
+)
+
+
+def split(value: type, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Make the value of those arguments that are its own; returns it and the others."""
+    names = {field.name for field in attrs.fields(value)}
+    own = {name: given for name, given in arguments.items() if name in names}
+    return value(**own), {name: given for name, given in arguments.items() if name not in names}
+
+
+def video_provider(**arguments: Any) -> VideoDataProvider:
+    videos, others = split(Videos, arguments)
+    return VideoDataProvider(videos, **others)
+
+
+def video_frame_provider(**arguments: Any) -> VideoFrameDataProvider:
+    videos, others = split(Videos, arguments)
+    return VideoFrameDataProvider(videos, **others)
+
+
+def frame_provider(**arguments: Any) -> FrameDataProvider:
+    folders, others = split(FrameFolders, arguments)
+    return FrameDataProvider(folders, **others)
