@@ -190,6 +190,21 @@ def test_each_private_name_that_is_used_is_probed() -> None:
     assert {name for name in probed - used if not re.search(rf"\b{name}\b", "".join(SOURCES.values()))} == set()
 
 
+@pytest.mark.parametrize(
+    ("source", "used"),
+    [
+        ("class A(Pipeline):\n    def _iter_setup(self): ...", {"_iter_setup"}),
+        ("class A(Pipeline):\n    def end(self):\n        self._last_iter = True", {"_last_iter"}),
+        ("pipeline._device_id = None", {"_device_id"}),
+        ("from nvidia.dali.pickling import _DaliPickle", {"_DaliPickle"}),
+        ("getattr(node.source, '_op', None)", {"_op"}),
+        ("class A:\n    def __init__(self):\n        self._source = self._worker = 1", set()),
+    ],
+)
+def test_uses_of_private_names_are_found(source: str, used: set[str]) -> None:
+    assert private_names_in(source, private_names_of_dali()) == used
+
+
 # --- texts -------------------------------------------------------------------------------------------------
 
 
