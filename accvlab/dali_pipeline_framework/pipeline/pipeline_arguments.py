@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of a pipeline of DALI: by name, completed and checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard, cast
+
+import numpy as np
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+
+from ..checks import did_you_mean, whole_number
+from ..draws.keyed_random import derive_key
+from ..engine.user_warnings import warn_user
+from ..errors import SettingError
+from ..sources.input_adapter import InputAdapter
+from ..sources.shards import Shard, num_cores_of_rank
+
+PipelineArguments: TypeAlias = dict[str, Any]
+
+# In the documentation of older DALI versions, "not given" is written as these values.
+_LEGACY_NOT_GIVEN = {
+    "batch_size": -1,
+    "num_threads": -1,
+    "device_id": -1,
+    "seed": -1,
+    "max_streams": -1,
+    "default_cuda_stream_priority": 0,
+}
+
+
+def normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PipelineArguments:
+    """Get all arguments by name, without those that only say "not given".
+
+    Raises:
+        SettingError: There is no such argument, or one is given twice.
+    """
+    parameters = [name for name in inspect.signature(Pipeline.__init__).parameters if name != "self"]
+    if len(args) > len(parameters):
+        raise SettingError(f"get_dali_pipeline takes at most {len(parameters)} arguments, got {len(args)}.")
+    arguments = dict(zip(parameters, args, strict=False))
+    known = {*parameters, "enable_conditionals", "debug"}
+    for name, value in kwargs.items():
+        if name in arguments:
+            raise SettingError(f"The argument `{name}` was given twice, by position and by name.")
+        if name not in known:
+            raise SettingError(f"`{name}` is not an argument of a DALI pipeline.{did_you_mean(name, known)}")
+        arguments[name] = value
+    for name, value in arguments.items():
+        if isinstance(value, np.integer):
+            arguments[name] = int(value)
+    for name, not_given in _LEGACY_NOT_GIVEN.items():
+        value = arguments.get(name)
+        if value is None or (isinstance(value, int) and value == not_given):
+            arguments.pop(name, None)
+    return arguments
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def max_in_flight(arguments: PipelineArguments, num_ahead: int) -> int:
+    """How many batches can be loaded or wait for delivery at a time."""
+    depth = arguments.get("prefetch_queue_depth", 2)
+    depths = depth.values() if isinstance(depth, Mapping) else [depth]
+    return max(64, num_ahead + sum(each for each in depths if isinstance(each, int)) + 2)
+
+
+def seed_of_shard(seed: Any, shard: Shard) -> Any:
+    """The seed of DALI's random operators. With the same seed they would draw the same numbers on all shards."""
+    if shard.shard_id == 0 or not isinstance(seed, int):
+        return seed
+    return derive_key("shard", seed, shard.shard_id) >> 33
+
+
+def complete_arguments(arguments: PipelineArguments, data_input: Any, is_parallel: bool) -> None:
+    """Fill in what was not given, and check what was.
+
+    Args:
+        arguments: The arguments, which are changed.
+        data_input: What workers load.
+        is_parallel: Whether worker processes load it.
+
+    Raises:
+        SettingError: An argument is out of its range, or does not go with the input.
+    """
+    expected = InputAdapter(data_input).batch_size
+    batch_size = arguments.setdefault("batch_size", expected)
+    if batch_size is None:
+        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+    whole_number(batch_size, "batch_size", at_least=1)
+    if expected is not None and batch_size > expected and not callable(data_input):
+        # DALI takes smaller batches, so this has always worked.
+        warn_user(
+            f"{type(data_input).__name__} delivers batches of {expected} samples (on this shard), the pipeline "
+            f"has batch_size={batch_size}: batches have {expected} samples."
+        )
+    elif expected is not None and batch_size != expected:
+        raise SettingError(
+            f"The batch sizes of input and pipeline must be equal: {type(data_input).__name__} is set up for "
+            f"{expected} samples per batch (on this shard), the pipeline for batch_size={batch_size}. Leave "
+            f"`batch_size` out here to use the input's."
+        )
+    arguments.setdefault("num_threads", num_cores_of_rank())
+    arguments.setdefault("device_id", None)
+    device_id = arguments["device_id"]
+    if device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
+        arguments["device_id"] = device_id = None
+    if device_id is not None and (isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0):
+        raise SettingError(f"`device_id` must be None (the CPU) or the number of a GPU, got {device_id!r}.")
+    for name, least in (("num_threads", 1), ("py_num_workers", 0)):
+        whole_number(arguments.get(name, least), name, at_least=least)
+    start_method = arguments.get("py_start_method", "fork")
+    if start_method not in ("fork", "spawn", "forkserver"):
+        raise SettingError(f"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got {start_method!r}.")
+    if not is_parallel:
+        return
+    if not callable(data_input):
+        arguments["py_num_workers"] = 1  # an iterable has a state, so DALI runs it in one worker
+    if arguments.get("exec_pipelined") is False:
+        raise SettingError(
+            "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
+            "Leave it out, or use `use_parallel_external_source=False`."
+        )
+    if start_method == "fork" and arguments.get("py_callback_pickler") is not None:
+        raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")
