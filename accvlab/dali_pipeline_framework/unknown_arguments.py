@@ -115,8 +115,6 @@ def explains_unknown_arguments(advice: Mapping[str, str]) -> Callable[[_Init], _
 
     def decorate(init: _Init) -> _Init:
         parameters = inspect.signature(init).parameters
-        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-            return init
 
         @functools.wraps(init)
         def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
