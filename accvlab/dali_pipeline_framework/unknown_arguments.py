@@ -34,8 +34,6 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
             cast(Any, init).__init__ = decorate(cast(Any, init).__init__)
             return init
         parameters = inspect.signature(init).parameters
-        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-            return init
 
         @functools.wraps(init)
         def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:

@@ -48,7 +48,7 @@ BELOW = {
     "operators.conditions": "errors",
     "operators": "operators.conditions draws engine.dali",
     "operators.published": "operators",
-    "processing_steps": "operators",
+    "processing_steps": "operators unknown_arguments",
     "engine": "sources engine.dali",
     "pipeline": "engine processing_steps",
     "loader": "pipeline",

@@ -390,7 +390,7 @@ class TestRecordsThatDoNotFit:
     def test_an_index_without_record(self, index: int) -> None:
         provider = ReplayedDrawsProvider(IndexProvider(9), [{}] * 2, [4, 5])
         assert provider.get_data(1)["index"] == 5
-        with pytest.raises(IndexError, match="must be in \[0, 1\]"):
+        with pytest.raises(IndexError, match=r"must be in \[0, 1\]"):
             provider.get_data(index)
 
 

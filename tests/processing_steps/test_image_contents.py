@@ -285,7 +285,7 @@ class TestRange:
     @pytest.mark.parametrize(
         ("step", "argument"),
         [
-            (RandomEraser("image", fill_value=[124, 116, 104]), "`value` 124"),
+            (RandomEraser("image", fill_value=[124, 116, 104]), "`fill_value` 124"),
             (ImageToTileSizePadder("image", 8, fill_value=114), "`fill_value` 114"),
             (ImageResizer("image", output_hw=[4, 6], mode="pad", fill_value=114), "`fill_value` 114"),
         ],

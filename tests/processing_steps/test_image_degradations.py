@@ -105,6 +105,17 @@ def test_color_spaces() -> None:
 
 
 @pytest.mark.parametrize("kind", MAKE)
+def test_several_names(kind: str) -> None:
+    fields = {name: (DT.UINT8, [NOISE]) for name in ("image", "other", "third")}
+    run = run_steps(MAKE[kind](["image", "third"]), fields)
+    assert (run["image"][0] == run["third"][0]).all()
+    assert (run["image"][0] != NOISE).any()
+    assert (run["other"][0] == NOISE).all()
+    with pytest.raises(SettingError, match="`image_names` must be a name"):
+        MAKE[kind]([])
+
+
+@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("layout", ["FHWC", ""])
 @pytest.mark.parametrize("conditionals", [False, True])
 def test_frames_of_a_clip_alike_and_other_fields_untouched(kind: str, layout: str, conditionals: bool) -> None:

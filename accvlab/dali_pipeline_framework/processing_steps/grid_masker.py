@@ -77,8 +77,8 @@ class GridMasker(ImagePixelStep):
         )
 
     def _change(self) -> PixelChange:
-        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
         is_masked = fn.cast(self._is_changed(), dtype=_DT.FLOAT)
+        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
         grid = (tile, ratio * is_masked, angle, x * tile, y * tile)
 
         def masked(image: DataNode, dtype: types.DALIDataType) -> DataNode:

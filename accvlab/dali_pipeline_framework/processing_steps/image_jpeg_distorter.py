@@ -55,7 +55,7 @@ class ImageJpegDistorter(ImagePixelStep):
         self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
     def _change(self) -> PixelChange:
-        quality, is_changed = self.draw("quality"), self._is_changed()
+        is_changed, quality = self._is_changed(), self.draw("quality")
 
         def distorted(image: DataNode, dtype: types.DALIDataType) -> DataNode:
             image = with_pixels(image)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +65,8 @@ class PipelineStepBase(ABC):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one."""
         super().__init_subclass__(**arguments)
-        if "__init__" in vars(cls):
+        own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
+        if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
