@@ -248,8 +248,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings with "
-        "a video per camera, or data set of driving_scenes (default: scenes are generated)",
+        help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings "
+        "with a video per camera, or data set of driving_scenes (default: scenes are generated)",
     )
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)
