@@ -2,7 +2,7 @@
 
     python examples/demo.py                          six cameras, boxes; the scenes are generated first
     python examples/demo.py --data FOLDER            your own data: a folder of sequence folders with images,
-                                                     of videos, or of drives with a video per camera
+                                                     of videos, or of recordings with a video per camera
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
 in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
@@ -251,8 +251,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, folder of images, folder of videos, folder of drives with a "
-        "video per camera, or data set of driving_scenes (default: scenes are generated)",
+        help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings "
+        "with a video per camera, or data set of driving_scenes (default: scenes are generated)",
     )
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)

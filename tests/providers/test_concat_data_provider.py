@@ -126,7 +126,7 @@ def test_there_is_no_sample_out_of_range(index: int) -> None:
 
 
 def test_a_sample_index_is_a_whole_number() -> None:
-    with pytest.raises(SettingError, match=r"^`sample_index` must be in \[0, 4\], got 1\.0\.$"):
+    with pytest.raises(SettingError, match=r"^`sample_index` must be in \[0, 2\], got 1\.0\.$"):
         ConcatDataProvider(numbered(3)).get_data(1.0)
 
 

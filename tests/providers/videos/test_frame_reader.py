@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -164,7 +164,7 @@ class TestErrors:
             VideoError, match=r"'.*a.mp4' was changed after it was indexed \(\d+ bytes then, \d+ now"
         ):
             FrameReader(path, index)
-        reader = FrameReader(path, dataclasses.replace(index, file_state=None))
+        reader = FrameReader(path, attrs.evolve(index, file_state=None))
         with pytest.raises(
             VideoError, match=r"Frame 30 of the video '.*a.mp4', at 1.200 s, cannot be decoded: .* changed after"
         ):
