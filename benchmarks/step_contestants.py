@@ -370,8 +370,9 @@ def twenty_steps() -> list[PipelineStepBase]:
         kinds.ResizingMode.STRETCH,
         None,
         "image",
+        projection_matrix_field_names=in_pixels["projection_names"],
+        box_names=in_pixels["box_names"],
         transformation_steps=changes,
-        **in_pixels,
     )
     limits = [-50.0, -50.0, -5.0], [50.0, 50.0, 5.0]
     heatmaps = detection_steps()[-1]

@@ -37,8 +37,9 @@ nitpick_ignore_regex = [
     # Aliases and inner classes, which have no entry of their own.
     (
         r"py:.*",
-        r"Name|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|StreamPlan|FlatPlan",
+        r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|StreamPlan|FlatPlan",
     ),
+    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),

@@ -338,7 +338,7 @@ class TestSettings:
         [
             (
                 {"num_thread": 2},
-                r"`num_thread` is not an argument of a DALI pipeline\. Did you mean `num_threads`",
+                r"`num_thread` is not an argument of a DALI pipeline\. Did you mean 'num_threads'",
             ),
             ({"batch_size": 0}, r"`batch_size` must be a whole number of at least 1, got 0"),
             ({"batch_size": "4"}, r"`batch_size` must be a whole number of at least 1, got '4'"),

@@ -629,7 +629,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown argument": (
         {"pipeline_arguments": {"prefetch_queue_dept": 2}},
-        "Did you mean `prefetch_queue_depth`?",
+        "Did you mean 'prefetch_queue_depth'?",
     ),
     "DALI's debug mode": ({"pipeline_arguments": {"debug": True}}, "cannot use DALI's debug mode"),
 }

@@ -118,7 +118,9 @@ def run_step(
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("points", DALIDataType.FLOAT)
         >>> sample["points"] = [[1, 2], [3, 4]]
-        >>> step = LambdaStep(lambda points: points * 10.0, "points", {"points": DALIDataType.FLOAT})
+        >>> step = LambdaStep(
+        ...     lambda points: points * 10.0, input_names="points", output_types={"points": DALIDataType.FLOAT}
+        ... )
         >>> run_step(step, sample).output["points"].tolist()
         [[10.0, 20.0], [30.0, 40.0]]
     """
