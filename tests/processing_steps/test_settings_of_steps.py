@@ -257,7 +257,7 @@ def test_own_steps_have_one_vocabulary(step: str) -> None:
     ],
 )
 def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=f"`{wrong}` is not an argument of {step}. Did you mean `{meant}`?"):
+    with pytest.raises(TypeError, match=f"`{wrong}` is not an argument of {step}. Did you mean '{meant}'"):
         made(step, **{wrong: 1})
 
 
