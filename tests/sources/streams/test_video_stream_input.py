@@ -441,6 +441,13 @@ class TestFeeding:
             stream.close()
             assert list(loader) == []
 
+    @pytest.fixture
+    def interruptible(self) -> Iterator[None]:
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+        yield
+        signal.signal(signal.SIGINT, previous)
+
+    @pytest.mark.usefixtures("interruptible")
     def test_can_be_interrupted_while_it_waits(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
         with make_loader(stream) as loader:
