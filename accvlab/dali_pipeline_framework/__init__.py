@@ -5,11 +5,12 @@ from typing import Any
 
 from .public_names import public_names
 
-_get_public, __dir__, __all__ = public_names(__name__, __file__)
-__all__ = sorted([*__all__, "__version__"])
+_get_public, __dir__ = public_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted([*_get_public(name), "__version__"])
     if name != "__version__":
         return _get_public(name)
     # Looked up on demand: importing what it takes would cost every worker process.

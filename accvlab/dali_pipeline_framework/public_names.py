@@ -6,52 +6,58 @@ Every worker process imports what it needs of this package, and only that.
 
 from __future__ import annotations
 
-import ast
+import functools
 import importlib
-import importlib.util
+import os
+import re
 import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 
-def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make ``__getattr__`` and ``__dir__`` (PEP 562) and ``__all__`` of a package out of its stub.
+def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make ``__getattr__`` and ``__dir__`` (PEP 562) of a package out of its stub; they know ``__all__``, too.
 
-    Unlike ``lazy_loader.attach_stub``, names may come from other packages than the one that has the stub.
+    Unlike ``lazy_loader.attach_stub``, names may come from other packages than the one that has the stub, and the
+    stub is read when a name is asked for, not when the package is imported.
 
     Args:
         package: Name of the package.
-        file: Its ``__init__.py``; the stub lies beside it and has only imports.
+            file: Its ``__init__.py``. Beside it lies the stub, with an import for each name, ``from .module import name as
+            name``, and ``from .package import *``.
     """
-    module_of = _imports_of_stub(package, Path(file).parent)
+
+    @functools.cache
+    def module_of() -> dict[str, str]:
+        return _imports_of_stub(package, os.path.dirname(file))
 
     def get(name: str) -> Any:
-        if name not in module_of:
+        value: Any
+        if name == "__all__":
+            return sorted(module_of())
+        if name.startswith("__") or name not in module_of():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = module_of[name]
-        if module == package:
-            value: Any = importlib.import_module(f"{package}.{name}")
+        if module_of()[name] == package:
+            value = importlib.import_module(f"{package}.{name}")
         else:
-            value = getattr(importlib.import_module(module), name)
+            value = getattr(importlib.import_module(module_of()[name]), name)
         setattr(sys.modules[package], name, value)  # the next time it is found without this function
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted({*vars(sys.modules[package]), *module_of()})
 
-    return get, names, sorted(module_of)
+    return get, names
 
 
-def _imports_of_stub(package: str, folder: Path) -> dict[str, str]:
+def _imports_of_stub(package: str, folder: str) -> dict[str, str]:
     """Get the module from which a stub imports each name. Only stubs are read, nothing is imported."""
     module_of: dict[str, str] = {}
-    for node in ast.parse((folder / "__init__.pyi").read_text()).body:
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        module = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
-        names: Iterable[str] = [alias.name for alias in node.names]
-        if "*" in names:
-            names = _imports_of_stub(module, folder / str(node.module))
+    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as stub:
+        imports = re.findall(r"^from (\.+)(\S*) import \(?\s*(\S+)", stub.read(), re.MULTILINE)
+    for dots, source, name in imports:
+        parents = package.split(".")
+        module = ".".join([*parents[: len(parents) - len(dots) + 1], *([source] if source else [])])
+        names = _imports_of_stub(module, os.path.join(folder, source)) if name == "*" else [name]
         module_of.update(dict.fromkeys(names, module))
     return module_of

@@ -154,7 +154,10 @@ def contents_of_doors(modules: dict[str, str]) -> list[str]:
             continue
         for node in ast.parse(source).body:
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            is_list = isinstance(node, ast.Assign) and "__all__" in ast.unparse(node.targets[0])
+            is_list = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()") in (
+                "__all__",
+                "__getattr__, __dir__",
+            )
             if not (is_text or is_list or isinstance(node, ast.Import | ast.ImportFrom)):
                 found.append(f"{module}:{node.lineno}")
     return found

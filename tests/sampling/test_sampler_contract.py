@@ -687,11 +687,14 @@ class TestContinuing:
                 clip_length = case.sampler.unit_table.grain if kind == "frames of clips, streamed" else None
                 num_inside = check_slots(rest, are_the_first=is_new, clip_length=clip_length)
                 if is_new and kind == "frames of clips, streamed":
-                    # Clips that were being played are finished, and no others are cut.
-                    playing = begun[number - 1] if number else None
-                    assert num_inside <= (
-                        0 if playing is None else int((~playing.is_last & ~playing.is_over).sum())
-                    )
+                    # Clips that were being played are finished, and no others are cut. With `tail="mark"`,
+                    # padding of the same clip may follow its last frame.
+                    is_playing = np.zeros(case.sampler.total_batch_size, np.bool_)
+                    if number:
+                        is_playing = ~begun[number - 1].is_last & ~begun[number - 1].is_over
+                    if number < len(begun):
+                        is_playing |= begun[number].is_padding & ~begun[number].is_over
+                    assert num_inside <= int(is_playing.sum())
 
     @every_kind
     @law

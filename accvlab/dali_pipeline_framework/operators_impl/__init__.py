@@ -7,4 +7,4 @@ python_operator_functions  arrays in, arrays out; for ``fn.python_function``
 
 from ..public_names import public_names
 
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)
+__getattr__, __dir__ = public_names(__name__, __file__)

@@ -3,4 +3,4 @@
 
 from ..public_names import public_names
 
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)
+__getattr__, __dir__ = public_names(__name__, __file__)

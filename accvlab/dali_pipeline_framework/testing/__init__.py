@@ -12,4 +12,4 @@ The modules::
 
 from ..public_names import public_names
 
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)
+__getattr__, __dir__ = public_names(__name__, __file__)
