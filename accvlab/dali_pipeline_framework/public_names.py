@@ -23,8 +23,8 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
     Args:
         package: Name of the package.
-            file: Its ``__init__.py``. Beside it lies the stub, with an import for each name, ``from .module import name as
-            name``, and ``from .package import *``.
+        file: Its ``__init__.py``. Beside it lies the stub, with an import for each name,
+            ``from .module import name as name``, and ``from .package import *``.
     """
 
     @functools.cache
