@@ -34,7 +34,6 @@ from ..sources.joined_input import JoinedInput
 from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
-from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable
 from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .draw_keys import require_keys
@@ -231,14 +230,14 @@ class PipelineDefinition:
             )
         arguments = normalised_arguments(args, kwargs)
         parts = InputParts.of(self._data_input)
-        unbound = None if parts.main is None else parts.main.source
+        unbound: Any = None if parts.main is None else parts.main.source
         if isinstance(unbound, PlannedInput) and unbound.batch_size is None and "batch_size" in arguments:
             bound = unbound.with_settings(batch_size=arguments["batch_size"])
             changed = self.with_input(parts.with_main(bound))
             return changed.get_dali_pipeline(worker_init_fn=worker_init_fn, **arguments)
         size = arguments.get("batch_size")
-        if isinstance(unbound, ShuffledShardedInputCallable) and unbound.batch_size != size and is_count(size):
-            # The published input takes any batch size; only its `length` depends on the one that it was given.
+        takes_any_size = isinstance(unbound, PlannedInput) and unbound.takes_any_batch_size
+        if takes_any_size and unbound.batch_size != size and is_count(size):
             bound, consequence = unbound.for_pipeline(size)
             warn_user(consequence)
             changed = self.with_input(parts.with_main(bound))

@@ -45,6 +45,9 @@ class PlannedInput(CallableBase):
     of the batch is divided evenly; a shard without a rest ends its epoch earlier than others.
     """
 
+    takes_any_batch_size = False
+    """Whether a pipeline may have another batch size than the input; then there is a method `for_pipeline`."""
+
     def __init__(
         self,
         data_provider: DataProvider,

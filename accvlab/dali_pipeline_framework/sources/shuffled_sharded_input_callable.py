@@ -32,6 +32,8 @@ class ShuffledShardedInputCallable(PlannedInput):
     delivers the positions ``[k * N // num_shards, (k + 1) * N // num_shards)``, and all of them.
     """
 
+    takes_any_batch_size = True  # as published: only `length` depends on the one that it was given
+
     def __init__(
         self,
         data_provider: DataProvider,
