@@ -61,6 +61,8 @@ class PipelineContext:
             epochs are those of the native inputs.
         check_dtypes: Whether the first batch is compared with the blueprint.
         delivery: Where the fields stand in the outputs of the graph.
+        plan: What is folded and what is packed, for people.
+        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
@@ -75,6 +77,8 @@ class PipelineContext:
     has_workers: bool
     check_dtypes: bool
     delivery: Delivery
+    plan: str
+    not_folded: Mapping[int, str]
     batch_size: int
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
@@ -296,6 +300,16 @@ class StructuredPipeline(Pipeline):
     def delivery(self) -> Delivery:
         """Where the fields stand in the outputs of the graph."""
         return self._context.delivery
+
+    @property
+    def plan(self) -> str:
+        """What is folded and what is packed, in lines for people; see `PipelineDefinition.plan`."""
+        return self._context.plan
+
+    @property
+    def not_folded(self) -> Mapping[int, str]:
+        """For steps that treat elements alike, and are not applied to folded arrays: why; by number of the step."""
+        return self._context.not_folded
 
     @property
     def max_batch_size(self) -> int:

@@ -64,6 +64,7 @@ class Graph:
         inspection: Which steps have operators on a GPU, or random ones.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
         delivery: Where the fields stand in the outputs; there once the graph is defined.
+        applied: For each step how it was applied, for people.
         not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
 
@@ -86,6 +87,7 @@ class Graph:
     inspection: GraphInspection = attrs.field(factory=GraphInspection, init=False)
     last_changed_by: list[str] = attrs.field(factory=list)
     delivery: Delivery = attrs.field(init=False)
+    applied: list[str] = attrs.field(factory=list, init=False)
     not_folded: dict[int, str] = attrs.field(factory=dict, init=False)
     _num_steps_done: int | None = attrs.field(default=None, init=False)
     _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
@@ -120,11 +122,24 @@ class Graph:
         layout = self.delivery.layout
         return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
 
+    @property
+    def plan(self) -> str:
+        """What is folded and what is packed, in lines for people."""
+        lines = [*self.applied]
+        layout = self.delivery.layout
+        if layout is None:
+            return "\n".join([*lines, "each field has an output of its own"])
+        num_packed = sum(place.is_packed for place in self.delivery.places)
+        of_batch = f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
+        packed = f"packed: {num_packed} of {len(self.delivery.places)} fields"
+        return "\n".join([of_batch, *lines, f"{packed}; outputs of workers beside them: {len(layout.fields)}"])
+
     # --- input ------------------------------------------------------------------------------------
 
     def _input(self) -> FoldedSample:
         self.inspection = GraphInspection()
         self.not_folded.clear()
+        self.applied.clear()
         self._folding = Folding(SourceOutputs(self.source) if self.is_packed else None, self.num_slots)
         data = self.blueprint.get_empty_like_self()
         paths = data.format.flat_paths
@@ -199,8 +214,13 @@ class Graph:
                     self.not_folded.setdefault(number, f"for one element it raises {type(error).__name__}: {error}")
         if result is None:
             result = self._applied_at(step, sample, WHOLE_SAMPLE, name, is_folded=False)
+            reason = self.not_folded.get(number, "it does not say that it treats elements alike")
+            how = f"element by element, since {reason}" if sample.format.lengths else "no arrays are folded"
         else:
             self.not_folded.pop(number, None)
+            levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
+            how = ", ".join(f"once for all elements of {level}" for level in levels if level.arrays) or "as it is"
+        self.applied.append(f"{name}: {how}")
         self._num_steps_done = number + 1
         self._note(result, name)
         return result

@@ -200,6 +200,24 @@ class PipelineDefinition:
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
 
+    def plan(self, **arguments: Any) -> str:
+        """Say how a pipeline works on arrays, and how the fields travel.
+
+        Args:
+            **arguments: Arguments of `get_dali_pipeline`.
+
+        Returns:
+            A line for each step: whether it is applied once to all elements of an array or to each of them, and
+            why; and how many fields are packed, i.e. pass the graph in one buffer since no step touches them.
+        """
+        pipeline = self.get_dali_pipeline(**arguments)
+        if not isinstance(pipeline, StructuredPipeline):
+            raise SettingError("There is no plan of a pipeline with debug=True: its graph is defined batch by batch.")
+        try:
+            return pipeline.plan
+        finally:
+            pipeline.close()
+
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:
@@ -310,6 +328,8 @@ class PipelineDefinition:
             has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
             delivery=graph.delivery,
+            plan=graph.plan,
+            not_folded=graph.not_folded,
             batch_size=batch_size,
             unused_fields=_unused(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,

@@ -41,8 +41,6 @@ class FrameSequenceDecoder(PipelineStepBase):
     share frames, each frame is decoded once, and copied to the sequences that have it.
     """
 
-    treats_elements_alike = True
-
     def __init__(
         self,
         frame_names: Names = "frames",
