@@ -47,8 +47,10 @@ class VideoStreamInput(NativeInput):
     state to save. Each rank has a stream of its own.
     """
 
+    operator_name = "external_source"
     has_epochs = False
     delivers_partial_batches = True
+    shard = (0, 1)
     is_joinable = False
     ragged_advice = (
         "The last sequence of a video can be shorter than the others: pass ragged='list' to the loader, or "
@@ -184,21 +186,6 @@ class VideoStreamInput(NativeInput):
             blueprint.add_data_field(name, types.DALIDataType.INT32)
         return blueprint
 
-    @property
-    def length(self) -> int | None:
-        """None: only the end tells."""
-        return None
-
-    @property
-    def is_resumable(self) -> bool:
-        """False: what was fed is gone when it is decoded."""
-        return False
-
-    @property
-    def operator_name(self) -> str:
-        """Name of the operator that gets what is decoded."""
-        return "external_source"
-
     def define(self, name: str, seed: int) -> Sequence[DataNode]:
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
@@ -216,7 +203,7 @@ class VideoStreamInput(NativeInput):
         if not self._columns:
             return [frames]
         places = fn.external_source(
-            source=handover.take_places,
+            source=lambda: handover.places,
             batch=True,
             num_outputs=len(self._columns),
             dtype=types.DALIDataType.INT32,
@@ -241,11 +228,6 @@ class VideoStreamInput(NativeInput):
         )
 
     # --- settings of a loader ---------------------------------------------------------------------
-
-    @property
-    def shard(self) -> tuple[int, int]:  # type: ignore[override]
-        """Shard id and number of shards: all of it."""
-        return 0, 1
 
     def with_settings(
         self, *, shard: tuple[int, int] | None = None, last_batch: LastBatch | None = None
