@@ -198,11 +198,8 @@ class PlannedInput(CallableBase):
 
     def describe(self) -> Description:
         """What the order depends on, by name."""
-        description = self._sampler.describe()
-        description["data_set_size"] = self._num_samples
-        if self._sampler.is_epoch_based:
-            description["last_batch"] = self._sampler.last_batch
-        return description
+        last_batch = {"last_batch": self._sampler.last_batch} if self._sampler.is_epoch_based else {}
+        return {**self._sampler.describe(), "data_set_size": self._num_samples, **last_batch}
 
     # --- samples ----------------------------------------------------------------------------------
 
@@ -321,10 +318,10 @@ class PlannedInput(CallableBase):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        if not planned.is_over.any() or not self._leaves_out_empty_slots:
-            size = total // self._num_shards
-            return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
-        return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
+        slots = self._shard_id, self._num_shards
+        return slots_of_shard(
+            planned, self._sampler.has_slots, *slots, keeps_empty=not self._leaves_out_empty_slots
+        )
 
     @property
     def _leaves_out_empty_slots(self) -> bool:
@@ -384,15 +381,19 @@ class PlannedInput(CallableBase):
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
 
 
-def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
-    """Get the slots of a global batch that a shard delivers, without those that are over.
+def slots_of_shard(
+    planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int, *, keeps_empty: bool = False
+) -> Int64Array:
+    """Get the slots of a global batch that a shard delivers, usually without those that are over.
 
     Where slots stay on their shard (``has_slots``), these are its own slots; otherwise all that are not over are
     divided evenly.
     """
     size = len(planned.indices) // num_shards
     own = np.arange(shard_id * size, (shard_id + 1) * size)
-    if has_slots or not planned.is_over.any():
+    if keeps_empty or not planned.is_over.any():
+        return own
+    if has_slots:
         return own[~planned.is_over[own]]
     left = np.flatnonzero(~planned.is_over)
     return left[len(left) * shard_id // num_shards : len(left) * (shard_id + 1) // num_shards]
