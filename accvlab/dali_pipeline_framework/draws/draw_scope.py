@@ -108,8 +108,8 @@ class DrawPlan:
             elif place in self.index and self.draws[self.index[place]].draw != draw:
                 planned = self.draws[self.index[place]]
                 raise SettingError(
-                    f"The {planned} must be the same each time that it is declared, got {planned.draw} and {draw}. "
-                    f"A draw that groups share cannot depend on the group."
+                    f"The {planned} must be the same each time that it is declared, got {planned.draw} and "
+                    f"{draw}. A draw that groups share cannot depend on the group."
                 )
 
     def _identity(self, step: DrawingStep) -> tuple[str, int]:

@@ -87,7 +87,6 @@ class PointLimits:
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         low, high = (exact_constant(limits, points.device) for limits in converted)
-        # Fails where points have other axes.
         low_row = failing_with("points must have one number for each limit", fn.reshape, low, shape=row_shape)
         return low_row, fn.reshape(high, shape=row_shape)
 

@@ -47,10 +47,8 @@ class JoinedInput(InputBase):
         others = [name for name, each in self._inputs.items() if not isinstance(each, NativeInput)]
         for name, each in self._inputs.items():
             if not hasattr(each, "used_sample_data_structure"):
-                got = type(each).__name__
-                raise SettingError(
-                    f"Input {name!r} must be a native reader, a callable or an iterable, got {got}."
-                )
+                rule = "must be a native reader, a callable or an iterable"
+                raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
             if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
                 raise SettingError(
                     f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
