@@ -289,11 +289,11 @@ def shown(value: object) -> str:
     return written if len(written) <= _MOST_CHARACTERS else f"{written[:_MOST_CHARACTERS]}..."
 
 
-def listed(values: Iterable[object], most: int = 20, *, nothing: str = "none") -> str:
-    """Write values as ``a, b and 3 more``: at most ``most`` of them; ``nothing`` where there are none."""
+def listed(values: Iterable[object], most: int = 20) -> str:
+    """Write values as ``a, b and 3 more``: at most ``most`` of them; "none" where there are none."""
     texts = [str(value) for value in values]
     left_out = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most]) or nothing}{left_out}"
+    return f"{', '.join(texts[:most]) or 'none'}{left_out}"
 
 
 def bullets(values: Iterable[object], most: int = 20) -> str:

@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -64,9 +64,8 @@ def variables_of(expression: AST) -> list[str]:
     """Names of all variables, each once, in the order in which they occur."""
     if isinstance(expression, Variable):
         return [expression.name]
-    children = (
-        expression.conditions if isinstance(expression, And | Or) else attrs.astuple(expression, recurse=False)
-    )
+    parts: Any = attrs.astuple(cast(Any, expression), recurse=False)
+    children = parts[0] if isinstance(expression, And | Or) else parts
     names = (name for child in children if isinstance(child, AST) for name in variables_of(child))
     return list(dict.fromkeys(names))
 

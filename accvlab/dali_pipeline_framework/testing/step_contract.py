@@ -7,8 +7,8 @@ import functools
 import inspect
 import itertools
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -355,46 +355,29 @@ def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
     """A copy with unknown fields in each group, but not beside the elements of arrays."""
+    copy = sample.get_copy()
+    copy.set_apply_mapping(False)
+    copy.set_do_convert(True)
+    for group in list(_groups(copy)):
+        if not group.is_array() or len(group) == 0:
+            for name, (dtype, value) in _values_of_unknown_fields(number).items():
+                group.add_data_field(name, dtype)
+                group[name] = value
+    return copy
 
-    def extended(group: SampleDataGroup) -> SampleDataGroup:
-        copy = _mapped_over_groups(group, extended)
-        if group.is_array() and len(group) > 0:
-            return copy
-        for name, (dtype, value) in _values_of_unknown_fields(number).items():
-            copy.add_data_field(name, dtype)
-            copy[name] = value
-        return copy
 
-    return extended(sample)
+def _groups(group: SampleDataGroup) -> Iterator[SampleDataGroup]:
+    yield group
+    for name, child in zip(group, group.format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            yield from _groups(cast(SampleDataGroup, group[name]))
 
 
 def _without_unknown_fields(sample: SampleDataGroup) -> SampleDataGroup:
-    def reduced(group: SampleDataGroup) -> SampleDataGroup:
-        copy = _mapped_over_groups(group, reduced)
-        for name in group:
-            if isinstance(name, str) and name.startswith(_UNKNOWN):
-                copy.remove_field(name)
-        return copy
-
-    return reduced(sample)
-
-
-def _mapped_over_groups(
-    group: SampleDataGroup, change: Callable[[SampleDataGroup], SampleDataGroup]
-) -> SampleDataGroup:
-    """A copy in which each group below is replaced."""
-    copy = SampleDataGroup()
-    copy.set_apply_mapping(False)
-    for (name, value), child in zip(group.items(), group.format.children, strict=True):
-        if isinstance(child, GroupFormat):
-            changed = change(value)
-            copy.add_data_group_field(name, changed)
-            copy[name] = changed
-        else:
-            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim, content=child.content)
-            copy.set_do_convert(False)
-            copy[name] = value
-            copy.set_do_convert(True)
+    copy = sample.get_copy()
+    for path in sample.format.flat_paths:
+        if str(path[-1]).startswith(_UNKNOWN):
+            copy.get_parent_of_path(path).remove_field(path[-1])
     return copy
 
 
