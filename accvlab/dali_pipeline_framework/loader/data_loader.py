@@ -26,12 +26,12 @@ from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
 from .composition import composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
-from .pipeline_owner import NO_SEGMENTS, LoaderPipeline, with_own_arguments
+from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .state import (
+    NO_SEGMENTS,
     LoaderState,
     continued_segments,
-    damaged,
     fingerprint,
     parse_state,
     require_same_batches,
@@ -164,13 +164,7 @@ class DataLoader(TorchInterface):
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
-        asked = AskedSettings(
-            batch_size=batch_size,
-            shard=shard,
-            last_batch=last_batch,
-            context_name=context_name,
-            steps_per_epoch=self._steps,
-        )
+        asked = AskedSettings(batch_size, shard, last_batch, context_name, self._steps)
         self._bound = bind_input(definition.data_input, asked)
         OutputConverter(output_type, must_copy=False)  # complains about unknown values now
         own: dict[str, Any] = {
@@ -466,8 +460,8 @@ class DataLoader(TorchInterface):
             self._use(self._run.replace(NO_SEGMENTS, saved.reader))
         else:
             segments = continued_segments(saved, own, self._bound.data_input)
-            self._require_within_epoch(saved)
-            if segments != (self._run.segments if self._run.segments[1] else (saved.epoch, ())):
+            require_within_epoch(saved, self._steps, InputAdapter(self._bound.data_input).planned)
+            if segments != self._run.segments:
                 self._use(self._run.replace(segments))
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
@@ -481,13 +475,6 @@ class DataLoader(TorchInterface):
             )
         self._end_running_loop()
         self._loop = _no_loop
-
-    def _require_within_epoch(self, saved: LoaderState) -> None:
-        if self._steps is not None and saved.batch >= self._steps:
-            raise damaged(f"`batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}")
-        planned = InputAdapter(self._bound.data_input).planned
-        if saved.batch > 0 and planned is not None:
-            require_within_epoch(saved, planned.sampler)
 
     # --- access -----------------------------------------------------------------------------------
 

@@ -11,17 +11,11 @@ from ..errors import ClosedError, SettingError, StateError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
-from ..sampling.random_access_sampler import EpochSegment
 from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
 from .input_binding import LoaderInput
 from .position import Position
-from .state import ReaderState
-
-EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
-"""An epoch, and what was delivered of it with other batch sizes; no segments for an epoch from its beginning."""
-
-NO_SEGMENTS: EpochSegments = (0, ())
+from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
 _Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
 

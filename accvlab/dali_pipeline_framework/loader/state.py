@@ -9,15 +9,21 @@ import json
 import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
 from ..checks import bullets
 from ..errors import SettingError, StateError
 from ..sample_data import GroupFormat, format_path
-from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
+from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
+
+EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
+"""An epoch, and what was delivered of it with other batch sizes."""
+
+NO_SEGMENTS: EpochSegments = (0, ())
+"""For all epochs from their beginning."""
 
 _VERSION = 1
 
@@ -218,19 +224,21 @@ def damaged(*problems: str) -> StateError:
     return StateError(f"The state is damaged:\n{bullets(problems)}")
 
 
-def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> None:
+def require_within_epoch(saved: LoaderState, steps: int | None, planned: PlannedInput | None) -> None:
     """Raise a `StateError` where a state tells of more batches than its epoch has."""
-    if sampler.num_batches(0) is None:
+    if steps is not None and saved.batch >= steps:
+        raise damaged(f"`batch` must be less than steps_per_epoch={steps}, got {saved.batch}")
+    if saved.batch == 0 or planned is None or planned.sampler.num_batches(0) is None:
         return
     segments = _segments(saved)
     for number, segment in enumerate(segments):
         try:
-            planned = sampler.with_settings(
+            sampler = planned.sampler.with_settings(
                 total_batch_size=segment.total_batch_size, num_shards=segment.num_shards
             )
             if number > 0:
-                planned = planned.continued(saved.epoch, segments[:number])
-            num_batches = planned.num_batches(saved.epoch)
+                sampler = sampler.continued(saved.epoch, segments[:number])
+            num_batches = sampler.num_batches(saved.epoch)
         except SettingError as error:
             raise damaged(str(error)) from error
         told = sum(each.num_batches for each in segments[: number + 1])
@@ -282,9 +290,7 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
         raise damaged("`reader` is missing, which tells where the native readers stand")
 
 
-def continued_segments(
-    saved: LoaderState, own: LoaderState, data_input: Any
-) -> tuple[int, tuple[EpochSegment, ...]]:
+def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) -> EpochSegments:
     """The epoch of a state, and how it was begun as seen from a loader with other settings.
 
     Args:
@@ -307,7 +313,7 @@ def continued_segments(
     if not is_same and num_batches > 0:
         segments = (*segments, EpochSegment(saved.num_shards, saved.total_batch_size, num_batches))
     if not segments:
-        return saved.epoch, ()
+        return NO_SEGMENTS
     if planned is None:
         raise StateError(
             f"{type(data_input).__name__} knows only its own order: a begun epoch can be continued only with "

@@ -18,6 +18,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
 from ..sample_data.format_problems import described_together
 from ..sources.callable_base import CallableBase
+from .given_samples import filled
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
 
@@ -111,7 +112,7 @@ class _ProviderCheck(RuleCheck):
                 sample = self.provider.get_data(index)
                 misfits[index] = _misfits(blueprint, sample)
                 if not misfits[index]:
-                    kept = _deep_copy(sample)
+                    kept = filled(sample.get_empty_like_self(), map(np.array, map(as_numpy, sample.get_data())))
                     _spoil(sample)
                     changes[index] = sample_differences(kept, self.provider.get_data(index))
                     samples.append(kept)
@@ -162,17 +163,13 @@ class _ProviderCheck(RuleCheck):
                 num_threads=1, py_num_workers=num_workers, py_start_method=start_method
             )
             try:
-                loaded = [self._received(pipeline.run()) for _ in indices]
+                loaded = [
+                    filled(self.provider.sample_data_structure, (np.array(each.at(0)) for each in pipeline.run()))
+                    for _ in indices
+                ]
             finally:
                 cast(StructuredPipeline, pipeline).close()
             self.compare(rule, zip(indices, samples, loaded, strict=True))
-
-    def _received(self, outputs: Sequence[Any]) -> SampleDataGroup:
-        sample = self.provider.sample_data_structure
-        sample.set_apply_mapping(False)
-        sample.set_do_convert(False)
-        sample.set_data([np.array(output.at(0)) for output in outputs])
-        return sample
 
 
 class _Chosen(CallableBase):
@@ -228,12 +225,3 @@ def _spoil(sample: SampleDataGroup) -> None:
         if isinstance(value, np.ndarray) and value.flags.writeable:
             value[...] = np.zeros((), value.dtype) if value.any() else np.ones((), value.dtype)
     sample.set_data([None] * len(sample.get_data()))
-
-
-def _deep_copy(sample: SampleDataGroup) -> SampleDataGroup:
-    """A copy with arrays of its own."""
-    copy = sample.get_empty_like_self()
-    copy.set_apply_mapping(False)
-    copy.set_do_convert(False)
-    copy.set_data([np.array(as_numpy(value)) for value in sample.get_data()])
-    return copy

@@ -440,21 +440,16 @@ class CocoReader(ReaderInput):
 
 
 def _first_array_file(arguments: Mapping[str, Any]) -> str:
-    root = arguments.get("file_root")
-    files = arguments.get("files")
-    first = root
-    if files is not None:
-        first = os.path.join(root or "", files if isinstance(files, str) else files[0])
-    if is_on_s3(first):
-        raise SettingError(f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {first!r}.")
-    if files is not None:
-        return str(first)
+    root, first = arguments.get("file_root"), next(named_files(arguments), None)
+    looked_up = first or root
+    if is_on_s3(looked_up):
+        raise SettingError(
+            f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {looked_up!r}."
+        )
+    if first is not None:
+        return first
     if arguments.get("file_list") is not None:
-        file_list = Path(arguments["file_list"])
-        lines = os.fsdecode(file_list.read_bytes()).splitlines()
-        if not lines:
-            raise SettingError(f"`file_list` of fn.readers.numpy: {str(file_list)!r} is empty.")
-        return os.path.join(root or file_list.parent, lines[0].strip())
+        raise SettingError(f"`file_list` of fn.readers.numpy: {str(arguments['file_list'])!r} is empty.")
     pattern = arguments.get("file_filter", "*.npy")
     found = min((str(each) for each in Path(str(root)).rglob(pattern) if each.is_file()), default=None)
     if found is None:

@@ -24,7 +24,7 @@ from ...unknown_arguments import explains_unknown_arguments
 from ..native_input import NativeInput
 from .fed_video_decoding import DecoderChoice, LastSequencePolicy, SequenceSettings, require_video
 from .video_feed import EncodedVideo, VideoFeed
-from .video_stream_run import BatchHandover, VideoStreamRun
+from .video_stream_run import BatchHandover, DecodedBatches, VideoStreamRun
 
 
 class VideoStreamInput(NativeInput):
@@ -217,14 +217,13 @@ class VideoStreamInput(NativeInput):
     def begin(self, name: str, pipeline: Any) -> VideoStreamRun:
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
         return VideoStreamRun(
-            self._feed,
+            DecodedBatches(self._feed, self._num_ahead),
             self._settings,
             list(self._columns),
             self._handovers[pipeline],
-            batch_size=pipeline.max_batch_size,
-            device_id=pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None,
-            is_blocking=self._blocking,
-            num_ahead=self._num_ahead,
+            self._blocking,
+            pipeline.max_batch_size,
+            pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None,
         )
 
     # --- settings of a loader ---------------------------------------------------------------------

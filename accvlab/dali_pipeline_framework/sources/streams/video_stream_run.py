@@ -49,17 +49,16 @@ class BatchHandover:
         return frames
 
 
+@attrs.define(eq=False)
 class DecodedBatches:
     """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed."""
 
-    def __init__(self, feed: VideoFeed, num_ahead: int) -> None:
-        """Start with none."""
-        self.feed = feed
-        self._num_ahead = num_ahead
-        self._batches: collections.deque[SequenceBatch] = collections.deque()
-        self._end: BaseException | None = None
-        self._is_decoding = False
-        self._is_stopped = False
+    feed: VideoFeed
+    _num_ahead: int
+    _batches: collections.deque[SequenceBatch] = attrs.field(factory=collections.deque, init=False)
+    _end: BaseException | None = attrs.field(default=None, init=False)
+    _is_decoding: bool = attrs.field(default=False, init=False)
+    _is_stopped: bool = attrs.field(default=False, init=False)
 
     # --- for the thread that decodes ------------------------------------------------------------------
 
@@ -138,42 +137,27 @@ class DecodedBatches:
             self.feed.changed.notify_all()
 
 
+@attrs.define(eq=False, slots=False)
 class VideoStreamRun(NativeRun):
-    """A stream in a pipeline."""
+    """A stream in a pipeline; a `SettingError` where another pipeline reads it."""
 
     is_awaited = True
 
-    def __init__(
-        self,
-        feed: VideoFeed,
-        settings: SequenceSettings,
-        columns: Sequence[str],
-        handover: BatchHandover,
-        *,
-        batch_size: int,
-        device_id: int | None,
-        is_blocking: bool,
-        num_ahead: int,
-    ) -> None:
-        """Begin to decode.
+    _decoded: DecodedBatches
+    _settings: SequenceSettings
+    _columns: Sequence[str]
+    _handover: BatchHandover
+    _is_blocking: bool
+    _batch_size: int
+    _device_id: int | None
 
-        Raises:
-            SettingError: Another pipeline reads the stream.
-        """
-        feed.claim()
-        self._settings = settings
-        self._columns = columns
-        self._handover = handover
-        self._is_blocking = is_blocking
-        self._decoded = DecodedBatches(feed, num_ahead)
+    def __attrs_post_init__(self) -> None:
+        """Begin to decode."""
+        self._decoded.feed.claim()
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
         self._num_begun = 0
-        self._thread = threading.Thread(
-            target=_decode_all,
-            args=(self._decoded, settings, batch_size, device_id),
-            name="video stream",
-            daemon=True,
-        )
+        arguments = self._decoded, self._settings, self._batch_size, self._device_id
+        self._thread = threading.Thread(target=_decode_all, args=arguments, name="video stream", daemon=True)
         self._thread.start()
         self._end = weakref.finalize(self, _end, self._decoded)
         _running.add(self)
