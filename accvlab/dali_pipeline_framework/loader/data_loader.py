@@ -8,7 +8,6 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, cast
 
 from ..checks import whole_number
@@ -237,7 +236,7 @@ class DataLoader(TorchInterface):
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         self.start()
-        self._end_running_loop()
+        self._loop = _no_loop
         self._progress.end_setting()
         self._forget_segments()
         self._begin()
@@ -246,11 +245,6 @@ class DataLoader(TorchInterface):
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
         return loop
-
-    def _end_running_loop(self) -> None:
-        loop = self._loop()
-        if loop is not None:
-            loop.has_ended = True
 
     @property
     def _is_running(self) -> bool:
@@ -473,7 +467,6 @@ class DataLoader(TorchInterface):
                 self._total_batch_size,
                 position.epoch,
             )
-        self._end_running_loop()
         self._loop = _no_loop
 
     # --- access -----------------------------------------------------------------------------------
@@ -557,12 +550,7 @@ class DataLoader(TorchInterface):
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the loader."""
         self.close()
 
