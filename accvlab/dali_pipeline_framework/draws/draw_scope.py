@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import contextvars
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -26,13 +26,14 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..checks import listed
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, SampleDataGroup, format_path
 from ..sample_data.graph_mode import methods_not_converted
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
+
+_MOST_FIELDS_IN_A_MESSAGE = 20
 
 
 class DrawingStep(Protocol):
@@ -70,16 +71,15 @@ class DrawPlan:
 
     Attributes:
         draws: The draws, without constant ones (``low == high``), which need no numbers.
-        index: Position in ``draws`` of the draw at each place, in their order.
         position: Position in the chain of the step whose format is being checked.
     """
 
     def __init__(self, input_format: GroupFormat | None) -> None:
         """Start without draws, for an input of a format; None where the input is not known."""
         self.draws: list[PlannedDraw] = []
-        self.index: dict[_Place, int] = {}
         self.position = 0
         self._input_format = input_format
+        self._index: dict[_Place, int] = {}
         # The step itself is kept as well: no other object can get its id then.
         self._steps: dict[tuple[int, int], tuple[DrawingStep, str, int]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
@@ -102,15 +102,21 @@ class DrawPlan:
         for draw in draws.values():
             self._check_key(draw)
             place = _place(self.position, step, draw)
-            if place not in self.index and draw.constant is None:
-                self.index[place] = len(self.draws)
-                self.draws.append(PlannedDraw(draw, name, number, place[2]))
-            elif place in self.index and self.draws[self.index[place]].draw != draw:
-                planned = self.draws[self.index[place]]
-                raise SettingError(
-                    f"The {planned} must be the same each time that it is declared, got {planned.draw} and "
-                    f"{draw}. A draw that groups share cannot depend on the group."
-                )
+            planned = PlannedDraw(draw, name, number, place[2])
+            if place in self._index:
+                self._require_same(self.draws[self._index[place]], planned)
+            elif draw.constant is None:
+                self._index[place] = len(self.draws)
+                self.draws.append(planned)
+
+    @property
+    def places(self) -> list[_Place]:
+        """The places of ``draws``."""
+        return [*self._index]
+
+    def index_of(self, place: _Place) -> int | None:
+        """Position in ``draws`` of the draw at a place, or None where none was declared."""
+        return self._index.get(place)
 
     def _identity(self, step: DrawingStep) -> tuple[str, int]:
         key = (self.position, id(step))
@@ -125,9 +131,18 @@ class DrawPlan:
             return
         paths = self._input_format.flat_paths
         if isinstance(draw.key, FieldKey) and draw.key.path not in paths:
+            fields = ", ".join(format_path(path) for path in paths[:_MOST_FIELDS_IN_A_MESSAGE])
+            more = ", ..." if len(paths) > _MOST_FIELDS_IN_A_MESSAGE else ""
             raise SettingError(
                 f"The draw {draw.name!r} is keyed by {draw.key}, but the input has no data field with this path. "
-                f"Paths start at the whole sample. Fields: {listed(map(format_path, paths))}."
+                f"Paths start at the whole sample. Fields: {fields}{more}."
+            )
+
+    def _require_same(self, planned: PlannedDraw, again: PlannedDraw) -> None:
+        if planned.draw != again.draw:
+            raise SettingError(
+                f"The {planned} must be the same each time that it is declared, got {planned.draw} and "
+                f"{again.draw}. A draw that groups share cannot depend on the group."
             )
 
 
@@ -167,10 +182,12 @@ class DrawSupply:
         """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
         if self._plan is None:
             return []
+        if self._nodes is not None:
+            return [self._nodes[index] for index in range(len(self._plan.draws))]
         # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
         return [
-            self._made[place] if place in self._made else self._supplied(index)
-            for place, index in self._plan.index.items()
+            self._made[place] if place in self._made else _drawn_by_dali(planned.draw)
+            for place, planned in zip(self._plan.places, self._plan.draws, strict=True)
         ]
 
     def made(self) -> list[DataNode]:
@@ -181,14 +198,16 @@ class DrawSupply:
         """Get the draws of the plan that no step has asked for."""
         if self._plan is None:
             return []
-        return [self._plan.draws[index] for place, index in self._plan.index.items() if place not in self._made]
+        both = zip(self._plan.places, self._plan.draws, strict=True)
+        return [planned for place, planned in both if place not in self._made]
 
     def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> DataNode:
         if draw.constant is not None:
             return _constant(draw, draw.constant)
         if self._plan is None:
             return _drawn_by_dali(draw)
-        if place not in self._plan.index:
+        index = self._plan.index_of(place)
+        if index is None:
             name = type(step).__name__
             raise StepOutputError(
                 f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
@@ -196,13 +215,7 @@ class DrawSupply:
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
             )
-        return self._supplied(self._plan.index[place])
-
-    def _supplied(self, index: int) -> DataNode:
-        """Get the node of a draw of the plan."""
-        if self._nodes is not None:
-            return self._nodes[index]
-        return _drawn_by_dali(cast(DrawPlan, self._plan).draws[index].draw)
+        return _drawn_by_dali(draw) if self._nodes is None else self._nodes[index]
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
@@ -264,7 +277,7 @@ class RunningStep:
                 f"{what} works only while the step is applied, i.e. in its _process. Apply steps by calling them."
             )
         if name not in running._draws:
-            declared = listed(map(repr, running._draws))
+            declared = ", ".join(map(repr, running._draws)) or "none"
             raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
         return running._supply.node(step, running._draws[name])
 
@@ -291,7 +304,8 @@ class DrawRecording:
         """
         self._plan = DrawPlan(None)
         self._replayed = replayed
-        self._supply: DrawSupply = _SupplyOfCalls(self._plan, replayed)
+        nodes = None if replayed is None else _NodesByName(self._plan, replayed)
+        self._supply: DrawSupply = _SupplyOfCalls(self._plan, nodes)
 
     def __enter__(self) -> DrawRecording:
         self._plan.__enter__()
@@ -308,8 +322,10 @@ class DrawRecording:
     @property
     def nodes(self) -> dict[str, DataNode]:
         """The draws that the steps have declared so far, by name."""
-        names = (planned.record_name for planned in self._plan.draws)
-        return dict(zip(names, self._supply.recorded(), strict=True))
+        return {
+            planned.record_name: node
+            for planned, node in zip(self._plan.draws, self._supply.recorded(), strict=True)
+        }
 
     @property
     def unused(self) -> list[str]:
@@ -317,27 +333,30 @@ class DrawRecording:
         return [planned.record_name for planned in self._supply.unused()]
 
 
-@methods_not_converted
 class _SupplyOfCalls(DrawSupply):
     """Supply of steps that are called one by one: the plan grows with each of them."""
 
-    _plan: DrawPlan
-
-    def __init__(self, plan: DrawPlan, replayed: Mapping[str, DataNode] | None) -> None:
-        super().__init__(plan)
-        self._replayed = replayed
-
     def end_step(self) -> None:
         super().end_step()
-        self._plan.position = self.position
+        if self._plan is not None:
+            self._plan.position = self.position
 
-    def _supplied(self, index: int) -> DataNode:
-        if self._replayed is None:
-            return super()._supplied(index)
+
+class _NodesByName(Sequence[DataNode]):
+    """Nodes in the order of a plan that grows."""
+
+    def __init__(self, plan: DrawPlan, nodes: Mapping[str, DataNode]) -> None:
+        self._plan = plan
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._plan.draws)
+
+    def __getitem__(self, index: Any) -> Any:
         planned = self._plan.draws[index]
-        if planned.record_name not in self._replayed:
+        if planned.record_name not in self._nodes:
             raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
-        return self._replayed[planned.record_name]
+        return self._nodes[planned.record_name]
 
 
 def current_plan() -> DrawPlan | None:
