@@ -163,29 +163,39 @@ class DataLoader(TorchInterface):
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
-        asked = AskedSettings(batch_size, shard, last_batch, context_name, self._steps)
+        asked = AskedSettings(
+            batch_size=batch_size,
+            shard=shard,
+            last_batch=last_batch,
+            context_name=context_name,
+            steps_per_epoch=self._steps,
+        )
         self._bound = bind_input(definition.data_input, asked)
         OutputConverter(output_type, must_copy=False)  # complains about unknown values now
-        own: dict[str, Any] = {
-            "batch_size": self._bound.batch_size,
-            "device_id": device_id,
-            "seed": self._seed,
-            "py_num_workers": self._num_workers,
-            "py_start_method": start_method,
-            "worker_init_fn": worker_init_fn,
-        }
-        if num_threads is not None:
-            own["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
-        if self._bound.keeps_checkpoints:
-            own["enable_checkpointing"] = True
-        make_iterator = functools.partial(
-            DALIStructuredOutputIterator,
-            output_type=output_type,
-            ragged=ragged,
-            post_process_func=post_process_func,
+        self._run = LoaderPipeline(
+            definition,
+            self._bound,
+            with_own_arguments(
+                {
+                    "batch_size": self._bound.batch_size,
+                    "device_id": device_id,
+                    "seed": self._seed,
+                    "py_num_workers": self._num_workers,
+                    "py_start_method": start_method,
+                    "worker_init_fn": worker_init_fn,
+                    "num_threads": num_threads,
+                    "enable_checkpointing": self._bound.keeps_checkpoints or None,
+                },
+                pipeline_arguments,
+            ),
+            functools.partial(
+                DALIStructuredOutputIterator,
+                output_type=output_type,
+                ragged=ragged,
+                post_process_func=post_process_func,
+            ),
+            self._steps,
         )
-        arguments = with_own_arguments(own, pipeline_arguments)
-        self._run = LoaderPipeline(definition, self._bound, self._steps, arguments, make_iterator)
         fields_as_lists(ragged, self._run.pipeline.output_blueprint.format)  # so does this
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
+from ..checks import whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError, StateError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
@@ -40,18 +41,18 @@ class LoaderPipeline:
         self,
         definition: PipelineDefinition,
         bound: LoaderInput,
-        steps: int | None,
         arguments: Mapping[str, Any],
         make_iterator: Callable[..., DALIStructuredOutputIterator],
+        steps: int | None,
     ) -> None:
         """Make the pipeline; nothing is started.
 
         Args:
             definition: Input and steps.
             bound: The input as the loader has it.
-            steps: Batches per loop where they were asked for.
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
+            steps: Batches per loop where they were asked for.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -207,9 +208,15 @@ class LoaderPipeline:
 def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments of `PipelineDefinition.get_dali_pipeline`: those that the loader gives, and others.
 
+    Where the loader has no number of threads or no checkpoints (None), others may tell.
+
     Raises:
         SettingError: One is out of its range, or is given twice.
     """
+    may_be_given = ("num_threads", "enable_checkpointing")
+    own = {name: value for name, value in own.items() if value is not None or name not in may_be_given}
+    if "num_threads" in own:
+        own["num_threads"] = whole_number(own["num_threads"], "num_threads", at_least=1)
     if others is not None and not isinstance(others, Mapping):
         raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
     if own["py_start_method"] not in ("spawn", "fork", "forkserver"):
