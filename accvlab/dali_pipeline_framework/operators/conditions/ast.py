@@ -44,7 +44,7 @@ class Literal(AST):
 
 @attrs.frozen(str=False)
 class Variable(AST):
-    """A name: ``'name'``."""
+    """A ``name``: ``'name'``."""
 
     name: str
 

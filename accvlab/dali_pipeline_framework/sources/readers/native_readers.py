@@ -31,7 +31,6 @@ from .openable_files import (
     files_in_folders,
     images_of_annotations,
     is_on_s3,
-    name_before_label,
     named_files,
     require_openable,
 )
@@ -73,7 +72,7 @@ class FileReader(ReaderInput):
     def _files_to_look_at(self) -> Iterator[str]:
         given = self._arguments
         if given.get("files") is not None or given.get("file_list") is not None:
-            return named_files(given, name_before_label)
+            return named_files(given, lambda line: line.rsplit(None, 1)[0])  # the line ends with a label
         filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
         is_case_sensitive = given.get("case_sensitive_filter", False)
         wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
