@@ -41,7 +41,8 @@ class PointLimits:
         """
         if isinstance(point_range, str | bytes) or not hasattr(point_range, "__len__") or len(point_range) != 2:
             raise SettingError(f"`{argument}` must be two lists of numbers, got {shown(point_range)}.")
-        return cls.checked(*point_range, (f"{argument}[0]", f"{argument}[1]"))
+        low, high = point_range
+        return cls.checked(low, high, (f"{argument}[0]", f"{argument}[1]"))
 
     @classmethod
     def checked(
