@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 
+from ..checks import listed
 from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import PlannedDraw
@@ -28,7 +29,7 @@ from ..sample_data import (
     get_numpy_type_for_dali_type,
     normalized_path,
 )
-from .given_samples import REPLAYED, GivenSamples
+from .given_samples import REPLAYED, GivenSamples, filled
 
 _RECORDED = "recorded draws"
 
@@ -220,12 +221,11 @@ def _records(
     if len(given) != num_samples:
         raise SettingError(f"There must be draws for each of the {num_samples} samples, got {len(given)}.")
     known = {name for planned in draws for name in (planned.record_name, planned.draw.name)}
-    unknown = [name for of_sample in given for name in of_sample if name not in known]
-    if unknown:
-        names = ", ".join(planned.record_name for planned in draws) or "none"
+    unknown = next((name for of_sample in given for name in of_sample if name not in known), None)
+    if unknown is not None:
         raise SettingError(
-            f"`draws`: the step does not declare {unknown[0]!r} (or its range holds one number only). "
-            f"Declared draws: {names}."
+            f"`draws`: the step does not declare {unknown!r} (or its range holds one number only). "
+            f"Declared draws: {listed(planned.record_name for planned in draws)}."
         )
     return [{planned.record_name: _value(of_sample, planned) for planned in draws} for of_sample in given]
 
@@ -242,15 +242,10 @@ def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, An
 
 
 def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int, not_folded: str) -> StepRun:
-    output.set_apply_mapping(False)
-    output.set_do_convert(False)
     paths, leaves = output.format.flat_paths, output.format.flat_leaves
-    output.set_data([_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)])
-    layouts = {
-        format_path(path): tensors.layout()
-        for path, tensors in zip(paths, outputs, strict=True)
-        if path[0] != _RECORDED
-    }
+    filled(output, (_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)))
+    fields = zip(paths, outputs, strict=True)
+    layouts = {format_path(path): tensors.layout() for path, tensors in fields if path[0] != _RECORDED}
     draws = output[_RECORDED].to_dictionary()
     output.remove_field(_RECORDED)
     return StepRun(output, draws, layouts, not_folded)
