@@ -88,6 +88,9 @@ class MixedSampler(PlannedSampler):
                     f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "
                     f"{len(self._samplers)} sampler(s)."
                 )
+        self._num_samples = max(
+            offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
+        )
         self.seed = first.seed
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
@@ -113,13 +116,6 @@ class MixedSampler(PlannedSampler):
         """The rates that are realised exactly: those asked for, or where they have no small common denominator,
         the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples that the data set must have."""
-        return max(
-            offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
-        )
 
     def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""

@@ -48,11 +48,6 @@ class SequentialSampler(PlannedSampler):
         self.order = ShuffledOrder(self._num_samples, 0, False)
         self.unit_table = SampleUnits(self._num_samples)
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return self._num_samples
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {**super().describe(), "num_samples": self._num_samples}

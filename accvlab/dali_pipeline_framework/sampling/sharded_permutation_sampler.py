@@ -34,11 +34,6 @@ class ShardedPermutationSampler(EpochPlanSampler):
         self._seed = seed
         self._shuffle = shuffle
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return self._num_samples
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {

@@ -55,11 +55,6 @@ class ShuffledSampler(PlannedSampler):
         self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)
         self.unit_table = SampleUnits(self._num_samples)
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return self._num_samples
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {

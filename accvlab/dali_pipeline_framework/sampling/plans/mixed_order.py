@@ -25,37 +25,24 @@ class MixedOrder(Order):
     orders: Sequence[Order]
     first_units: Sequence[int]
     schedule: MixtureSchedule
-    num_units_per_epoch: int
-
-    @property
-    def num_positions(self) -> int:
-        """Units per epoch."""
-        return self.num_units_per_epoch
+    num_positions: int
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
-        return _Mixed(self.orders, self.first_units, self.schedule, self.num_units_per_epoch, epoch)
+        return EpochOrder(self.num_positions, _Mixed(self, epoch).units)
 
 
-class _Mixed(EpochOrder):
-    def __init__(
-        self,
-        orders: Sequence[Order],
-        first_units: Sequence[int],
-        schedule: MixtureSchedule,
-        num_positions: int,
-        epoch: int,
-    ) -> None:
-        self.num_positions = num_positions
-        self._orders = orders
-        self._schedule = schedule
-        self._first_position = epoch * num_positions
+class _Mixed:
+    def __init__(self, order: MixedOrder, epoch: int) -> None:
+        self._orders = order.orders
+        self._schedule = order.schedule
+        self._first_position = epoch * order.num_positions
         self._epochs: dict[tuple[int, int], EpochOrder] = {}
-        self._sizes = np.array([order.num_positions for order in orders], np.int64)
-        self._offsets = np.array(first_units, np.int64)
+        self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
+        self._offsets = np.array(order.first_units, np.int64)
         # The permutations of the components, and of which epochs they are.
-        self._table = PermutationTable(len(orders))
-        self._table_epochs = np.full(len(orders), -1, np.int64)
+        self._table = PermutationTable(len(order.orders))
+        self._table_epochs = np.full(len(order.orders), -1, np.int64)
 
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         components, in_component = self._schedule.locate(positions + self._first_position)
@@ -74,7 +61,7 @@ class _Mixed(EpochOrder):
                 now = slots[epochs[slots] == epoch]
                 order = self._epoch_of(component, epoch)
                 units[now] = order.units(in_epoch[now])[0]
-                if order.permutation is not None and order.permutation.is_network:
+                if order.permutation is not None:
                     self._table[component] = order.permutation
                     self._table_epochs[component] = epoch
         return units

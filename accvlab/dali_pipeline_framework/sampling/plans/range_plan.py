@@ -106,13 +106,10 @@ class RangePlan(EpochPlan):
         """Number of samples delivered, dropped, repeated and padded."""
         num_slots = self.num_batches * self._batch_size
         num_delivered = int(np.minimum(self._sizes, num_slots).sum())
-        surplus = num_slots * self._num_shards - num_delivered
-        is_wrapped = self._last_batch == "wrap"
-        return SampleCounts(
+        return SampleCounts.of_slots(
+            self._last_batch,
             num_batches=self.num_batches,
             num_samples=self._num_positions,
             num_delivered=num_delivered,
-            num_dropped=self._num_positions - num_delivered,
-            num_repeated=surplus if is_wrapped else 0,
-            num_padded=0 if is_wrapped else surplus,
+            num_slots=num_slots * self._num_shards,
         )
