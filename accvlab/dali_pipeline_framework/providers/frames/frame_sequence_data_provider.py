@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import flag, whole_number
+from ...checks import choice, flag, whole_number
 from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.image_content import ENCODED_IMAGE
-from ...sampling.clips.clip_settings import ClipTail, checked_tail
-from ...sampling.clips.clips import Clips, PlayedClips
+from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
 from ..media.image_size import image_size
@@ -121,7 +120,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             at_least=1,
             advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
         )
-        checked_tail(tail)
+        choice(tail, "tail", get_args(ClipTail))
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
             raise SettingError(

@@ -55,9 +55,7 @@ class ShuffledOrder(Order):
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
         if not self.shuffle:
-            return EpochOrder(
-                self.num_positions, lambda positions: (positions, np.zeros(len(positions), np.int64))
-            )
+            return EpochOrder(self.num_positions, lambda positions: (positions, np.zeros_like(positions)))
         permutation = KeyedPermutation(self.num_positions, derive_key("shuffled order", self.seed, epoch))
         return EpochOrder(
             self.num_positions,
