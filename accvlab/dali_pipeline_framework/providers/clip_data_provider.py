@@ -114,7 +114,11 @@ class ClipDataProvider(DataProvider):
         flat: list[Any] = []
         for position, frame in enumerate(frames[0].tolist()):
             if frame not in loaded:
-                loaded[frame] = self._load(frame, position, first_frame)
+                try:
+                    loaded[frame] = self._loader.load(frame)
+                except Exception as error:
+                    _name_clip(error, position, first_frame)
+                    raise
             flat += loaded[frame]
         return self._clip(flat, is_padding[0])
 
@@ -167,13 +171,6 @@ class ClipDataProvider(DataProvider):
         clip = self.sample_data_structure
         clip.set_data(flat)
         return clip
-
-    def _load(self, frame: int, position: int, first_frame: int) -> tuple[Any, ...]:
-        try:
-            return self._loader.load(frame)
-        except Exception as error:
-            _name_clip(error, position, first_frame)
-            raise
 
 
 def _name_clip(error: Exception, position: int, first_frame: int) -> None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -111,14 +110,9 @@ class ConcatDataProvider(DataProvider):
             SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or what it
                 has are not the lengths of sequences that cover its samples one after the other.
         """
-        ends = (*self._starts[1:], self._num_samples)
-        lengths = [
-            _sequence_lengths(provider, position, end - start)
-            for position, (provider, start, end) in enumerate(
-                zip(self._providers, self._starts, ends, strict=True)
-            )
-        ]
-        return _read_only(np.concatenate(lengths))
+        counts = np.diff([*self._starts, self._num_samples]).tolist()
+        lengths = map(_sequence_lengths, self._providers, itertools.count(), counts)
+        return _read_only(np.concatenate([*lengths]))
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -247,8 +241,7 @@ def _number_of_samples(provider: DataProvider, position: int) -> int:
         raise SettingError(f"`providers[{position}]`: {error}") from error
 
 
-@attrs.frozen
-class _Part:
+class _Part(NamedTuple):
     """A provider that is no concatenation, under its name in messages."""
 
     name: str

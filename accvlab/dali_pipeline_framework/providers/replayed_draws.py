@@ -193,15 +193,12 @@ def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[
 
 
 def require_fitting_record(group: GroupFormat, draws: Sequence[PlannedDraw], path: FieldPath) -> None:
-    """Refuse a group of recorded draws that are not the draws of a chain.
+    """Raise a `FormatError` that lists every recorded draw that is missing, of another form, or too many.
 
     Args:
-        group: Format of the group.
+        group: Format of the group of recorded draws.
         draws: The draws of the chain.
         path: Path of the group in the sample.
-
-    Raises:
-        FormatError: Lists every draw that is missing, of another form, or too many.
     """
     problems: list[FormatProblem] = []
     for planned in draws:
@@ -239,11 +236,8 @@ class ReplayedDraws:
 
         Args:
             draws: The draws.
-            group: Path of the group of recorded draws in the sample.
+            group: Path of the group of recorded draws in the sample, which workers must load.
             field_paths: Paths in the sample of the fields that workers load.
-
-        Raises:
-            SettingError: The group is not loaded by workers.
         """
         positions = {path: position for position, path in enumerate(field_paths)}
         paths = [(*group, planned.record_name) for planned in draws]

@@ -110,10 +110,7 @@ def name_sample(error: BaseException, sample_index: int) -> None:
 def rename_sample(error: BaseException, sample_index: int, owner: str) -> None:
     """Replace the index of a sample of a wrapped provider by that of the provider that wraps it.
 
-    Args:
-        error: Carries an index of ``owner``.
-        sample_index: Index of the sample in the wrapping provider.
-        owner: Name of the wrapped provider, for the note.
+    ``error`` carries the former; ``owner`` is the name of the wrapped provider, for the note.
     """
     known = error.sample_index_in_data_set  # type: ignore[attr-defined]
     error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]

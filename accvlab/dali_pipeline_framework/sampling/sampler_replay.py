@@ -316,11 +316,7 @@ class ReplayedSampler(RandomAccessSampler):
         return not self._is_endless
 
     def has_batch(self, epoch: int, batch: int) -> bool:
-        """Whether there is such a batch; plays the sampler no further than to it.
-
-        Raises:
-            RuntimeError: The sampler is used up before this epoch begins.
-        """
+        """Whether there is such a batch; plays the sampler no further than to it. See `SamplerReplay.get`."""
         try:
             self._replay.get(epoch, batch)
         except StopIteration:
@@ -328,11 +324,7 @@ class ReplayedSampler(RandomAccessSampler):
         return True
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
+        """Get the samples of a batch."""
         if batch < 0 or not self.has_batch(epoch, batch):
             raise SettingError(f"Epoch {epoch} of {self._name} has no such batch: asked for was batch {batch}.")
         complete = self._replay.get(epoch, batch)

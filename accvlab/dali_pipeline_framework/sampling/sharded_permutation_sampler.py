@@ -49,11 +49,7 @@ class ShardedPermutationSampler(EpochPlanSampler):
         return self.num_batches_before(epoch) + (plan.num_begun_batches if isinstance(plan, RangePlan) else 0)
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
+        """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full."""
         before, stop = self.num_batches_before(epoch), self.num_begun_batches(epoch)
         if not before <= batch < stop:
             raise SettingError(

@@ -96,11 +96,7 @@ class WeightedOrder(Order):
 def units_order(
     num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
 ) -> Order:
-    """The order of units: by weight where there are weights, else each once.
-
-    Raises:
-        SettingError: The weights do not fit, or do not go with the other arguments.
-    """
+    """The order of units: by weight where there are weights, else each once."""
     if weights is None:
         if num_per_epoch is not None:
             raise SettingError(

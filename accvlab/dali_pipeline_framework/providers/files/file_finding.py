@@ -33,10 +33,9 @@ def find_files(
     cache_file: FilePath | None,
     refresh: bool,
 ) -> tuple[Storage, FileTable]:
-    """Find the files of a data set. For arguments and errors see `FileDataProvider`.
+    """Find the files of a data set: where they are, and their names there, with int32 labels.
 
-    Returns:
-        Where the files are, and their names there, with int32 labels.
+    For arguments and errors see `FileDataProvider`.
     """
     _check_mode(file_root, file_list, files, labels)
     file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
@@ -107,21 +106,15 @@ def _cached_table(
 ) -> FileTable:
     """Map the table in a file; scan and write it first if it is missing, out of date, or damaged.
 
-    Several processes may do so at the same time: the file is replaced as a whole.
+    Several processes may do so at the same time: the file is replaced as a whole. Where another process has put
+    another table there meanwhile, the table in memory is returned.
 
     Args:
         path: The file. A leading ``~`` is the home folder.
-        arguments: What the result of the scan depends on, as values that JSON can hold (lists, no tuples). A
-            table of other arguments is out of date.
+        arguments: What the result of the scan depends on, as values that JSON can hold (lists, no tuples).
         scan: Makes the table.
         is_current: Whether a table of the same arguments is what a scan would give.
         refresh: Scan in any case.
-
-    Returns:
-        The table, mapped from the file; in memory where another process has put another table there meanwhile.
-
-    Raises:
-        SettingError: The file holds something else, which is not overwritten, or cannot be read or written.
     """
     path = os.path.expanduser(path)
     known = _known_table(path) if os.path.lexists(path) else None

@@ -79,8 +79,8 @@ class FileTable:
             SettingError: The arrays do not fit each other.
         """
         _check_arrays(names, offsets, labels)
-        self._names = _read_only(names)
-        self._offsets = _read_only(offsets)
+        self._names = _read_only(names[offsets[0] : offsets[-1]])
+        self._offsets = _read_only(offsets - offsets[0] if offsets[0] else offsets)
         self._labels = None if labels is None else _read_only(labels)
         self._notes = dict(notes or {})
         self._path: str | None = None
@@ -154,7 +154,7 @@ class FileTable:
             raise SettingError(f"The notes of a table must be values that JSON can hold: {error}.") from error
         notes += b" " * (-len(notes) % 8)
         label_size = 0 if self._labels is None else self._labels.itemsize
-        names = self._own_names()
+        names = self._names
         sizes = (label_size, len(self), len(names), len(notes))
         header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
         try:
@@ -163,7 +163,7 @@ class FileTable:
             ) as file:
                 try:
                     file.write(header + notes)
-                    file.write(self._own_offsets().astype("<i8", copy=False).data)
+                    file.write(self._offsets.astype("<i8", copy=False).data)
                     file.write(names.data)
                     file.write(bytes(-len(names) % 8))
                     if self._labels is not None:
@@ -199,7 +199,7 @@ class FileTable:
     @property
     def num_bytes(self) -> int:
         """Size of the table in bytes."""
-        size = self._own_names().nbytes + self._offsets.nbytes
+        size = self._names.nbytes + self._offsets.nbytes
         return size + (0 if self._labels is None else self._labels.nbytes)
 
     def __len__(self) -> int:
@@ -237,7 +237,7 @@ class FileTable:
                 yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
 
     def __getitem__(self, part: slice) -> FileTable:
-        """Get a range of names as a table, which shares the memory of this one. The step must be 1."""
+        """Get a range of names as a table, which shares their memory. The step must be 1."""
         if not isinstance(part, slice):
             raise TypeError("A table is indexed by ranges of names; for one name use `name` or `label`.")
         start, stop, step = part.indices(len(self))
@@ -267,24 +267,17 @@ class FileTable:
     def digest(self) -> str:
         """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
         if self._digest is None:
-            parts = [self._own_names(), self._own_offsets().astype("<i8", copy=False).view(np.uint8)]
+            parts = [self._names, self._offsets.astype("<i8", copy=False).view(np.uint8)]
             if self._labels is not None:
                 parts.append(self._labels.astype("<i8").view(np.uint8))
             hashes = [_hash_in_chunks(part) for part in parts]
             self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
         return self._digest
 
-    def _own_names(self) -> UInt8Array:
-        return self._names[self._offsets[0] : self._offsets[-1]]
-
-    def _own_offsets(self) -> Int64Array:
-        """The offsets in the bytes of `_own_names`."""
-        return self._offsets - self._offsets[0] if self._offsets[0] else self._offsets
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self._path is not None:
             return _mapped_again, (self._path, self.digest())
-        return _of_arrays, (self._own_names().tobytes(), self._own_offsets(), self._labels, self._notes)
+        return _of_arrays, (self._names.tobytes(), self._offsets, self._labels, self._notes)
 
 
 class FileTableBuilder:

@@ -207,33 +207,26 @@ def is_url(path: str) -> bool:
 
 def joined_url(root: str, name: str) -> str:
     """Append a name to a URL; in a chain such as ``zip://folder::file.zip`` to the part that it belongs to."""
-    links = root.split("::")
-    position = next(number for number, link in enumerate(links) if is_url(link))
-    link = links[position]
-    links[position] = f"{link}{'' if link.endswith('/') else '/'}{name}"
-    return "::".join(links)
+    before, link, behind = _link_of_names(root)
+    return f"{before}{link}{'' if link.endswith('/') else '/'}{name}{behind}"
 
 
 def parent_of(path: str) -> tuple[str, str]:
     """Split a path or URL into the folder and the name in it."""
     if not is_url(path):
         return os.path.split(path)
-    links = path.split("::")
-    position = next(number for number, link in enumerate(links) if is_url(link))
-    protocol, _, inner = links[position].partition("://")
+    before, link, behind = _link_of_names(path)
+    protocol, _, inner = link.partition("://")
     folder, _, name = inner.rpartition("/")
-    links[position] = f"{protocol}://{folder}"
-    return "::".join(links), name
+    return f"{before}{protocol}://{folder}{behind}", name
 
 
-def read_bytes(root: StoragePath, name: str = "", storage_options: Mapping[str, Any] | None = None) -> UInt8Array:
-    """Read one file, see `Storage.read_bytes`. For more than one make a `Storage`."""
-    return Storage(root, storage_options).read_bytes(name)
-
-
-def list_folder(root: StoragePath, storage_options: Mapping[str, Any] | None = None) -> Iterator[FolderEntry]:
-    """List one folder, see `Storage.list_folder`."""
-    return Storage(root, storage_options).list_folder()
+def _link_of_names(url: str) -> tuple[str, str, str]:
+    """The first link of a chain with ``://`` in it, and what stands before and behind it."""
+    links = url.split("::")
+    position = next(number for number, link in enumerate(links) if is_url(link))
+    before, behind = links[:position], links[position + 1 :]
+    return "".join(f"{link}::" for link in before), links[position], "".join(f"::{link}" for link in behind)
 
 
 def as_utf8(path: str) -> str:
@@ -242,11 +235,7 @@ def as_utf8(path: str) -> str:
 
 
 def checked_path(path: StoragePath, name: str = "root") -> str:
-    """Return a path as text.
-
-    Raises:
-        SettingError: It is neither a ``str`` nor a path of text.
-    """
+    """Return a path as text, or raise a `SettingError` where it is neither a ``str`` nor a path of text."""
     text = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(text, str):
         raise SettingError(f"`{name}` must be a str or a Path, got {path!r}.")
@@ -265,11 +254,7 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
 
 
 def open_regular_file(path: str) -> BinaryIO:
-    """Open a local file for reading; a pipe, which would block forever, is refused.
-
-    Raises:
-        OSError: There is no such file, it cannot be read, or it is something else, such as a pipe or a folder.
-    """
+    """Open a local file for reading; anything else, such as a pipe, which would block forever, is an OSError."""
     return os.fdopen(_opened_local(path)[0], "rb")
 
 

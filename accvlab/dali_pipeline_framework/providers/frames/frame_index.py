@@ -90,8 +90,7 @@ class FrameIndex:
         return encoded(as_utf8(self.path(frame, camera)))
 
     def places(self, frame: int, has: Sequence[bool]) -> list[Any]:
-        """Get the values of the fields for the name and number of the recording, and the number of the frame in
-        it.
+        """Get the name and number of the recording, and the number of the frame in it, as values of fields.
 
         Args:
             frame: The frame.
@@ -116,25 +115,16 @@ class FrameIndex:
         return f"{self.storage.root!r}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
 
     def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Read a file.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Read a file."""
         return self.storage.read_bytes(self._files.name(frame * self.num_cameras + camera))
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames.
+    """List the frames; for errors see `FrameDataProvider`.
 
     Args:
         folders: Where they are.
         has_timestamps: Whether time stamps are kept also where they do not align cameras.
-
-    Raises:
-        FileError: The root is missing, or a folder cannot be read.
-        SettingError: There are no frames; a folder of a camera is nowhere; or names do not have the time stamps
-            that they must have, or have the same twice.
     """
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
         raise SettingError(

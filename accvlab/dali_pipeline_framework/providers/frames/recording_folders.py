@@ -38,12 +38,7 @@ class RecordingFolders:
     skipped: str = ""
 
     def recordings(self) -> list[str]:
-        """List the names of the recordings, in the order in which DALI finds them.
-
-        Raises:
-            FileError: A folder cannot be read.
-            SettingError: There are none.
-        """
+        """List the names of the recordings, in the order in which DALI finds them; at least one."""
         if self.cameras is None or self.layout == "recording/camera":
             names = self._folders("")
         else:
@@ -72,11 +67,7 @@ class RecordingFolders:
     def frames(self, recording: str, camera: str | None) -> list[str] | None:
         """List the file names of the frames of a camera of a recording, in the order of their bytes.
 
-        Returns:
-            None where the recording has no folder of that camera.
-
-        Raises:
-            FileError: The folder cannot be read.
+        None where the recording has no folder of that camera.
         """
         folder = self.folder(recording, camera)
         names: list[str] = []

@@ -28,10 +28,7 @@ _EBML_HEADER, _SEGMENT, _TRACKS, _TRACK, _TRACK_TYPE, _CODEC_ID = (
 
 
 def sniff_codec(source: Any) -> str | None:
-    """Find the codec of the first video stream in an MP4, MOV, Matroska, WebM or AVI file.
-
-    Args:
-        source: A path, bytes, or an open binary file, whose position stays.
+    """Find the codec of the first video stream in an MP4, MOV, Matroska, WebM or AVI file, see `opened`.
 
     Returns:
         FFmpeg's name for the codec, else what the container calls it; None where that cannot be found out.
@@ -109,13 +106,9 @@ def _text(raw: bytes) -> str | None:
 
 
 def missing_bytes(source: object) -> int:
-    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end.
+    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end, see `opened`.
 
-    Args:
-        source: A path, bytes, or an open binary file, whose position stays.
-
-    Returns:
-        Number of bytes, 0 where the file is complete or does not tell.
+    0 where the file is complete or does not tell.
     """
     try:
         with opened(source) as file:
@@ -147,8 +140,7 @@ def _stated_end(file: BinaryIO, size: int) -> int:
 def _mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
     """Walk the boxes of an MP4 file: name, start and end of the content of each.
 
-    Args:
-        enters: Whether to walk also the boxes within those that lead to the codec.
+    With ``enters`` also the boxes within those that lead to the codec.
     """
     for _ in range(_MOST_ELEMENTS):
         if start + 8 > end:

@@ -79,11 +79,7 @@ class CameraRig:
         return self.camera_names.index(self.reference_camera) if self.reference_camera is not None else 0
 
     def runs(self, is_complete: npt.NDArray[np.bool_]) -> list[Int64Array]:
-        """Get the points in time of each sequence of a recording.
-
-        Args:
-            is_complete: ``(T,)``, whether all cameras have a frame at each point in time.
-        """
+        """Get the points in time of each sequence of a recording, given ``(T,)`` which of all are complete."""
         places = np.flatnonzero(is_complete)
         if not len(places):
             return []
@@ -113,16 +109,13 @@ class RigAccount:
         self.notes.setdefault(recording, []).append(text)
 
     def report(self, rig: CameraRig, is_empty: bool, where: str = "", advice: str = "") -> None:
-        """Warn of what is missing, or refuse it.
+        """Warn of what is missing; or raise a `SettingError`, if `missing` is ``"raise"`` or nothing is left.
 
         Args:
             rig: The cameras.
             is_empty: Whether no point in time is left.
             where: Where the recordings are, e.g. ``" in 'train'"``.
             advice: What to look at if none is left.
-
-        Raises:
-            SettingError: Something is missing, and `missing` is ``"raise"`` or nothing is left.
         """
         if not (self.missing or self.notes):
             return

@@ -37,9 +37,6 @@ class TimestampParser:
             rule: A regular expression that is searched in the file name and whose first group is a number; a
                 function that takes the file name and returns a number; or None: the name without its extension
                 is the number. Whole numbers stay whole.
-
-        Raises:
-            SettingError: It is none of these, or the expression is not valid or has no group.
         """
         self._function: Callable[[str], float] | None = None
         self._pattern: re.Pattern[str] | None = None
@@ -60,11 +57,7 @@ class TimestampParser:
             )
 
     def __call__(self, file_name: str) -> int | float:
-        """Read a time stamp.
-
-        Raises:
-            SettingError: There is none, or it is not finite.
-        """
+        """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
         if self._function is not None:
             return _by_function(self._function, file_name)
         text = os.path.splitext(file_name)[0]
@@ -197,9 +190,6 @@ def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTi
     Args:
         files: The sorted file names of each camera.
         where: The folder of each camera, for messages.
-
-    Raises:
-        SettingError: A camera has two frames of the same name.
     """
     if len(files) == 1:
         return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
@@ -235,11 +225,7 @@ def align_by_time(
         where: The folder of each camera, for messages.
         parser: Reads time stamps off file names.
         reference: The camera whose frames are the points in time.
-        tolerance: How far a frame may be from its point in time, in the unit of the time stamps; None for half the
-            usual interval.
-
-    Raises:
-        SettingError: A time stamp cannot be read, or two frames of a camera have the same.
+        tolerance: See `align_times`.
     """
     ordered: list[list[str]] = []
     times: list[TimeArray] = []

@@ -42,13 +42,9 @@ _OLDEST_PYAV = 17
 
 
 def import_av(source: VideoSource | None = None) -> ModuleType:
-    """Import PyAV.
+    """Import PyAV, or raise a `SettingError` where it is not installed, or too old.
 
-    Args:
-        source: The video to decode, so that the message can name its codec.
-
-    Raises:
-        SettingError: PyAV is not installed, or too old.
+    With the video to decode, the message names its codec.
     """
     try:
         import av
@@ -91,6 +87,15 @@ class VideoDecoder:
     decoder must not be used by two threads at once, nor after a fork.
 
     Attributes:
+        codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
+        container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
+        extradata: Settings of the codec as the container has them, or None.
+        width: Width of the frames in pixels, as coded: rotations for display are not applied.
+        height: Height of the frames in pixels.
+        time_base: Seconds per unit of a frame's ``pts``.
+        average_rate: Frames per second as the container states it, or None.
+        start_pts: ``pts`` of the first frame, as the container states it, or None.
+        stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         num_seeks: Number of seeks.
     """
@@ -119,17 +124,25 @@ class VideoDecoder:
         self._av = import_av(source)
         self._container = self._open(source)
         try:
-            self._stream = self._choose_stream(source)
-            self._stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
-            self._stream.thread_count = num_threads
+            self._stream = stream_ = self._choose_stream(source)
+            stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
+            stream_.thread_count = num_threads
+            context = stream_.codec_context
+            self.codec_name: str = context.codec.canonical_name
             if self.codec_name == "hevc":
                 # The decoder would silently continue from frames before the error. (That of H.264 does not, and
                 # would fail on frames before a key frame in display order, after a seek to it.)
-                self._stream.codec_context.options = {"err_detect": "explode"}
+                context.options = {"err_detect": "explode"}
         except BaseException:
             self._container.close()
             raise
-        self._size = (self._stream.codec_context.width, self._stream.codec_context.height)
+        self.container_name: str = self._container.format.name
+        self.extradata: bytes | None = context.extradata
+        self.width, self.height = context.width, context.height
+        self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
+        self.average_rate: Fraction | None = stream_.average_rate
+        self.start_pts: int | None = stream_.start_time
+        self.stated_num_frames: int = stream_.frames
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._ready: collections.deque[av.VideoFrame] = collections.deque()
         self.num_decoded = 0
@@ -179,53 +192,6 @@ class VideoDecoder:
                 f"{sniff_codec(source) or 'one that it does not know'}."
             )
         return cast("VideoStream", chosen)
-
-    # --- what it is -------------------------------------------------------------------------------------
-
-    @property
-    def codec_name(self) -> str:
-        """Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ..."""
-        return self._stream.codec_context.codec.canonical_name
-
-    @property
-    def container_name(self) -> str:
-        """Names of the format of the container, as FFmpeg has them: ``"matroska,webm"``, ``"avi"``, ..."""
-        return self._container.format.name
-
-    @property
-    def extradata(self) -> bytes | None:
-        """Settings of the codec as the container has them, or None."""
-        return self._stream.codec_context.extradata
-
-    @property
-    def width(self) -> int:
-        """Width of the frames in pixels, as coded: rotations for display are not applied."""
-        return self._size[0]
-
-    @property
-    def height(self) -> int:
-        """Height of the frames in pixels."""
-        return self._size[1]
-
-    @property
-    def time_base(self) -> Fraction:
-        """Seconds per unit of a frame's ``pts``."""
-        return self._stream.time_base or Fraction(1, 1_000_000)
-
-    @property
-    def average_rate(self) -> Fraction | None:
-        """Frames per second as the container states it, or None."""
-        return self._stream.average_rate
-
-    @property
-    def start_pts(self) -> int | None:
-        """``pts`` of the first frame, as the container states it, or None."""
-        return self._stream.start_time
-
-    @property
-    def stated_num_frames(self) -> int:
-        """Number of frames as the container states it; 0 where it does not."""
-        return self._stream.frames
 
     @property
     def stated_duration_s(self) -> float | None:
@@ -282,14 +248,14 @@ class VideoDecoder:
             except self._av.error.FFmpegError as error:
                 raise self._failure("Cannot decode", error) from error
         frame = self._ready.popleft()
-        if (frame.width, frame.height) != self._size:
-            if all(self._size):
+        if (frame.width, frame.height) != (self.width, self.height):
+            if self.width and self.height:
                 raise VideoError(
-                    f"All frames of a video must have one size, but {self.name} changes from {self._size[0]} x "
-                    f"{self._size[1]} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
+                    f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
+                    f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
                     f"frames{self._time_of(frame)}."
                 )
-            self._size = (frame.width, frame.height)
+            self.width, self.height = frame.width, frame.height
         self.num_decoded += 1
         return frame
 
@@ -335,13 +301,11 @@ class VideoDecoder:
         self._container.close()
 
     def __enter__(self) -> VideoDecoder:
-        """Return the decoder."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file."""
         self.close()
 
 

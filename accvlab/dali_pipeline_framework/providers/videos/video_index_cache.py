@@ -75,12 +75,7 @@ class VideoIndexCache:
 
 
 def load_index(file: str, checksum: int) -> VideoIndex:
-    """Read an index again from the file that it was read from, in another process.
-
-    Raises:
-        VideoError: The file is damaged, or holds another index now.
-        FileError: It is not there any more, or cannot be read. Also the builtin exception of the cause.
-    """
+    """Read an index again from the file that it was read from, in another process."""
     index, key = _load_in_use(Path(file))
     if index.cache_checksum != checksum:
         raise VideoError(

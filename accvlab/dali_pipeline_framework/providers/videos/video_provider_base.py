@@ -64,13 +64,6 @@ class VideoProviderBase(RigProviderBase):
             kept: Which frames each decoder keeps.
             fields: Names of the fields.
             fill_value: ``(C,)``, the pixels of frames that are made up.
-
-        Raises:
-            SettingError: PyAV is missing, or arguments do not fit the videos.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A file is not a video, or incomplete.
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
         """
         self._videos, self._tracks = tracks_of(videos, kept)
         self._num_batch_threads = videos.num_batch_threads
@@ -168,12 +161,7 @@ class VideoProviderBase(RigProviderBase):
         )
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Decode the samples of a batch, ``num_batch_threads`` at once.
-
-        Args:
-            sample_indices: The samples.
-            slots: Their numbers in the batch.
-        """
+        """Decode the samples of a batch, ``num_batch_threads`` at once."""
         with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
             yield from threads.map(self.get_data, sample_indices)
 

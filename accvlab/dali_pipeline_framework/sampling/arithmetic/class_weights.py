@@ -68,18 +68,15 @@ def class_balanced_weights(
 
 
 def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
-    """Check weights with which items are drawn.
+    """Check weights with which items are drawn, or raise a `SettingError`.
 
     Args:
-        weights: ``(N,)`` numbers of at least 0; they need not add up to 1.
+        weights: ``(N,)`` numbers of at least 0 and not all 0; they need not add up to 1.
         expected_count: What ``N`` must be; None for any number of at least 1.
         name: Name of the argument, for the message.
 
     Returns:
         ``(N,)`` float64, a copy.
-
-    Raises:
-        SettingError: The weights break one of these rules, or all are 0.
     """
     try:
         given = np.asarray(weights)

@@ -37,10 +37,7 @@ class ClipStarts(ABC):
 
 
 class RegularStarts(ClipStarts):
-    """A clip every ``step`` frames, with ``stride`` frames from one of its frames to the next.
-
-    Nothing is stored per clip.
-    """
+    """A clip every ``step`` frames, with ``stride`` frames from one of its frames to the next."""
 
     def __init__(
         self, edges: Int64Array, sequence_length: int, stride: int, step: int, keeps_incomplete: bool
@@ -52,7 +49,7 @@ class RegularStarts(ClipStarts):
             sequence_length: Frames per clip.
             stride: Frames from one frame of a clip to the next.
             step: Frames from the start of a clip to the start of the next.
-            keeps_incomplete: Whether there are incomplete clips, where they have a frame of their own.
+            keeps_incomplete: See `ListedStarts`.
         """
         self._edges = edges
         self._step = step
@@ -158,7 +155,8 @@ def _chunks(array: Int64Array) -> list[slice]:
 
 def _is_complete(first_frames: Int64Array, windows: ClipWindows, sequence_length: int) -> npt.NDArray[np.bool_]:
     num_existing = [windows.frames(first_frames[chunk], None)[1] for chunk in _chunks(first_frames)]
-    return np.concatenate([np.zeros(0, np.int64), *num_existing]) == sequence_length
+    is_complete: npt.NDArray[np.bool_] = np.concatenate([np.zeros(0, np.int64), *num_existing]) == sequence_length
+    return is_complete
 
 
 def _has_own_frames_or_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -419,7 +419,7 @@ def _tolerance(tolerance: float | None, stride_interval: float | None) -> float 
     return _exact(tolerance, "tolerance", at_least=0)
 
 
-def _exact(value: float, name: str, **limits: float) -> float:
+def _exact(value: float, name: str, **limits: Any) -> float:
     checked = number(value, name, **limits)
     return int(value) if isinstance(value, numbers.Integral) else checked  # whole numbers stay exact
 

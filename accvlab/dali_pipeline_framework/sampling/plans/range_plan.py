@@ -13,11 +13,7 @@ from .planned_batch import Int64Array, PlannedBatch
 
 
 class RangePlan(EpochPlan):
-    """The positions of an order, cut into one range per shard.
-
-    The positions to deliver are given as intervals. An epoch that was continued with another number of shards has
-    several.
-    """
+    """The positions of an order, cut into one range per shard."""
 
     def __init__(
         self,
@@ -32,7 +28,7 @@ class RangePlan(EpochPlan):
         Args:
             make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
                 the order of the data set.
-            intervals: Positions to deliver, as ``[start, stop)``.
+            intervals: Positions to deliver, as ``[start, stop)``; several where an epoch continues.
             total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
             num_shards: Number of shards.
             last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end

@@ -136,8 +136,15 @@ def _without_clips(
 ) -> UnitSamples:
     """Samples of units in which no clip begins or ends; None for what there is not."""
     unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
-    places = [unknown if each is None else each for each in (sequence, frame, clip)]
-    return UnitSamples(indices, *places, none, none, none)
+    return UnitSamples(
+        indices,
+        unknown if sequence is None else sequence,
+        unknown if frame is None else frame,
+        unknown if clip is None else clip,
+        none,
+        none,
+        none,
+    )
 
 
 class SequenceUnits(UnitTable):
@@ -288,10 +295,7 @@ class JoinedUnits(UnitTable):
         if self._shifts is not None:
             owners = np.searchsorted(self.first_units, units, side="right") - 1
             return _without_clips(units + self._shifts[owners])
-        joined = UnitSamples(
-            *(np.empty(len(units), np.int64) for _ in range(4)),
-            *(np.empty(len(units), np.bool_) for _ in range(3)),
-        )
+        joined = UnitSamples(*np.empty((4, len(units)), np.int64), *np.empty((3, len(units)), np.bool_))
         for owner, slots, own in self._split(units):
             samples = self._tables[owner].samples(own, offsets[slots], visits[slots], epoch_key)
             for name in _FIELDS:
