@@ -110,9 +110,7 @@ class ClipSampler(PlannedSampler):
         own, other = _window(self.clips), _window(clips)
         if own != other:
             differing = ", ".join(
-                f"{name}: {other.get(name)!r} and {value!r}"
-                for name, value in own.items()
-                if other.get(name) != value
+                f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
             )
             raise SettingError(
                 f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "

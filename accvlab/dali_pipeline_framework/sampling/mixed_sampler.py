@@ -119,8 +119,7 @@ class MixedSampler(PlannedSampler):
 
     def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""
-        starts = getattr(provider, "offsets", None)
-        joined = getattr(provider, "providers", None)
+        starts, joined = getattr(provider, "offsets", None), getattr(provider, "providers", None)
         if starts is None or joined is None:
             for sampler in self._samplers:
                 sampler.check_provider(provider)
@@ -142,7 +141,7 @@ class MixedSampler(PlannedSampler):
             )
 
     @property
-    def knows_sequences(self) -> bool:
+    def knows_sequences(self) -> bool:  # type: ignore[override]
         """Whether all components know their sequences."""
         return all(sampler.knows_sequences for sampler in self._samplers)
 

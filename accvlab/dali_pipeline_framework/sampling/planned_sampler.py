@@ -57,11 +57,7 @@ class EpochPlanSampler(RandomAccessSampler):
         return self.num_batches_before(epoch) + self._plan(epoch).num_batches
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch of an epoch.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
+        """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
         plan = self._plan(epoch)
         before = self.num_batches_before(epoch)
         if not before <= batch < before + plan.num_batches:
@@ -172,7 +168,7 @@ class PlannedSampler(EpochPlanSampler):
     seed: int = 0
 
     @property
-    def knows_sequences(self) -> bool:
+    def knows_sequences(self) -> bool:  # type: ignore[override]
         """Whether the units are sequences or clips."""
         return self.unit_table.num_sequences > 0
 

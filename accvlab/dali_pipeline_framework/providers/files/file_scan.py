@@ -148,6 +148,11 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     return builder.finish({"content": content})
 
 
+def is_same_list(storage: Storage, list_name: str, table: FileTable) -> bool:
+    """Whether a list is as it was when `read_list_file` made the table."""
+    return bool(table.notes.get("content") == content_hash(storage, list_name))
+
+
 def content_hash(storage: Storage, name: str) -> str:
     """Make a text that tells files of different content apart: 16 hexadecimal digits."""
     hashes = []

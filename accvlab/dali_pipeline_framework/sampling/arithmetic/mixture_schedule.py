@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Iterable
@@ -61,10 +62,9 @@ class MixtureSchedule:
             shares = _rounded_shares(asked_for)
         self._shares = np.array(shares, dtype=np.int64)
         self._period = sum(shares)
-        self._table: tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None}  # each process makes it anew: that is faster than to send it
+    def __getstate__(self) -> dict[str, Any]:  # each process makes the table anew: that is faster than to send it
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     @property
     def num_components(self) -> int:
@@ -100,7 +100,7 @@ class MixtureSchedule:
             The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
             ``(n,)`` int64.
         """
-        components_of, ranks_of = self._get_table()
+        components_of, ranks_of = self._table
         periods, offsets = np.divmod(positions, self._period)
         components = components_of[offsets].astype(np.int64)
         return components, periods * self._shares[components] + ranks_of[offsets]
@@ -116,14 +116,13 @@ class MixtureSchedule:
         """
         number = whole_number(num_positions, "num_positions", at_least=0)
         periods, rest = divmod(number, self._period)
-        in_rest = np.bincount(self._get_table()[0][:rest], minlength=self.num_components)
+        in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)
         counts: Int64Array = periods * self._shares + in_rest
         return counts
 
-    def _get_table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
-        if self._table is None:
-            self._table = _make_table(self._shares)
-        return self._table
+    @functools.cached_property
+    def _table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+        return _make_table(self._shares)
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:

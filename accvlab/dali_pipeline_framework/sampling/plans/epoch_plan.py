@@ -10,11 +10,7 @@ from .planned_batch import PlannedBatch
 
 
 class EpochPlan(ABC):
-    """The batches of one epoch (or of the rest of one), by random access.
-
-    Attributes:
-        num_batches: How many batches there are.
-    """
+    """The batches of one epoch (or of the rest of one), by random access; ``num_batches`` of them."""
 
     num_batches: int
 
