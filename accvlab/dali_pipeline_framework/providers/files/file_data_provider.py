@@ -158,8 +158,7 @@ class FileDataProvider(DataProvider):
     @property
     def num_classes(self) -> int | None:
         """Number of label folders, also of empty ones; None where labels are not folders."""
-        names = self._table.notes.get("classes")
-        return None if names is None else len(names)
+        return None if self.class_names is None else len(self.class_names)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

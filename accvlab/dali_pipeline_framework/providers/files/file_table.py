@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import operator
 import os
 import struct
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ...checks import index_in
 from ...draws.keyed_random import hash_bytes
 from ...errors import SettingError
-from .storage import open_regular_file
+from .storage import open_regular_file, replace_file
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -157,23 +157,16 @@ class FileTable:
         names = self._names
         sizes = (label_size, len(self), len(names), len(notes))
         header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
+        parts: list[bytes | memoryview] = [
+            header + notes,
+            self._offsets.astype("<i8", copy=False).data,
+            names.data,
+            bytes(-len(names) % 8),
+        ]
+        if self._labels is not None:
+            parts.append(self._labels.astype(f"<i{label_size}", copy=False).data)
         try:
-            with tempfile.NamedTemporaryFile(
-                dir=os.path.dirname(path), prefix=f".{os.path.basename(path)[:32]}-", delete=False
-            ) as file:
-                try:
-                    file.write(header + notes)
-                    file.write(self._offsets.astype("<i8", copy=False).data)
-                    file.write(names.data)
-                    file.write(bytes(-len(names) % 8))
-                    if self._labels is not None:
-                        file.write(self._labels.astype(f"<i{label_size}", copy=False).data)
-                    file.flush()
-                    os.fchmod(file.fileno(), 0o644)
-                    os.replace(file.name, path)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
+            replace_file(path, parts)
         except OSError as error:
             raise SettingError(f"The table of names {path!r} cannot be written: {error.strerror}.") from error
 
@@ -277,7 +270,7 @@ class FileTable:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._path is not None:
             return _mapped_again, (self._path, self.digest())
-        return _of_arrays, (self._names.tobytes(), self._offsets, self._labels, self._notes)
+        return functools.partial(FileTable, notes=self._notes), (self._names, self._offsets, self._labels)
 
 
 class FileTableBuilder:
@@ -414,9 +407,3 @@ def _mapped_again(path: str, digest: str) -> FileTable:
             f"file of a table unchanged while it is in use."
         )
     return table
-
-
-def _of_arrays(
-    names: bytes, offsets: Int64Array, labels: LabelArray | None, notes: Mapping[str, Any]
-) -> FileTable:
-    return FileTable(np.frombuffer(names, np.uint8), offsets, labels, notes=notes)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -256,6 +257,21 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
 def open_regular_file(path: str) -> BinaryIO:
     """Open a local file for reading; anything else, such as a pipe, which would block forever, is an OSError."""
     return os.fdopen(_opened_local(path)[0], "rb")
+
+
+def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file, which appears only once it is complete."""
+    folder, name = os.path.split(path)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
+        try:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
 
 
 def _opened_local(path: str) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from ..rigs.frame_times import (
     align_by_name,
     align_by_time,
     as_times,
+    stamp_of,
 )
 from .frame_folders import FrameFolders
 from .recording_folders import RecordingFolders
@@ -222,10 +223,5 @@ class _Scan:
                 for prefix, name in zip(prefixes, times.rows[number], strict=True):
                     self._files.add(f"{prefix}{name}")
                     if self._keeps_timestamps:
-                        self._timestamps.append(self._stamp(prefix, str(name)))
-
-    def _stamp(self, prefix: str, name: str) -> int | float:
-        try:
-            return self._parser(name)
-        except SettingError as error:
-            raise SettingError(f"{error} The folder is {self._storage.path(prefix[:-1])!r}.") from error
+                        folder = self._storage.path(prefix[:-1])
+                        self._timestamps.append(stamp_of(str(name), folder, self._parser))

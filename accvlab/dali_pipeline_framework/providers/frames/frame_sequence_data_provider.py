@@ -21,7 +21,7 @@ from ..files.storage import StoragePath
 from ..media.image_size import image_size
 from ..rigs.frame_times import Int64Array
 from ..rigs.rig_provider_base import OptionalField
-from ..sample_loading import name_sample
+from ..sample_loading import add_note, name_sample
 from .frame_data_provider import FrameProviderBase
 from .frame_folders import FrameFolders, frame_folders
 from .frame_index import FrameIndex, index_frames
@@ -186,10 +186,10 @@ class FrameSequenceDataProvider(FrameProviderBase):
             SettingError: Also an IndexError; there is no such sequence.
             FileError: A file cannot be read, or two frames of a camera in a sequence have different sizes.
         """
+        if not self._shares:
+            return map(self.get_data, sample_indices)
         played = self._play(sample_indices)
-        layout = lay_out_alone(played.frames)
-        if self._shares:
-            layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
+        layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
         return self._load(sample_indices, played, layout)
 
     def _load(
@@ -231,9 +231,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
         try:
             content = index.read(frame, camera)
         except FileError as error:
-            if hasattr(error, "add_note"):  # Python >= 3.11
-                recording = index.recording_names[index.recording_of(frame)]
-                error.add_note(f"which is frame {index.numbers[frame]} of recording {recording!r}")
+            recording = index.recording_names[index.recording_of(frame)]
+            add_note(error, f"which is frame {index.numbers[frame]} of recording {recording!r}")
             raise _UnreadableFrame(frame, error) from error
         size = image_size(content)
         if size is not None:

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import choice, listed, number, valid
+from ...checks import bullets, choice, listed, number, valid
 from ...errors import SettingError
 from .frame_times import Int64Array
 
@@ -119,7 +119,7 @@ class RigAccount:
         """
         if not (self.missing or self.notes):
             return
-        lines = "\n".join(self._lines())
+        lines = bullets(self._recordings(), 10)
         num_dropped = len({(frame.recording, frame.frame_number) for frame in self.missing})
         text = f"Not all cameras have a frame at {num_dropped} of {self.num_times} points in time{where}"
         if rig.missing == "raise" and (self.missing or self.lacks_folders):
@@ -131,17 +131,12 @@ class RigAccount:
             )
         _logger.warning("%s; they are left out:\n%s", text, lines)
 
-    def _lines(self, most: int = 10) -> list[str]:
-        counts: dict[str | int, collections.Counter[str]] = {}
-        for frame in self.missing:
-            counts.setdefault(frame.recording, collections.Counter())[frame.camera] += 1
-        recordings = [*dict.fromkeys([*counts, *self.notes])]
-        lines = []
-        for recording in recordings[:most]:
-            of_cameras = counts.get(recording, collections.Counter()).items()
-            parts = [f"{count} frame(s) of {camera} missing" for camera, count in of_cameras]
-            name = recording if isinstance(recording, str) else f"recording {recording}"
-            lines.append(f"  - {name}: {', '.join([*parts, *self.notes.get(recording, ())])}")
-        if len(recordings) > most:
-            lines.append(f"  - and {len(recordings) - most} more recordings")
-        return lines
+    def _recordings(self) -> list[str]:
+        counts = collections.Counter((frame.recording, frame.camera) for frame in self.missing)
+        parts: dict[str | int, list[str]] = {}
+        for (recording, camera), count in counts.items():
+            parts.setdefault(recording, []).append(f"{count} frame(s) of {camera} missing")
+        for recording, notes in self.notes.items():
+            parts.setdefault(recording, []).extend(notes)
+        names = [each if isinstance(each, str) else f"recording {each}" for each in parts]
+        return [f"{name}: {', '.join(texts)}" for name, texts in zip(names, parts.values(), strict=True)]

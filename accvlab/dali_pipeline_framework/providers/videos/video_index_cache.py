@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import secrets
 import struct
 import zlib
 from fractions import Fraction
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
+from ..files.storage import replace_file
 from ..media.video_file import FileState, is_file_or_missing
 from .video_index import VideoIndex, index_video
 
@@ -113,16 +112,10 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
     values = {name: getattr(index, name) for name in _VALUES}
     header = json.dumps({"key": key, **counts, **values}, default=str).encode()  # fractions as texts
     header += b" " * (-len(header) % 8)
-    content = header + b"".join(
-        array.astype("<i8").tobytes() for array in (index.pts, index.key_pts, index.seek_points)
-    )
-    temporary = file.with_name(f"{file.stem}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    content = header + np.concatenate([index.pts, index.key_pts, index.seek_points]).astype("<i8").tobytes()
     try:
-        temporary.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
-        os.replace(temporary, file)
+        replace_file(str(file), [_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)), content])
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
 
 
