@@ -134,12 +134,7 @@ class ConcatDataProvider(DataProvider):
         return self._num_samples
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Load one sample from the provider it belongs to.
-
-        Raises:
-            SettingError: Also an IndexError; there is no sample of this index (negative ones do not count
-                from the end).
-        """
+        """Load one sample from the provider it belongs to, see `locate`."""
         position, index = self.locate(sample_index)
         try:
             return self._providers[position].get_data(index)
@@ -158,11 +153,7 @@ class ConcatDataProvider(DataProvider):
         return any(provider.loads_batches for provider in self._providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch: those of each provider in one call of its `load_batch`.
-
-        Raises:
-            SettingError: Also an IndexError; there is no sample of an index.
-        """
+        """Load the samples of a batch: those of each provider in one call of its `load_batch`."""
         located = [self.locate(sample_index) for sample_index in sample_indices]
         loading: dict[int, Iterator[SampleDataGroup]] = {}
         for position in dict.fromkeys(position for position, _ in located):
@@ -196,7 +187,7 @@ class ConcatDataProvider(DataProvider):
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 
         Raises:
-            SettingError: Also an IndexError; there is no sample of this index.
+            SettingError: Also an IndexError; there is no sample of this index. Negative ones do not count.
         """
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1

@@ -110,11 +110,7 @@ class ReplayedDrawsProvider(DataProvider):
         return self._provider.loads_batches
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of the records of a batch.
-
-        Raises:
-            SettingError: Also an IndexError; there is no record of an index.
-        """
+        """Load the samples of the records of a batch."""
         if not self.loads_batches:
             return map(self.get_data, sample_indices)
         return self._loaded(sample_indices, lambda indices: self._provider.load_batch(indices, slots))

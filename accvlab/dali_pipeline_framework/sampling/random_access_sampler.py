@@ -118,11 +118,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def total_batch_size(self) -> int:
-        """Samples per batch, all shards together.
-
-        Raises:
-            SettingError: It was not set yet.
-        """
+        """Samples per batch, all shards together; a `SettingError` where it was not set yet."""
         if self._total_batch_size is None:
             raise SettingError(
                 f"The batch size of the {type(self).__name__} is not set. Give `total_batch_size`, or let a "
@@ -268,11 +264,7 @@ class RandomAccessSampler(SamplerBase):
         return planned
 
     def get_next_batch_indices(self) -> list[int]:
-        """Get the sample indices of the next batch, one per slot.
-
-        Raises:
-            StopIteration: The epoch has ended; `reset` starts the next one.
-        """
+        """Get the sample indices of the next batch, one per slot, see `plan_next_batch`."""
         indices: list[int] = self.plan_next_batch().indices.tolist()
         return indices
 
@@ -287,11 +279,7 @@ class RandomAccessSampler(SamplerBase):
         return self.num_batches(0) is not None
 
     def reset(self) -> None:
-        """Start the next epoch.
-
-        Raises:
-            NotSupportedError: The sampler is endless.
-        """
+        """Start the next epoch; a `NotSupportedError` where the sampler is endless."""
         if not self.is_epoch_based:
             raise NotSupportedError(f"{type(self).__name__} is not epoch-based, so there is no epoch to start.")
         self._next_position = (self._next_position[0] + 1, 0)

@@ -78,11 +78,7 @@ class SequenceSampler(RandomAccessSampler):
         return None
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch.
-
-        Raises:
-            SettingError: Another epoch than 0, or a batch below 0 is asked for.
-        """
+        """Get the samples of a batch; a `SettingError` where the epoch is not 0, or the batch is below 0."""
         if epoch != 0:
             raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
         if batch < 0:
@@ -100,11 +96,7 @@ class SequenceSampler(RandomAccessSampler):
         )
 
     def reset(self) -> None:
-        """Refuse: an endless sampler has no next epoch.
-
-        Raises:
-            NotSupportedError: Always.
-        """
+        """Refuse, by a `NotSupportedError`: an endless sampler has no next epoch."""
         raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
 
     @property

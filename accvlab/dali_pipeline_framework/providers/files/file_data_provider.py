@@ -174,18 +174,14 @@ class FileDataProvider(DataProvider):
         return len(self._table)
 
     def path(self, sample_index: SupportsIndex) -> str:
-        """Get the full path or URL of a file.
-
-        Raises:
-            SettingError: There is no such sample.
-        """
+        """Get the full path or URL of a file."""
         return self._storage.path(self._name(sample_index))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load one sample.
 
         Raises:
-            SettingError: There is no such sample.
+            SettingError: Also an IndexError; there is no such sample.
             FileError: The file cannot be read, is empty, or cannot be decoded. Also the builtin exception of the
                 cause, e.g. `FileNotFoundError`.
         """

@@ -74,9 +74,6 @@ class FileTable:
             offsets: ``(N + 1,)`` int64, where each name starts, and where the last ends; not decreasing.
             labels: ``(N,)`` int32 or int64, or None.
             notes: What else is to be kept with the table in its file: anything that JSON can hold.
-
-        Raises:
-            SettingError: The arrays do not fit each other.
         """
         _check_arrays(names, offsets, labels)
         self._names = _read_only(names[offsets[0] : offsets[-1]])
@@ -142,11 +139,7 @@ class FileTable:
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file, which appears only once it is complete.
-
-        Raises:
-            SettingError: The file cannot be written, or JSON cannot hold the notes.
-        """
+        """Write the table to a file, which appears only once it is complete; a `SettingError` where that fails."""
         path = os.path.abspath(path)
         try:
             notes = json.dumps(self._notes).encode()
@@ -157,12 +150,8 @@ class FileTable:
         names = self._names
         sizes = (label_size, len(self), len(names), len(notes))
         header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
-        parts: list[bytes | memoryview] = [
-            header + notes,
-            self._offsets.astype("<i8", copy=False).data,
-            names.data,
-            bytes(-len(names) % 8),
-        ]
+        offsets = self._offsets.astype("<i8", copy=False)
+        parts: list[bytes | memoryview] = [header, notes, offsets.data, names.data, bytes(-len(names) % 8)]
         if self._labels is not None:
             parts.append(self._labels.astype(f"<i{label_size}", copy=False).data)
         try:
@@ -199,25 +188,16 @@ class FileTable:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``).
-
-        Raises:
-            IndexError: There is no such name; negative numbers do not count from the end.
-        """
+        """Get a name as text (``os.fsdecode``); an IndexError where there is none. Negative numbers are none."""
         return os.fsdecode(self.name_bytes(index))
 
     def name_bytes(self, index: SupportsIndex) -> bytes:
-        """Get a name as the file system has it. Raises as `name` does."""
+        """Get a name as the file system has it, as `name` does."""
         number = index_in(index, "index", len(self))
         return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
 
     def label(self, index: SupportsIndex) -> int:
-        """Get a label.
-
-        Raises:
-            IndexError: There is no such name.
-            SettingError: The table has no labels.
-        """
+        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
         if self._labels is None:
             raise SettingError("The table has no labels: make it with `labels`.")
         return int(self._labels[index_in(index, "index", len(self))])
@@ -291,11 +271,7 @@ class FileTableBuilder:
         return len(self._labels)
 
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
-        """Append a name.
-
-        Raises:
-            SettingError: It is no name, or the label is no whole number of at most 64 bits.
-        """
+        """Append a name, and its label: a whole number of at most 64 bits."""
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
@@ -313,11 +289,7 @@ class FileTableBuilder:
         self._offsets.append(len(self._names))
 
     def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
-        """Make the table, without a copy of the names. The builder is empty afterwards.
-
-        Raises:
-            SettingError: Some names have a label, and others none.
-        """
+        """Make the table, without a copy of the names. The builder is empty afterwards."""
         if self._labels and len(self._labels) != len(self):
             raise SettingError(
                 f"Either all names must have a label or none, got {len(self)} name(s) and {len(self._labels)} "

@@ -22,12 +22,7 @@ _ARCHIVES = ("zip://", "tar://")
 
 
 class FolderEntry(NamedTuple):
-    """The entries of a folder.
-
-    Attributes:
-        name: Its name in the folder.
-        is_folder: Whether it is a folder, or a link to one.
-    """
+    """An entry of a folder: its name in it, and whether it is a folder, or a link to one."""
 
     name: str
     is_folder: bool
@@ -52,9 +47,6 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them. They do not concern local files.
-
-        Raises:
-            SettingError: The root is no path.
         """
         self._root = checked_path(root)
         self._options = dict(storage_options or {})
@@ -104,12 +96,11 @@ class Storage:
 
         Args:
             name: The folder; ``""`` for the root.
-            follows_links: Whether a link to a folder is a folder. If not, all links are files, and it is not
-                found out where they lead, which takes time. Local folders only.
+            follows_links: Whether a link to a folder is a folder, and one that leads nowhere an error. If not, all
+                links are files, and it is not found out where they lead, which takes time. Local folders only.
 
         Raises:
-            FileError: There is no such folder, it cannot be read, or a link in it that is to be followed leads
-                nowhere. Also the builtin exception of the cause.
+            FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
         try:
             if self._is_remote or is_url(name):
@@ -122,11 +113,7 @@ class Storage:
             self._refuse("The folder", name, error)
 
     def modification_time_ns(self, name: str = "") -> int | None:
-        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one.
-
-        Raises:
-            FileError: There is no such file, or it cannot be accessed.
-        """
+        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one."""
         if self._is_remote or is_url(name):
             return None
         try:
@@ -135,11 +122,7 @@ class Storage:
             self._refuse("The folder", name, error)
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file to be read piece by piece.
-
-        Raises:
-            FileError: As `read_bytes`, except that the file may be empty.
-        """
+        """Open a file to be read piece by piece. Errors are those of `read_bytes`, except that it may be empty."""
         try:
             if self._is_remote or is_url(name):
                 file_system, path = self._located(name)

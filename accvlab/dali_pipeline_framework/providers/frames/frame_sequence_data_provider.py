@@ -180,12 +180,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return next(self._load([sample_index], played, lay_out_alone(played.frames)))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Read the sequences of a batch, each frame once if they share frames.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sequence.
-            FileError: A file cannot be read, or two frames of a camera in a sequence have different sizes.
-        """
+        """Read the sequences of a batch, each frame once if they share frames, see `get_data`."""
         if not self._shares:
             return map(self.get_data, sample_indices)
         played = self._play(sample_indices)

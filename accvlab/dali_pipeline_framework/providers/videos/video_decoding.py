@@ -211,9 +211,6 @@ class VideoDecoder:
         """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
 
         The last one is empty: to decode it brings out the frames that the codec still holds.
-
-        Raises:
-            VideoError: The file cannot be read.
         """
         demuxed = self._container.demux(self._stream)
         has_ended = False
@@ -265,16 +262,10 @@ class VideoDecoder:
             yield frame
 
     def seek(self, pts: int) -> None:
-        """Go to a key frame at or before a time; the next frame can be any one at or before that time.
+        """Go to a key frame at or before a time in units of `time_base`; the next frame is one at or before it.
 
         In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
         frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
-
-        Args:
-            pts: The time, in units of `time_base`.
-
-        Raises:
-            VideoError: The container cannot seek.
         """
         self._packets = None
         self._ready.clear()
@@ -318,14 +309,7 @@ class FrameConverter:
     """
 
     def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
-        """Choose the channels.
-
-        Args:
-            image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
-
-        Raises:
-            SettingError: The image type is another one.
-        """
+        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255])."""
         if image_type not in _PIXEL_FORMATS:
             raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {image_type!r}.")
         self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
@@ -333,14 +317,9 @@ class FrameConverter:
         self._copy: av.VideoFrame | None = None
 
     def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
-        """Convert a frame.
+        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
 
-        Args:
-            frame: The frame.
-            out: Where to write, ``(height, width, C)`` uint8 with contiguous pixels; None for a new array.
-
-        Returns:
-            ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+        It is written to ``out``, of that shape with contiguous pixels, or to a new array.
         """
         if self._reformatter is None:
             self._reformatter = import_av().video.reformatter.VideoReformatter()

@@ -37,11 +37,7 @@ class VideoIndexCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Name the folder; it is made if it is not there.
-
-        Raises:
-            SettingError: It is no folder and cannot be made.
-        """
+        """Name the folder; it is made if it is not there."""
         self._folder = Path(folder).expanduser().absolute()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +45,7 @@ class VideoIndexCache:
             raise SettingError(f"`index_cache` must be a folder, {str(folder)!r} is not: {error}.") from error
 
     def index(self, path: str | os.PathLike[str], stream: int = 0) -> VideoIndex:
-        """Get the index of a video, from its file if that is up to date.
-
-        Returns:
-            The index; its arrays are read-only.
+        """Get the index of a video, from its file if that is up to date; its arrays are read-only.
 
         Raises:
             SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.

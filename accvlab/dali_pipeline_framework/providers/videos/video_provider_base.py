@@ -140,11 +140,7 @@ class VideoProviderBase(RigProviderBase):
         return pixels
 
     def describe_sample(self, sample_index: int) -> str:
-        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sample.
-        """
+        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
         track, positions = self._locate(sample_index)
         return "; ".join(
             _described(self._videos.path(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
@@ -173,11 +169,7 @@ class VideoProviderBase(RigProviderBase):
         return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of the video of a recording, of one of its cameras.
-
-        Raises:
-            SettingError: There is no such recording or camera.
-        """
+        """Get the index of the video of a recording, of one of its cameras."""
         return self._videos.index(self._tracks.video_of(recording, camera))
 
     @property

@@ -66,12 +66,7 @@ class SampleCounts:
         return cls(num_batches, num_samples, num_delivered, num_dropped, repeated, padded, num_cuts)
 
     def describe(self, total_batch_size: int, is_partial: bool) -> str:
-        """Return a sentence for logs.
-
-        Args:
-            total_batch_size: Samples per batch, all shards together.
-            is_partial: Whether the policy is ``"partial"``, which leaves padded slots out.
-        """
+        """Return a sentence for logs; with ``is_partial`` padded slots are left out."""
         rest = (
             (self.num_dropped, "dropped"),
             (self.num_repeated, "delivered once more"),

@@ -47,14 +47,7 @@ class MixtureSchedule:
     """
 
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
-        """Choose the fractions.
-
-        Args:
-            rates: ``(K,)`` with at most 65536 components; above 0, with the sum 1 (within 1e-6).
-
-        Raises:
-            SettingError: There is no rate or too many, one is not a number above 0, or the sum is not 1.
-        """
+        """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
         asked_for = _checked_rates(rates)
         shares = _exact_shares(asked_for)
         self._is_exact = shares is not None
@@ -91,10 +84,7 @@ class MixtureSchedule:
         return self._period
 
     def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Tell who stands at each position.
-
-        Args:
-            positions: ``(n,)``, each in ``[0, 2**62]``.
+        """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
 
         Returns:
             The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
@@ -106,14 +96,7 @@ class MixtureSchedule:
         return components, periods * self._shares[components] + ranks_of[offsets]
 
     def counts(self, num_positions: SupportsIndex) -> Int64Array:
-        """Count the positions of each component among the first ``num_positions``.
-
-        Returns:
-            ``(K,)`` int64 with the sum ``num_positions``.
-
-        Raises:
-            SettingError: The number is not a whole number of at least 0.
-        """
+        """Count the positions of each component among the first ones: ``(K,)`` int64."""
         number = whole_number(num_positions, "num_positions", at_least=0)
         periods, rest = divmod(number, self._period)
         in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)

@@ -245,29 +245,15 @@ class Clips:
     # --- arithmetic -------------------------------------------------------------------------------------
 
     def sequence_of(self, clips: npt.ArrayLike) -> Int64Array:
-        """Get the ``(n,)`` int64 sequences of ``(n,)`` clips.
-
-        Raises:
-            SettingError: There is no such clip.
-        """
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` clips; a `SettingError` where there is no such clip."""
         return self._starts.sequence_of(_checked_numbers(clips, self.num_clips, "clip"))
 
     def sequence_of_frames(self, sample_indices: npt.ArrayLike) -> Int64Array:
-        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set.
-
-        Raises:
-            SettingError: There is no such frame.
-        """
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, see `locate_frames`."""
         return self.locate_frames(sample_indices)[0]
 
     def locate_frames(self, sample_indices: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
-        """Get the sequences of frames of the data set, and their numbers in these sequences.
-
-        Args:
-            sample_indices: The frames, shape ``(n,)``.
-
-        Returns:
-            ``(n,)`` int64 sequences, and ``(n,)`` int64 numbers of the frames in them, from 0.
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, and their numbers in these, from 0.
 
         Raises:
             SettingError: There is no such frame.
@@ -337,15 +323,7 @@ class Clips:
         return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
 
     def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
-        """Get the sequences and frames of clips.
-
-        Args:
-            clips: Numbers of the clips, shape ``(n,)`` int64.
-            jitter_key: See `first_frames`.
-
-        Raises:
-            SettingError: There is no such clip.
-        """
+        """Get the sequences and frames of ``(n,)`` clips; for arguments and errors see `first_frames`."""
         clips = _checked_numbers(clips, self.num_clips, "clip")
         sequences = self._starts.sequence_of(clips)
         frames, is_padding = self._frames(self._first_frames(clips, sequences, jitter_key), sequences)

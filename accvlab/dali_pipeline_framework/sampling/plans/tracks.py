@@ -104,8 +104,8 @@ class UnitTable(ABC):
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
-            visits: ``(n,)``, at least 0: tells apart several deliveries of a unit in the same epoch. What is
-                random within a unit (the jitter of clips) differs between them.
+            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch. What is random within it (the
+                jitter of clips) differs between them.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 
