@@ -26,7 +26,7 @@ from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider
 from .data_set_checks import check_number_of_samples
-from .sample_loading import rename_sample
+from .sample_loading import next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
 
@@ -166,13 +166,7 @@ class ConcatDataProvider(DataProvider):
                 loading[position] = map(provider.get_data, indices)
         for position, index in located:
             try:
-                sample = next(loading[position])
-            except StopIteration as error:
-                name = type(self._providers[position]).__name__
-                raise RuntimeError(
-                    f"{name}.load_batch delivered no sample for index {index}: it must deliver as many samples as "
-                    f"it is asked for."
-                ) from error
+                sample = next_sample(loading[position], self._providers[position], f"index {index}")
             except Exception as error:
                 self._rename(error, position)
                 raise

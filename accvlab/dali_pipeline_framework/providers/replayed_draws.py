@@ -26,7 +26,7 @@ from ..sample_data import (
     get_dali_type_for_numpy_type,
 )
 from .data_provider import DataProvider
-from .sample_loading import rename_sample
+from .sample_loading import next_sample, rename_sample
 
 
 class ReplayedDrawsProvider(DataProvider):
@@ -122,12 +122,7 @@ class ReplayedDrawsProvider(DataProvider):
         samples = iter(load(indices))
         for sample_index in sample_indices:
             try:
-                sample = next(samples)
-            except StopIteration as error:
-                raise RuntimeError(
-                    f"{type(self._provider).__name__} delivered no sample for record {sample_index}: it must "
-                    f"deliver as many samples as it is asked for."
-                ) from error
+                sample = next_sample(samples, self._provider, f"record {sample_index}")
             except Exception as error:
                 named = getattr(error, "sample_index_in_data_set", None)
                 if named is not None:  # a sample of the provider: maybe that of another record of the batch

@@ -96,6 +96,17 @@ class SampleLoader:
             )
 
 
+def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what: str) -> SampleDataGroup:
+    """Get the next sample of a batch that a wrapped provider loads; a RuntimeError where there is none."""
+    try:
+        return next(samples)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"{type(provider).__name__}.load_batch delivered no sample for {what}: it must deliver as many "
+            f"samples as it is asked for."
+        ) from error
+
+
 def name_sample(error: BaseException, sample_index: int) -> None:
     """Attach the index of the sample that was being loaded to an exception."""
     if getattr(error, "sample_index_in_data_set", None) is not None:

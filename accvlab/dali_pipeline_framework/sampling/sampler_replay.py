@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,23 +124,39 @@ class _Recording(SamplerBase):
         self._epoch, self._batch = self._epoch + 1, 0
 
 
-def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> _Recording:
-    """Play a sampler until it has delivered so many batches."""
-    epochs: list[list[Sequence[int]]] = [[]]
-    num_played = 0
-    checker = copy.copy(checker)
+def _play(
+    sampler: SamplerBase, checker: BatchChecker, max_batches: int | None
+) -> Iterator[tuple[Sequence[int], CompleteBatch | None] | None]:
+    """Yield batches as given and completed (None where one is dropped), and None at the end of an epoch."""
     checker.start_epoch()
-    while num_played < max_batches:
+    epoch = num_batches = num_played = 0
+    while num_played != max_batches:
         try:
-            batch = sampler.get_next_batch_indices()
+            given = sampler.get_next_batch_indices()
         except StopIteration:
-            _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
+            if num_batches == 0:
+                raise SettingError(
+                    f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler "
+                    f"must deliver batches again after reset()."
+                ) from None
             sampler.reset()
             checker.start_epoch()
-            epochs.append([])
+            epoch, num_batches = epoch + 1, 0
+            yield None
             continue
-        num_played += checker.complete(batch) is not None
-        epochs[-1].append(batch)
+        complete = checker.complete(given)
+        num_batches += complete is not None
+        num_played += complete is not None
+        yield given, complete
+
+
+def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> _Recording:
+    epochs: list[list[Sequence[int]]] = [[]]
+    for played in _play(sampler, copy.copy(checker), max_batches):
+        if played is None:
+            epochs.append([])
+        else:
+            epochs[-1].append(played[0])
     return _Recording(epochs)
 
 
@@ -179,11 +195,8 @@ class SamplerReplay:
         self._forget()
 
     def _forget(self) -> None:
-        self._player: SamplerBase | None = None
-        self._checker.start_epoch()
-        self._epoch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
-        self._batch = 0
-        self._num_played = 0
+        self._played: Iterator[tuple[Sequence[int], CompleteBatch | None] | None] | None = None
+        self._epoch = self._batch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
         self._recent: dict[tuple[int, int], CompleteBatch] = {}
         self._epoch_lengths: dict[int, int] = {}
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
@@ -238,38 +251,27 @@ class SamplerReplay:
         return self._epoch_lengths.get(epoch, 0)
 
     def _advance(self) -> None:
-        if self._player is None:
-            self._player = copy.deepcopy(self._untouched)
-        if self._num_played == self._max_batches:
+        if self._played is None:
+            self._played = _play(copy.deepcopy(self._untouched), self._checker, self._max_batches)
+        try:
+            played = next(self._played)
+        except StopIteration:
             self._epoch_lengths[self._epoch] = self._batch
             self._used_up = True
             return
-        try:
-            given = self._player.get_next_batch_indices()
-            batch = self._checker.complete(given)
-        except StopIteration:
-            _require_progress(self._player, self._epoch, self._batch)
+        except Exception:
+            self._forget()
+            raise
+        if played is None:
             self._epoch_lengths[self._epoch] = self._batch
-            self._player.reset()
-            self._checker.start_epoch()
             self._epoch, self._batch = self._epoch + 1, 0
-            return
-        if batch is None:
-            self._num_dropped[self._epoch] = len(given)
-            return
-        self._recent[self._epoch, self._batch] = batch
-        if len(self._recent) > self._WINDOW:
-            del self._recent[next(iter(self._recent))]
-        self._batch += 1
-        self._num_played += 1
-
-
-def _require_progress(sampler: SamplerBase, epoch: int, num_batches: int) -> None:
-    if num_batches == 0:
-        raise SettingError(
-            f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler must "
-            f"deliver batches again after reset()."
-        )
+        elif played[1] is None:
+            self._num_dropped[self._epoch] = len(played[0])
+        else:
+            self._recent[self._epoch, self._batch] = played[1]
+            if len(self._recent) > self._WINDOW:
+                del self._recent[next(iter(self._recent))]
+            self._batch += 1
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import SupportsIndex
 
 from ...checks import shown, whole_number
@@ -213,9 +213,14 @@ def _why_nothing_is_found(
         )
     if not classes:
         return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."
-    below = next(_folders_below(storage, classes), None) if not num_seen else None
-    if below is not None:
-        folder, name = below
+    below = (
+        (folder, name)
+        for folder in classes
+        for name, is_folder in storage.list_folder(folder, follows_links=False)
+        if is_folder
+    )
+    if not num_seen and (found := next(below, None)):
+        folder, name = found
         return text + (
             f"Its {len(classes)} subfolder(s) have no files, but folders, e.g. {f'{folder}/{name}'!r}. If these "
             f"are the labels, the root is one level deeper: {storage.path(folder)!r}."
@@ -224,10 +229,3 @@ def _why_nothing_is_found(
         f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
         f"{', '.join(file_filter.patterns)}."
     )
-
-
-def _folders_below(storage: Storage, folders: list[str]) -> Iterator[tuple[str, str]]:
-    for folder in folders:
-        for name, is_folder in storage.list_folder(folder, follows_links=False):
-            if is_folder:
-                yield folder, name

@@ -105,18 +105,15 @@ class FileTable:
         if isinstance(names, str | bytes | os.PathLike):
             raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
         builder = FileTableBuilder()
-        if labels is None:
-            for name in names:
-                builder.add(name)
-        else:
-            rest = iter(labels)
-            for name in names:
-                builder.add(name, next(rest, None))
-            if len(builder) != builder.num_labels or next(rest, None) is not None:
-                raise SettingError(
-                    f"There must be one label for each name, got {len(builder)} name(s) and "
-                    f"{'fewer' if len(builder) != builder.num_labels else 'more'} labels."
-                )
+        rest = iter(() if labels is None else labels)
+        for name in names:
+            builder.add(name, next(rest, None))
+        has_too_few = labels is not None and len(builder) != builder.num_labels
+        if has_too_few or next(rest, None) is not None:
+            raise SettingError(
+                f"There must be one label for each name, got {len(builder)} name(s) and "
+                f"{'fewer' if has_too_few else 'more'} labels."
+            )
         return builder.finish(notes)
 
     @classmethod

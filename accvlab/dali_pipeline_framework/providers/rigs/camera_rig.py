@@ -42,22 +42,19 @@ def _tolerance_s(value: float | None) -> float | None:
     return None if value is None else number(value, "tolerance_s", at_least=0)
 
 
+def one_of(alternatives: Any) -> Any:
+    """Make a validator of attrs for one of the values of a ``Literal``."""
+    return valid(choice, allowed=get_args(alternatives))
+
+
 @attrs.frozen(kw_only=True)
 class CameraRig:
-    """How the frames of several cameras belong together.
-
-    Attributes:
-        cameras: What there is of each camera, by its name; None for a single one without a name.
-        reference_camera: The camera whose frames are the points in time; None for the first.
-        tolerance_s: How far a frame may be from its point in time, in seconds; None for half the usual interval of
-            the reference camera.
-        missing: What to do at points in time at which a camera has no frame.
-    """
+    """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
 
     cameras: Mapping[str, Any] | None = None
     reference_camera: str | None = None
     tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
-    missing: MissingPolicy = attrs.field(default="drop", validator=valid(choice, allowed=get_args(MissingPolicy)))
+    missing: MissingPolicy = attrs.field(default="drop", validator=one_of(MissingPolicy))
 
     def __attrs_post_init__(self) -> None:
         if self.reference_camera is not None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...checks import choice, file_path, flag, number, number_list, shown, valid, whole_number
+from ...checks import file_path, flag, number, number_list, shown, valid, whole_number
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.name_filter import NameFilter
-from ..rigs.camera_rig import CameraRig
+from ..rigs.camera_rig import CameraRig, one_of
 from .video_decoding import FrameConverter
 
 VideoPath: TypeAlias = "str | os.PathLike[str]"
@@ -160,11 +160,9 @@ class Videos(CameraRig):
     file_root: str | None = _path_setting("file_root")
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
     file_list: str | None = _path_setting("file_list")
-    file_list_format: ListFormat = attrs.field(
-        default="timestamps", validator=valid(choice, allowed=get_args(ListFormat)), kw_only=True
-    )
+    file_list_format: ListFormat = attrs.field(default="timestamps", validator=one_of(ListFormat), kw_only=True)
     file_list_rounding: ListRounding = attrs.field(
-        default="start_down_end_up", validator=valid(choice, allowed=get_args(ListRounding)), kw_only=True
+        default="start_down_end_up", validator=one_of(ListRounding), kw_only=True
     )
     file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(default=None, converter=_cameras, kw_only=True)

@@ -104,8 +104,7 @@ class UnitTable(ABC):
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
-            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch. What is random within it (the
-                jitter of clips) differs between them.
+            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch, with a jitter each.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 
