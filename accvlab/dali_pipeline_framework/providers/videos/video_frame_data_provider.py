@@ -71,12 +71,7 @@ class VideoFrameDataProvider(VideoProviderBase):
                 that a clip shares with the next.
 
         Raises:
-            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a line
-                of the list is wrong.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A file is not a video, or incomplete.
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
+            As `VideoDataProvider`.
         """
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         # At least the last frame: padded slots repeat it.
