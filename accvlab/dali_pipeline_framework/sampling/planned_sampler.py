@@ -60,10 +60,10 @@ class EpochPlanSampler(RandomAccessSampler):
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
         plan = self._plan(epoch)
         before = self.num_batches_before(epoch)
-        if not before <= batch < before + plan.num_batches:
+        stop = before + plan.num_begun_batches
+        if not before <= batch < stop:
             raise SettingError(
-                f"Epoch {epoch} has the batches {before} .. {before + plan.num_batches - 1}, "
-                f"asked for was batch {batch}."
+                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
             )
         return plan.batch(batch - before)
 

@@ -14,9 +14,14 @@ class EpochPlan(ABC):
 
     num_batches: int
 
+    @property
+    def num_begun_batches(self) -> int:
+        """Number of batches that can be asked for: also one that is dropped, where the plan has that."""
+        return self.num_batches
+
     @abstractmethod
     def batch(self, number: int) -> PlannedBatch:
-        """Get a batch, ``0 <= number < num_batches``."""
+        """Get a batch, ``0 <= number < num_begun_batches``."""
 
     @abstractmethod
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
