@@ -169,47 +169,73 @@ class SequenceUnits(UnitTable):
         return _without_clips(self._first_frames[units] + offsets, units, offsets)
 
 
-class ClipUnits(UnitTable):
-    """Each unit is a clip; its samples are its frames, or with ``as_one`` only its first frame, for the whole."""
+class _UnitsOfClips(UnitTable):
+    """Units of clips. With ``as_one`` a clip is one sample: its first frame, for the whole."""
+
+    def __init__(self, clips: Clips, as_one: bool) -> None:
+        self._clips = clips
+        self._as_one = as_one
+        self._per_clip = 1 if as_one else clips.sequence_length
+        self.num_frames_per_sample = clips.sequence_length if as_one else None
+        self.num_sequences = clips.num_sequences
+        self.num_clips = clips.num_clips
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._clips, self._as_one)
+
+    def _samples(
+        self, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
+    ) -> UnitSamples:
+        clips = self._clips
+        # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
+        jitter_keys = None
+        if clips.jitter:
+            jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
+        if self._as_one:
+            first_frames = clips.first_frames(numbers, jitter_keys)
+            return _without_clips(first_frames, *clips.locate_frames(first_frames), numbers)
+        played = clips.play(numbers, jitter_keys)
+        rows = np.arange(len(numbers))
+        indices = played.frames[rows, offsets]
+        is_padding = played.is_padding[rows, offsets]
+        # The last one is that before the padding, which is at the end.
+        last = clips.sequence_length - 1
+        is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
+        frames = indices - played.sequence_starts
+        return UnitSamples(indices, played.sequences, frames, numbers, is_padding, offsets == 0, is_last)
+
+
+class ClipUnits(_UnitsOfClips):
+    """Each unit is a clip; its samples are its frames."""
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
         """Number the clips as they are."""
-        self._clips = clips
-        self._as_one = as_one
-        self.num_units = self.num_clips = clips.num_clips
-        self.num_sequences = clips.num_sequences
-        self.uniform_length = self._length = 1 if as_one else clips.sequence_length
-        self.num_frames_per_sample = clips.sequence_length if as_one else None
+        super().__init__(clips, as_one)
+        self.num_units = clips.num_clips
+        self.uniform_length = self._per_clip
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Number of frames, or 1."""
-        return np.full(len(units), self._length, np.int64)
+        return np.full(len(units), self._per_clip, np.int64)
 
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
-        """Get frames of the clips, or their first frames."""
-        return _samples_of_clips(self._clips, self._as_one, units, offsets, visits, epoch_key)
+        """Get frames of the clips."""
+        return self._samples(units, offsets, visits, epoch_key)
 
 
-class ClipSequenceUnits(UnitTable):
+class ClipSequenceUnits(_UnitsOfClips):
     """Each unit is a sequence that has clips; its samples are those of its clips, one clip after the other."""
 
     uniform_length = None
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
-        """Number the sequences; with ``as_one`` a clip is one sample: its first frame."""
-        self._clips = clips
-        self._as_one = as_one
-        self.grain = self._per_clip = 1 if as_one else clips.sequence_length
-        self.num_frames_per_sample = clips.sequence_length if as_one else None
+        """Number the sequences."""
+        super().__init__(clips, as_one)
+        self.grain = self._per_clip
         self._counts = clips.clips_per_sequence
         self._first_clips = np.cumsum(self._counts) - self._counts
         self._sequences = np.flatnonzero(self._counts)  # the others have no clip
         self.num_units = len(self._sequences)
-        self.num_sequences = clips.num_sequences
-        self.num_clips = clips.num_clips
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ClipSequenceUnits, (self._clips, self._as_one)
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Number of samples of all clips of the sequence."""
@@ -218,30 +244,7 @@ class ClipSequenceUnits(UnitTable):
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
         """Get samples of the clips."""
         number, offset = np.divmod(offsets, self._per_clip)
-        clips = self._first_clips[self._sequences[units]] + number
-        return _samples_of_clips(self._clips, self._as_one, clips, offset, visits, epoch_key)
-
-
-def _samples_of_clips(
-    clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
-) -> UnitSamples:
-    # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
-    jitter_keys = None
-    if clips.jitter:
-        jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
-    if as_one:
-        first_frames = clips.first_frames(numbers, jitter_keys)
-        return _without_clips(first_frames, *clips.locate_frames(first_frames), numbers)
-    played = clips.play(numbers, jitter_keys)
-    rows = np.arange(len(numbers))
-    indices = played.frames[rows, offsets]
-    is_padding = played.is_padding[rows, offsets]
-    # The last one is that before the padding, which is at the end.
-    last = clips.sequence_length - 1
-    is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
-    return UnitSamples(
-        indices, played.sequences, indices - played.sequence_starts, numbers, is_padding, offsets == 0, is_last
-    )
+        return self._samples(self._first_clips[self._sequences[units]] + number, offset, visits, epoch_key)
 
 
 class JoinedUnits(UnitTable):
