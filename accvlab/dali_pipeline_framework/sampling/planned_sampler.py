@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import abstractmethod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from .plans.stream_plan import Segments, StreamPlan
 from .plans.tracks import UnitTable
 from .random_access_sampler import Description, EpochSegment, RandomAccessSampler
 
-_Self = TypeVar("_Self", bound="EpochPlanSampler")
 _logger = logging.getLogger(__name__)
 
 
@@ -84,13 +83,10 @@ class EpochPlanSampler(RandomAccessSampler):
             num_cuts=own.num_cuts,
         )
 
-    def with_settings(self: _Self, **settings: Any) -> _Self:
-        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
-        changed = super().with_settings(**settings)
-        is_same = (changed._total_batch_size, changed._last_batch) == (self._total_batch_size, self._last_batch)
-        if is_same and (not self.depends_on_shards or changed._num_shards == self._num_shards):
-            changed._plans = dict(self._plans)  # plans can take a while to make
-        return changed
+    def _take_over(self, original: Any) -> None:
+        is_same = (self._total_batch_size, self._last_batch) == (original._total_batch_size, original._last_batch)
+        if is_same and (not self.depends_on_shards or self._num_shards == original._num_shards):
+            self._plans = dict(original._plans)  # plans can take a while to make
 
     def num_batches_of_first(self, num_epochs: int) -> int:
         """Number of batches of the first epochs together."""

@@ -183,7 +183,11 @@ class RandomAccessSampler(SamplerBase):
                     f"or set `supports_last_batch = True` in the class if its methods look at `self.last_batch`."
                 )
         changed._num_shards = num_shards
+        changed._take_over(self)
         return changed
+
+    def _take_over(self, original: Any) -> None:
+        """Keep what is right also with the settings that this copy has."""
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered already.

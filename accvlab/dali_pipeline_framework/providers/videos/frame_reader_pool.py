@@ -33,7 +33,7 @@ class DecodingStatistics:
     num_seeks: int = 0
     num_opened: int = 0
 
-    def __add__(self, reader: FrameReader) -> DecodingStatistics:
+    def _plus(self, reader: FrameReader) -> DecodingStatistics:
         return DecodingStatistics(
             self.num_delivered + reader.num_delivered,
             self.num_decoded + reader.num_decoded,
@@ -108,7 +108,7 @@ class FrameReaderPool:
             if entry is not None:
                 self._idle.remove(entry)
                 if entry.video != video:
-                    self._closed += entry.reader
+                    self._closed = self._closed._plus(entry.reader)
             self._num_busy += 1
         try:
             if entry is not None and entry.video != video:
@@ -141,7 +141,7 @@ class FrameReaderPool:
     def _give_up(self, entry: _Entry) -> None:
         with self._lock:
             self._num_busy -= 1
-            self._closed += entry.reader
+            self._closed = self._closed._plus(entry.reader)
         entry.reader.close()
 
     @property
@@ -151,7 +151,7 @@ class FrameReaderPool:
         with self._lock:
             total = self._closed
             for entry in self._idle:
-                total += entry.reader
+                total = total._plus(entry.reader)
             return total
 
     @property
@@ -167,7 +167,7 @@ class FrameReaderPool:
         with self._lock:
             idle, self._idle[:] = list(self._idle), []
             for entry in idle:
-                self._closed += entry.reader
+                self._closed = self._closed._plus(entry.reader)
         for entry in idle:
             entry.reader.close()
 
