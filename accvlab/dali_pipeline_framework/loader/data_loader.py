@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -111,6 +111,7 @@ class DataLoader(TorchInterface):
         start_method: str = "spawn",
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
+        stack_arrays: bool = False,
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
@@ -144,6 +145,8 @@ class DataLoader(TorchInterface):
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
+            stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
+                ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
@@ -173,7 +176,6 @@ class DataLoader(TorchInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
-        OutputConverter(output_type, must_copy=False)  # complains about unknown values now
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -191,10 +193,13 @@ class DataLoader(TorchInterface):
                 DALIStructuredOutputIterator,
                 output_type=output_type,
                 ragged=ragged,
+                stack_arrays=stack_arrays,
                 post_process_func=post_process_func,
             ),
         )
-        fields_as_lists(ragged, self._run.pipeline.output_blueprint.format)  # so does this
+        pipeline = self._run.pipeline
+        # It complains about unknown values now.
+        OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)

@@ -20,6 +20,7 @@ from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
 from ..errors import ContractError, FormatError, OutputError, StepOutputError
 from ..pipeline.format_folding import fold_format
+from ..processing_steps.data_group_array_in_path_elements_applied_step import DataGroupArrayInPathElementsAppliedStep
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import (
     FieldPath,
@@ -32,12 +33,13 @@ from ..sample_data import (
 )
 from ..sample_data.format_problems import described_together
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import alike_paths, format_paths
+from ..sample_data.names import alike_paths, format_paths, normalized_path
 from .given_samples import GivenSamples
 from .sample_comparison import field_differences, sample_differences
 from .step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
+_ARRAY = "elements"
 _SIMPLE = (str, int, float, bool)
 
 
@@ -65,6 +67,8 @@ def check_step(
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
     *   With DALI's conditionals, the output is the same.
+    *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is applied
+        to all elements at once, and if it is applied to each.
     *   The step can be pickled, and the copy gives the same output.
     *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
         that are named like the arguments of the constructor.
@@ -110,6 +114,7 @@ def check_step(
             check.batch_rule(runs)
         if passes_unknown_fields:
             check.unknown_field_rule(runs)
+        check.elements_rule()
         check.wrong_format_rules()
     if check.broken:
         listed = "\n".join(f"  - {line}" for line in check.broken)
@@ -199,6 +204,28 @@ class _StepCheck:
                 alone += self._run([sample], [run])
         if len(alone) == len(runs):
             self._compare(rule, runs, alone, "alone")
+
+    def elements_rule(self) -> None:
+        if not self.step.treats_elements_alike:
+            return
+        rule = "a step that says so must treat the elements of an array alike"
+        with self._reporting(rule):
+            count = max(2, min(len(self.samples), 4))
+            rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
+            samples = [_array_of(elements[:count]) for elements in rotated]
+            step = DataGroupArrayInPathElementsAppliedStep(self.step, _ARRAY)
+            layouts = {
+                (_ARRAY, index, *normalized_path(path)): layout
+                for path, layout in (self.how["layouts"] or {}).items()
+                for index in range(count)
+            }
+            on_gpu = [(_ARRAY, index, *normalized_path(path)) for path in self.how["on_gpu"] for index in range(count)]
+            how = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
+            at_once, one_by_one = (self._run(samples, fold_arrays=is_folded, **how) for is_folded in (True, False))
+            reasons = {run.not_folded for run in at_once} - {""}
+            if reasons:
+                self._break(rule, f"it cannot be applied to all elements at once, since {max(reasons)}")
+            self._compare(rule, one_by_one, at_once, "at once")
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"
@@ -373,6 +400,14 @@ def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType
         f"{_UNKNOWN}number": (dtypes.INT64, np.int64(2**40 + number)),
         f"{_UNKNOWN}text": (dtypes.STRING, "text " * number),
     }
+
+
+def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    sample.set_apply_mapping(False)
+    sample.add_data_group_field_array(_ARRAY, elements[0], len(elements))
+    sample.set_data([value for element in elements for value in element.get_data()])
+    return sample
 
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:

@@ -41,11 +41,14 @@ class StepRun:
         output: The sample, filled with NumPy arrays; text without padding.
         draws: The random draws of the sample, by name; for another run, or to replay them.
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
+        not_folded: Why a step that treats elements alike was applied to each element of an array; empty where it
+            was applied to all at once, and for other steps.
     """
 
     output: SampleDataGroup
     draws: DrawRecord
     layouts: dict[str, str]
+    not_folded: str = ""
 
 
 @overload
@@ -59,6 +62,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> StepRun: ...
 
 
@@ -73,6 +77,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> list[StepRun]: ...
 
 
@@ -86,6 +91,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> StepRun | list[StepRun]:
     """Run a step, or a chain of them, on one sample, or on several as one batch.
 
@@ -103,6 +109,7 @@ def run_step(
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
         on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
+        fold_arrays: As for `PipelineDefinition`.
 
     Returns:
         The output; for a list of samples, a list of outputs.
@@ -143,6 +150,7 @@ def run_step(
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
+        fold_arrays=fold_arrays,
     )
     pipeline = definition.get_dali_pipeline(
         num_threads=1,
@@ -158,7 +166,8 @@ def run_step(
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
-        runs = [_run(blueprint.get_empty_like_self(), outputs, slot) for slot in range(len(several))]
+        reason = next(iter(cast(StructuredPipeline, pipeline).not_folded.values()), "")
+        runs = [_run(blueprint.get_empty_like_self(), outputs, slot, reason) for slot in range(len(several))]
     finally:
         cast(StructuredPipeline, pipeline).close()
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
@@ -232,7 +241,7 @@ def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, An
     return converted
 
 
-def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int) -> StepRun:
+def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int, not_folded: str) -> StepRun:
     output.set_apply_mapping(False)
     output.set_do_convert(False)
     paths, leaves = output.format.flat_paths, output.format.flat_leaves
@@ -244,7 +253,7 @@ def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int) -> StepRun:
     }
     draws = output[_RECORDED].to_dictionary()
     output.remove_field(_RECORDED)
-    return StepRun(output, draws, layouts)
+    return StepRun(output, draws, layouts, not_folded)
 
 
 def _array(tensors: Any, slot: int, leaf: LeafFormat) -> np.ndarray[Any, Any]:
