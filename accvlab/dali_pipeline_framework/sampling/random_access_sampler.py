@@ -66,7 +66,8 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `with_settings` may change the policy for the last batch: all methods look at ``last_batch``."""
+    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods look at
+    ``last_batch``."""
 
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
