@@ -104,7 +104,7 @@ class Branching:
 
     def __call__(self, number: Any) -> Any:
         factor = types.Constant(np.float32(10.0), device="cpu")
-        if number > 1:
+        if number > 1:  # noqa: SIM108 (DALI rewrites statements only)
             changed = number * factor
         else:
             changed = fn.random.uniform(range=[5.0, 6.0]) + 0.0

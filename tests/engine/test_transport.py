@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from accvlab.dali_pipeline_framework.engine.delivery import Delivery, FieldPlace
-from accvlab.dali_pipeline_framework.engine.transport import DimensionClash, TransportLayout, outputs_of_batch
+from accvlab.dali_pipeline_framework.engine.transport import DimensionClashError, TransportLayout, outputs_of_batch
 
 DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "u2", "i2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")]
 
@@ -66,14 +66,14 @@ def test_strided_arrays_are_made_contiguous_where_dali_needs_it() -> None:
 def test_samples_of_different_dimensions_clash(is_packed: bool) -> None:
     samples = [(np.zeros(2, np.int8),), (np.zeros((2, 1), np.int8),)]
     layout = TransportLayout(packed=((0,),)) if is_packed else TransportLayout.of_plain(1)
-    with pytest.raises(DimensionClash):
+    with pytest.raises(DimensionClashError):
         outputs_of_batch(layout, samples, (), False)
 
 
 def test_elements_of_different_dimensions_clash_only_where_the_graph_uses_them() -> None:
     samples = [(np.zeros(2, np.int8), np.zeros((2, 1), np.int8))] * 3
     outputs_of_batch(TransportLayout(packed=((0, 1),), num_slots=2), samples, (), False)
-    with pytest.raises(DimensionClash):
+    with pytest.raises(DimensionClashError):
         outputs_of_batch(TransportLayout(fields=((0, 1),), num_slots=2), samples, (), False)
 
 

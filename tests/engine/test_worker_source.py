@@ -20,7 +20,7 @@ def checker(*dtypes: DALIDataType) -> SampleChecker:
 
 
 def odd_rank(found_by: SampleChecker, samples: Any) -> tuple[int, int] | None:
-    found_by.note_ranks(samples)
+    found_by.usual_ranks = found_by.usual_ranks or [array.ndim for array in samples[0]]
     return found_by.find_odd_rank(samples)
 
 

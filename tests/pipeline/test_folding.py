@@ -16,16 +16,12 @@ from support.laws import examples
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.inputs import CallableBase
 from accvlab.dali_pipeline_framework.pipeline import (
-    DALIStructuredOutputIterator,
     PipelineDefinition,
     SampleDataGroup,
 )
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
-    DataGroupsWithNameAppliedStep,
-    ImageDecoder,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     UnneededFieldRemover,
 )
@@ -40,7 +36,9 @@ IN_PROCESS = {"num_threads": 1, "py_num_workers": 0, "prefetch_queue_depth": 1}
 def field_group(*names: str) -> SampleDataGroup:
     group = SampleDataGroup()
     for name in names:
-        dtype = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}[name[0]]
+        dtype = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}[
+            name[0]
+        ]
         group.add_data_field(name, dtype)
     return group
 
@@ -154,7 +152,7 @@ class Single(Step):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         value = data.get_item_in_path(self._path)
-        changed = value + fn.random.uniform(range=[0.0, 100.0]) * types.Constant(np.float32([1.0]), device="cpu")
+        changed = value + fn.random.uniform(range=[0.0, 100.0]) * types.Constant(np.float32(1.0), device="cpu")
         data.set_item_in_path(self._path, fn.cast_like(changed, value))
         return data
 
@@ -220,7 +218,10 @@ def batches_of(definition: PipelineDefinition, **arguments: Any) -> tuple[Any, l
             outputs = pipeline.run()
             batches.append(
                 [
-                    (output.dtype, [(np.shape(one), np.asarray(one).tobytes()) for one in map(output.at, range(len(output)))])
+                    (
+                        output.dtype,
+                        [(np.shape(one), np.asarray(one).tobytes()) for one in map(output.at, range(len(output)))],
+                    )
                     for output in outputs
                 ]
             )
@@ -230,7 +231,9 @@ def batches_of(definition: PipelineDefinition, **arguments: Any) -> tuple[Any, l
     return pipeline, batches
 
 
-def both(source: Any, steps: Sequence[PipelineStepBase], **arguments: Any) -> Iterator[tuple[Any, list[list[Any]]]]:
+def both(
+    source: Any, steps: Sequence[PipelineStepBase], **arguments: Any
+) -> Iterator[tuple[Any, list[list[Any]]]]:
     for is_folded in (True, False):
         yield batches_of(PipelineDefinition(source, steps, fold_arrays=is_folded), **arguments)
 
@@ -262,7 +265,9 @@ def samples(draw: st.DrawFn) -> SampleDataGroup:
     """Arrays of different lengths, arrays in arrays, arrays of fields, groups, and fields beside them."""
     sample = field_group(*draw(st.lists(st.sampled_from([*NAMES, "t5"]), unique=True, max_size=3)), "f9")
     for array in draw(st.lists(st.sampled_from(["cameras", "lidars", "frames"]), unique=True, min_size=1)):
-        element = field_group(*draw(st.lists(st.sampled_from([*NAMES, "t5"]), unique=True, min_size=1, max_size=4)))
+        element = field_group(
+            *draw(st.lists(st.sampled_from([*NAMES, "t5"]), unique=True, min_size=1, max_size=4))
+        )
         if draw(st.booleans()):
             inner = field_group(*draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1, max_size=2)))
             element.add_data_group_field_array("sweeps", inner, draw(st.integers(1, 3)))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -71,7 +71,7 @@ class Delivery:
         rows = np.asarray(outputs[0].as_tensor())
         buffer = rows.reshape(-1)
         num_samples, blocks = self._unpacker.blocks(buffer)
-        return PackedBatch(buffer, num_samples, blocks, self.is_by_sample)
+        return PackedBatch(buffer, num_samples, blocks, self.layout is not None and self.layout.is_by_sample)
 
     def tensor_lists(self, outputs: Sequence[Any]) -> Iterator[Tensors]:
         """Make one list of tensors for each field, as an ordinary pipeline has it; nothing large is copied."""
@@ -87,7 +87,8 @@ class Delivery:
     def element_of(self, tensors: Any, place: FieldPlace, contiguous: bool = False) -> Tensors:
         """Get the tensors of one element from a list of those of all elements."""
         chosen = [tensors[index] for index in self.entries_of(place, len(tensors) // place.count)]
-        return type(tensors)(chosen, layout=tensors.layout() or None, contiguous=contiguous)
+        element: Tensors = type(tensors)(chosen, layout=tensors.layout() or None, contiguous=contiguous)
+        return element
 
     def entries_of(self, place: FieldPlace, num_samples: int) -> range:
         """Get the entries of an output that belong to a field."""
@@ -146,7 +147,7 @@ class PackedBatch:
     def arrays(self, place: FieldPlace) -> list[npt.NDArray[Any]]:
         """Get a field as one array per sample."""
         block = self.blocks[place.output]
-        entries: range | slice = slice(place.element * self.num_samples, (place.element + 1) * self.num_samples)
+        entries = slice(place.element * self.num_samples, (place.element + 1) * self.num_samples)
         if self.is_by_sample:
             entries = slice(place.element, None, place.count)
         starts = block.starts[:-1][entries]
@@ -160,4 +161,5 @@ class PackedBatch:
         array = self.array(place)
         if array is not None:
             return TensorListCPU(np.ascontiguousarray(array))
-        return TensorListCPU([TensorCPU(each) for each in self.arrays(place)], contiguous=False)
+        tensors: Any = [TensorCPU(each) for each in self.arrays(place)]
+        return cast(TensorListCPU, cast(Any, TensorListCPU)(tensors, contiguous=False))

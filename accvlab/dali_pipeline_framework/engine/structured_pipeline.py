@@ -181,8 +181,8 @@ class StructuredPipeline(Pipeline):
         if not self._built and self._context.unused_fields:
             warn_user(
                 f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
-                f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint of "
-                f"the data provider (`sample_data_structure`), and draws out of what the step declares."
+                f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint "
+                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
         try:
             super().build()
@@ -279,13 +279,12 @@ class StructuredPipeline(Pipeline):
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
-        return self._shown(self._receive(super().outputs, cuda_stream))
+        batch = self._receive(super().outputs, cuda_stream)
+        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
 
     def share_outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
-        return self._shown(self._receive(super().share_outputs, cuda_stream))
-
-    def _shown(self, batch: Any) -> Any:
+        batch = self._receive(super().share_outputs, cuda_stream)
         return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
 
     def run_graph(self) -> Any:
@@ -308,7 +307,7 @@ class StructuredPipeline(Pipeline):
 
     @property
     def not_folded(self) -> Mapping[int, str]:
-        """For steps that treat elements alike, and are not applied to folded arrays: why; by number of the step."""
+        """For steps that treat elements alike, and are not applied to folded arrays: why; by step."""
         return self._context.not_folded
 
     @property
@@ -355,6 +354,11 @@ class StructuredPipeline(Pipeline):
         if self._context.check_dtypes and (self.num_delivered == 1 or self._runs):
             self._check_dtypes(batch)
         return batch
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether there is a callable or iterable, whose epochs are those of the pipeline."""
+        return self._context.has_workers
 
     @property
     def num_valid(self) -> int | None:

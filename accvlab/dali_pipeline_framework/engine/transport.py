@@ -2,13 +2,13 @@
 """How a batch travels from the workers through the graph, and what of it is packed into one buffer.
 
 DALI has fixed costs per output of an external source, and per sample of it. So a field gets an output of its own
-only where the graph uses it; all the others are *packed*: they travel in one buffer, which the graph passes on to its
-end, where they become views of it.
+only where the graph uses it; all the others are *packed*: they travel in one buffer, which the graph passes on to
+its end, where they become views of it.
 
-The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that a
-field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded of
-``n`` elements stands in the first ``samples x n`` of them; the others are empty. Its values are ordered by elements,
-or by samples where the loader stacks the elements::
+The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that
+a field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded
+of ``n`` elements stands in the first ``samples x n`` of them; the others are empty. Its values are ordered by
+elements, or by samples where the loader stacks the elements::
 
     element by element    camera 0: sample 0, sample 1, ..   camera 1: sample 0, ..     cameras[c] is a slice
     sample by sample      sample 0: camera 0, camera 1, ..   sample 1: camera 0, ..     the stack is a reshape
@@ -25,18 +25,17 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-
 _shape_of = operator.attrgetter("shape")
 
-# A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample. Beyond
-# this size copying them together costs more than that.
+# A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample.
+# Beyond this size copying them together costs more than that.
 _MAX_BYTES_TO_STACK = 1 << 16
 # Blocks of the buffer begin at multiples of this: no element of an array is larger.
 _ALIGNMENT = 8
 
 Items: TypeAlias = tuple[int, ...]
-"""What makes up a folded field, element by element: positions among the flat fields of a sample and, after them, its
-random draws."""
+"""What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,
+its random draws."""
 
 
 @attrs.define
@@ -65,14 +64,14 @@ class TransportLayout:
         return TransportLayout(fields=tuple([(item,) for item in range(num_items)]))
 
 
-class DimensionClash(Exception):
+class DimensionClashError(Exception):
     """Arrays of one field have different numbers of dimensions."""
 
 
 def outputs_of_batch(
     layout: TransportLayout,
     samples: Sequence[Sequence[Any]],
-    draws: Sequence[npt.NDArray[Any]],
+    draws: Sequence[Any],
     must_be_contiguous: bool,
 ) -> list[Any]:
     """Make the outputs of a batch.
@@ -87,15 +86,15 @@ def outputs_of_batch(
         For each output one array with the entries of the batch as first axis, or a list of arrays.
 
     Raises:
-        DimensionClash: Arrays of an output have different numbers of dimensions.
+        DimensionClashError: Arrays of an output have different numbers of dimensions.
     """
     num_samples = len(samples)
     num_entries = num_samples * layout.num_slots
-    by_item: list[Sequence[Any]] = [*zip(*samples, strict=True), *draws]
+    by_item: list[Sequence[Any]] = [*zip(*samples, strict=True)]
+    by_item += draws
     outputs: list[Any] = []
     if layout.packed:
-        blocks = [_in_order(by_item, items, layout.is_by_sample) for items in layout.packed]
-        outputs.append(_packed(blocks, num_samples, num_entries, layout.is_by_sample))
+        outputs.append(_packed(layout, by_item, num_samples))
     if layout.sends_slots:
         outputs.append(np.repeat(np.arange(layout.num_slots, dtype=np.int32), num_samples))
     for count in layout.element_counts:
@@ -104,14 +103,12 @@ def outputs_of_batch(
         elements[: len(in_order)] = in_order % count if layout.is_by_sample else in_order // num_samples
         outputs.append(elements)
     for items in layout.fields:
-        arrays = _in_order(by_item, items, layout.is_by_sample)
+        arrays = by_item[items[0]] if len(items) == 1 else _in_order(by_item, items, layout.is_by_sample)
         outputs.append(_own_output(arrays, num_entries, must_be_contiguous))
     return outputs
 
 
 def _in_order(by_item: Sequence[Sequence[Any]], items: Items, is_by_sample: bool) -> Sequence[Any]:
-    if len(items) == 1:
-        return by_item[items[0]]
     columns = [by_item[item] for item in items]
     if is_by_sample:
         return [array for of_sample in zip(*columns, strict=True) for array in of_sample]
@@ -128,7 +125,7 @@ def _own_output(arrays: Sequence[Any], num_entries: int, must_be_contiguous: boo
         output[: len(arrays)] = arrays
         return output
     if len(set(map(len, shapes))) > 1:
-        raise DimensionClash
+        raise DimensionClashError
     if must_be_contiguous:
         arrays = [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
     empty = np.zeros((0,) * first.ndim, first.dtype)
@@ -144,14 +141,13 @@ def _own_output(arrays: Sequence[Any], num_entries: int, must_be_contiguous: boo
 #     bytes   the blocks, each from a multiple of 8 bytes on: the arrays, one after the other
 
 
-def _packed(
-    blocks: Sequence[Sequence[Any]], num_samples: int, num_rows: int, is_by_sample: bool
-) -> npt.NDArray[np.uint8]:
-    """Pack blocks of arrays, ``(rows, bytes)``; the rows one after the other are the buffer."""
+def _packed(layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_samples: int) -> npt.NDArray[np.uint8]:
+    """Pack fields, ``(entries of the batch, bytes)``; the rows one after the other are the buffer."""
     header: list[int] = [0, num_samples]
     parts: list[Any] = [b""]
     end = 0
-    for arrays in blocks:
+    for items in layout.packed:
+        arrays = by_item[items[0]] if len(items) == 1 else _in_order(by_item, items, layout.is_by_sample)
         shapes = list(map(_shape_of, arrays))
         shape = shapes[0]
         size = len(shapes) * arrays[0].nbytes
@@ -159,7 +155,7 @@ def _packed(
             header += (1, len(shape), *shape)
         else:
             if len(set(map(len, shapes))) > 1:
-                _require_same_dimensions(shapes, num_samples, is_by_sample)
+                _require_same_dimensions(shapes, num_samples, layout.is_by_sample)
             header.append(0)
             for each in shapes:
                 header += (len(each), *each)
@@ -172,6 +168,7 @@ def _packed(
     header[0] = len(header)
     parts[0] = np.array(header, np.int64)
     size = 8 * len(header) + end
+    num_rows = num_samples * layout.num_slots
     row = max(1, -(-size // num_rows))
     parts.append(bytes(row * num_rows - size))
     try:
@@ -188,7 +185,7 @@ def _require_same_dimensions(shapes: Sequence[tuple[int, ...]], num_samples: int
         start = element * num_samples
         of_element = shapes[element::num_elements] if is_by_sample else shapes[start : start + num_samples]
         if len(set(map(len, of_element))) > 1:
-            raise DimensionClash
+            raise DimensionClashError
 
 
 @attrs.frozen
@@ -205,7 +202,7 @@ class Block:
 
 
 class Unpacker:
-    """Makes views of the packed fields. It remembers where they stood in the batch before: usually all is the same."""
+    """Finds the packed fields in a buffer. It remembers where they stood before: usually all is the same."""
 
     def __init__(self, dtypes: Iterable[np.dtype[Any]], num_elements: Iterable[int]) -> None:
         """Set up for the types of the packed fields, and their numbers of elements."""

@@ -27,8 +27,8 @@ from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
-from .transport import DimensionClash, Items, TransportLayout, outputs_of_batch
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .transport import DimensionClashError, Items, TransportLayout, outputs_of_batch
 from .worker_process import WorkerSetup, prepare_worker_process
 from .worker_report import ReportedFailure, WorkerReport
 
@@ -37,7 +37,11 @@ _dtype_of = operator.attrgetter("dtype")
 
 
 class SampleChecker:
-    """Checks flat samples against the blueprint of the input."""
+    """Checks flat samples against the blueprint of the input.
+
+    Attributes:
+        usual_ranks: Numbers of dimensions of the fields in the first batch.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class SampleChecker:
         self._declared_ndims = [
             (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
         ]
-        self._usual_ranks: list[int] | None = None
+        self.usual_ranks: list[int] | None = None
         self._replayed = replayed
 
     def check(self, flat: Any) -> Sequence[Any]:
@@ -113,11 +117,6 @@ class SampleChecker:
             if value.ndim != ndim:
                 yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
 
-    def note_ranks(self, samples: Sequence[Sequence[Any]]) -> None:
-        """Take the numbers of dimensions in the first batch for the usual ones."""
-        if self._usual_ranks is None:
-            self._usual_ranks = list(map(_ndim_of, samples[0]))
-
     def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
         """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
 
@@ -126,7 +125,7 @@ class SampleChecker:
         """
         ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
         counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
-        expected = [*max(counts, key=lambda each: (counts[each], [*each] == self._usual_ranks))]
+        expected = [*max(counts, key=lambda each: (counts[each], [*each] == self.usual_ranks))]
         odd = next((slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected), None)
         return None if odd is None else (odd, ranks.index(expected))
 
@@ -303,11 +302,12 @@ class _WorkerSource:
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
         checker = self._checker or self._get_checker()
-        checker.note_ranks(samples)
+        if checker.usual_ranks is None:
+            checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
             return outputs_of_batch(self.layout, samples, draws, not self._is_parallel)
-        except DimensionClash:
+        except DimensionClashError:
             odd = checker.find_odd_rank(samples)
         slot, other_slot = odd or (0, 0)
         if odd is None:
@@ -343,7 +343,9 @@ class CallableSource(_WorkerSource):
         for slot, info in enumerate(infos):
             self._control.note_loading(row, slot)
             try:
-                loaded = loaded or self._load(infos)
+                if loaded is None:  # each sample is loaded when it is asked for
+                    source = self._get_source() if self._source is None else self._source
+                    loaded = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
                 flat = next(loaded)
             except StopIteration:
                 if samples and self._delivers_partial_batches():
@@ -360,11 +362,6 @@ class CallableSource(_WorkerSource):
         if self._draws is not None:
             draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
         return self._batch_of(samples, draws, where, lambda slot: self._sample_index(infos[slot]))
-
-    def _load(self, infos: Sequence[types.SampleInfo]) -> Iterator[Any]:
-        """Load the samples of the batch, each when it is asked for."""
-        source = self._get_source() if self._source is None else self._source
-        return source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str

@@ -121,7 +121,6 @@ class DALIStructuredOutputIterator:
             sample_data_structure_blueprint = self._structured.output_blueprint
         self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
         self._format = self._blueprint.format
-        self._num_fields = self._format.num_leaves
         self._num_batches = num_batches_in_epoch
         self._dataset = contained_dataset
         self._to_dict = convert_sample_data_group_to_dict
@@ -139,6 +138,8 @@ class DALIStructuredOutputIterator:
             advice = ""
             if self._structured is not None:
                 delivery, advice = self._structured.delivery, self._structured.ragged_advice
+                self._require_fields(len(delivery.places))
+                self._is_full = self._structured.has_workers
                 if stack_arrays:
                     self._structured.order_by_sample()
             self._convert = OutputConverter(
@@ -204,7 +205,13 @@ class DALIStructuredOutputIterator:
         if self._is_closed:
             self._require_open()
         if self._foreign_iterator is None:
-            values = self._converted()
+            if self._structured is None:
+                outputs = self._pipeline.run()
+                self._require_fields(len(outputs))
+                values = self._convert(outputs)
+            else:
+                outputs = self._structured.run_graph()
+                values = self._convert(outputs, None if self._is_full else self._structured.num_valid)
             result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         else:
             sample = self._next_of_foreign_iterator()
@@ -216,19 +223,11 @@ class DALIStructuredOutputIterator:
         sample.set_data(values)
         return sample
 
-    def _converted(self) -> list[Any]:
-        if self._structured is None:
-            outputs = self._pipeline.run()
-            self._require_fields(len(outputs))
-            return self._convert(outputs)
-        self._require_fields(len(self._structured.delivery.places))
-        return self._convert(self._structured.run_graph(), self._structured.num_valid)
-
     def _require_fields(self, num_fields: int) -> None:
-        if num_fields != self._num_fields:
+        if num_fields != self._format.num_leaves:
             raise SettingError(
-                f"The pipeline has {num_fields} outputs, but the blueprint has {self._num_fields} data fields. "
-                f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
+                f"The pipeline has {num_fields} outputs, but the blueprint has {self._format.num_leaves} data "
+                f"fields. Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from nvidia.dali.data_node import DataNode
 from ..engine.dali.conditionals import merge, split
 from ..engine.dali.levels import BatchPart
 from ..engine.dali.source_outputs import SourceOutputs
-from ..engine.delivery import FieldPlace, Delivery
+from ..engine.delivery import Delivery, FieldPlace
 from ..engine.graph_inspection import is_random
 from ..engine.transport import Items, TransportLayout
 from ..sample_data import SampleDataGroup
@@ -26,7 +26,7 @@ from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 _DT = types.DALIDataType
 
 
-class NotFoldable(Exception):
+class NotFoldableError(Exception):
     """A step cannot be applied to folded arrays; says why."""
 
 
@@ -70,11 +70,11 @@ class Folding:
     """Moves fields between their folded form and single elements while a graph is defined.
 
     Attributes:
-        source: What workers send; None where the nodes are given.
+        source: What workers send; nothing of it is used where the nodes are given.
         num_slots: Entries of the batch of the pipeline per sample; with 1, nothing is folded.
     """
 
-    source: SourceOutputs | None
+    source: SourceOutputs
     num_slots: int
     _slots: DataNode | None = attrs.field(default=None, init=False)
     _parts: dict[int, BatchPart] = attrs.field(factory=dict, init=False)
@@ -84,7 +84,9 @@ class Folding:
     _items_of_source: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of the source's node
     _source_of: dict[str, str] = attrs.field(factory=dict, init=False)  # such a node -> that of the source
     _origins: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of a node that is as sent
-    _levels: dict[str, Level | None] = attrs.field(factory=dict, init=False)  # by node; None: batch of the pipeline
+    _levels: dict[str, Level | None] = attrs.field(
+        factory=dict, init=False
+    )  # by node; None: batch of the pipeline
     own_nodes: list[DataNode] = attrs.field(factory=list, init=False)
 
     # --- what workers send ------------------------------------------------------------------------
@@ -102,7 +104,6 @@ class Folding:
         return self._sent[items, level]
 
     def _add_output(self, dtype: types.DALIDataType) -> DataNode:
-        assert self.source is not None
         node = self.source.add(dtype)
         self.own_nodes.append(node)
         return node
@@ -125,7 +126,10 @@ class Folding:
         """
         untouched = [self._origin_of(field) for field in sample.fields]
         reached = self.reached(
-            node for field, origin in zip(sample.fields, untouched, strict=True) if origin is None for node in field.present
+            node
+            for field, origin in zip(sample.fields, untouched, strict=True)
+            if origin is None
+            for node in field.present
         )
         packed: list[Items] = []
         outputs: list[DataNode] = []
@@ -172,8 +176,7 @@ class Folding:
         slots = [self._slots] if self._slots is not None and self._slots.name in reached else []
         numbers = {count: node for count, node in self._element_numbers.items() if node.name in reached}
         fields = {name: items for name, items in self._items_of_source.items() if name in reached}
-        if self.source is not None:
-            self.source.keep([*buffer, *slots, *numbers.values(), *(reached[name] for name in fields)])
+        self.source.keep([*buffer, *slots, *numbers.values(), *(reached[name] for name in fields)])
         return TransportLayout(packed, bool(slots), tuple(numbers), tuple(fields.values()), self.num_slots)
 
     def reached(self, nodes: Iterable[DataNode]) -> dict[str, DataNode]:
@@ -205,9 +208,8 @@ class Folding:
     def folded(self, field: FieldNodes) -> DataNode:
         """Get the node of all elements of a field."""
         if field.folded is None:
-            assert field.elements is not None
             selections = self._selection(field.level)
-            *before, node = field.elements
+            *before, node = field.elements or ()
             for element, selection in zip(reversed(before), reversed(selections), strict=True):
                 node = merge(element, node, selection)
                 self._know(node, None)
@@ -217,8 +219,7 @@ class Folding:
 
     def elements(self, field: FieldNodes) -> Sequence[DataNode]:
         """Get the nodes of the single elements of a field."""
-        if field.elements is None:
-            assert field.folded is not None
+        if field.elements is None and field.folded is not None:
             rest = field.folded
             elements = []
             for selection in self._selection(field.level):
@@ -232,7 +233,7 @@ class Folding:
                 if origin is not None:
                     self._origins[element.name] = (origin[index],)
                     self._source_of[element.name] = self._source_of[field.folded.name]
-        return field.elements
+        return field.elements or ()
 
     def _selection(self, level: Level) -> list[DataNode]:
         """Predicates that cut a folded field into its elements: 0 of all, 1 of the rest, and so on."""
@@ -299,11 +300,11 @@ class Folding:
         """Take the result of a step that was applied to folded arrays.
 
         Raises:
-            NotFoldable: The step has changed an array as a whole, or put together what belongs to other elements.
+            NotFoldableError: The step has changed an array as a whole, or mixed what belongs to several elements.
         """
         new = FoldedFormat.of_folded(data.format, before.format.lengths)
         if new is None:
-            raise NotFoldable("it changes the number of elements of an array, or is about one of them")
+            raise NotFoldableError("it changes the number of elements of an array, or is about one of them")
         unchanged = {_key([field.folded]): field for field in before.fields}
         fields = []
         for leaf, node in zip(new.leaves, nodes, strict=True):
@@ -325,7 +326,7 @@ class Folding:
         if known is None:  # the same in all entries of the batch of the pipeline
             node = self.part(level).of(node)
         elif known != level:
-            raise NotFoldable(f"it makes {path} of what belongs to {known or 'the whole sample'}")
+            raise NotFoldableError(f"it makes {path} of what belongs to {known or 'the whole sample'}")
         self.note_given(node, level)
         return node
 
@@ -333,7 +334,7 @@ class Folding:
         """Find out at which level a node stands that a step has made; None for one that depends on no input.
 
         Raises:
-            NotFoldable: It is made of nodes of several levels, or of random numbers of DALI.
+            NotFoldableError: It is made of nodes of several levels, or of random numbers of DALI.
         """
         pending = [node]
         while pending:
@@ -348,12 +349,17 @@ class Folding:
                 continue
             levels = {self._levels[each.name] for each in inputs} - {None}
             if not inputs and is_random(last):
-                raise NotFoldable("it draws with DALI's random operators")
+                raise NotFoldableError("it draws with DALI's random operators")
             if len(levels) > 1:
-                raise NotFoldable(f"it works on {' and '.join(sorted(str(each) or 'the whole sample' for each in levels))} together")
+                together = " and ".join(sorted(str(each) or "the whole sample" for each in levels))
+                raise NotFoldableError(f"it works on {together} together")
             level = next(iter(levels), None)
-            if level is not None and level.count != self.num_slots and len({self._levels[each.name] for each in inputs}) > 1:
-                raise NotFoldable("it needs constants for arrays of several lengths")
+            if (
+                level is not None
+                and level.count != self.num_slots
+                and len({self._levels[each.name] for each in inputs}) > 1
+            ):
+                raise NotFoldableError("it needs constants for arrays of several lengths")
             self._levels[last.name] = level
             pending.pop()
         return self._levels[node.name]

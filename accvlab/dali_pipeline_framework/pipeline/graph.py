@@ -31,7 +31,7 @@ from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
 from ..sources.input_parts import InputParts
-from .folding import FieldNodes, FoldedSample, Folding, NotFoldable
+from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 
 Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
@@ -125,14 +125,16 @@ class Graph:
         return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
 
     @property
-    def plan(self) -> str:
+    def plan_text(self) -> str:
         """What is folded and what is packed, in lines for people."""
         lines = [*self.applied]
         layout = self.delivery.layout
         if layout is None:
             return "\n".join([*lines, "each field has an output of its own"])
         num_packed = sum(place.is_packed for place in self.delivery.places)
-        of_batch = f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
+        of_batch = (
+            f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
+        )
         packed = f"packed: {num_packed} of {len(self.delivery.places)} fields"
         return "\n".join([of_batch, *lines, f"{packed}; outputs of workers beside them: {len(layout.fields)}"])
 
@@ -142,7 +144,7 @@ class Graph:
         self.inspection = GraphInspection()
         self.not_folded.clear()
         self.applied.clear()
-        self._folding = Folding(SourceOutputs(self.source) if self.is_packed else None, self.num_slots)
+        self._folding = Folding(SourceOutputs(self.source), self.num_slots)
         data = self.blueprint.get_empty_like_self()
         paths = data.format.flat_paths
         items = {path: item for item, path in enumerate(self.parts.main_field_paths())}
@@ -210,14 +212,16 @@ class Graph:
                 try:
                     result = self._applied_at(step, sample, level, name, is_folded=True)
                     break
-                except NotFoldable as reason:
+                except NotFoldableError as reason:
                     self.not_folded.setdefault(number, str(reason))
                 except Exception as error:
-                    self.not_folded.setdefault(number, f"for one element it raises {type(error).__name__}: {error}")
+                    self.not_folded.setdefault(
+                        number, f"for one element it raises {type(error).__name__}: {error}"
+                    )
         if result is None:
             result = self._applied_at(step, sample, WHOLE_SAMPLE, name, is_folded=False)
-            reason = self.not_folded.get(number, "it does not say that it treats elements alike")
-            how = f"element by element, since {reason}" if sample.format.lengths else "no arrays are folded"
+            why = self.not_folded.get(number, "it does not say that it treats elements alike")
+            how = f"element by element, since {why}" if sample.format.lengths else "no arrays are folded"
         else:
             self.not_folded.pop(number, None)
             levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
@@ -234,7 +238,7 @@ class Graph:
 
         def on_part(made: DataNode, part: DataNode) -> None:
             if is_folded and is_random(made):
-                raise NotFoldable("it draws with DALI's random operators")
+                raise NotFoldableError("it draws with DALI's random operators")
             self._folding.note_given(part, level)
 
         make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of

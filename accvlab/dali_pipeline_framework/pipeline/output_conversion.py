@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import attrs
@@ -97,9 +97,11 @@ class OutputConverter:
         self._delivery = delivery
         most = output_format.num_leaves if is_stacked else 0
         folded = FoldedFormat.of(output_format, most, least=1)
-        self._leaves = folded.leaves
         self.format = folded.stacked() if is_stacked else output_format
-        self._as_lists = fields_as_lists(ragged, self.format)
+        self._makers: list[tuple[Callable[[_Batch, FoldedLeaf], Any], FoldedLeaf]] = []
+        for leaf, as_list in zip(folded.leaves, fields_as_lists(ragged, self.format), strict=True):
+            make = self._stack if leaf.level.arrays else self._array
+            self._makers.append((self._list if as_list else make, leaf))
 
     def __call__(self, outputs: Sequence[Any], num_samples: int | None = None) -> list[Any]:
         """Convert the outputs of a batch.
@@ -115,10 +117,9 @@ class OutputConverter:
             OutputError: The shapes in a field differ and no list is wanted.
         """
         batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays)
-        values = [
-            self._list(batch, leaf) if as_list else self._array(batch, leaf)
-            for leaf, as_list in zip(self._leaves, self._as_lists, strict=True)
-        ]
+        values: list[Any] = []
+        for make, leaf in self._makers:
+            values.append(make(batch, leaf))
         return values if num_samples is None else [value[:num_samples] for value in values]
 
     def _list(self, batch: _Batch, leaf: FoldedLeaf) -> list[Any]:
@@ -134,13 +135,13 @@ class OutputConverter:
         entries = self._delivery.entries_of(place, len(tensors) // place.count)
         return [self._arrays.of_tensor(tensors[index]) for index in entries]
 
-    def _array(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
-        if not leaf.level.arrays:
-            return self._array_of_one(batch, leaf.members[0])
+    def _stack(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
         stack = self._stack_as_it_is(batch, leaf)
         if stack is None:
-            arrays = [self._array_of_one(batch, member) for member in leaf.members]
-            shapes = {self._paths[member]: tuple(array.shape) for member, array in zip(leaf.members, arrays, strict=True)}
+            arrays = [self._array(batch, leaf, index) for index in range(len(leaf.members))]
+            shapes = {
+                self._paths[member]: tuple(array.shape) for member, array in zip(leaf.members, arrays, strict=True)
+            }
             if len({*shapes.values()}) > 1:
                 raise self._differing_elements(shapes)
             stack = self._arrays.stacked(arrays)
@@ -161,7 +162,8 @@ class OutputConverter:
         whole = batch.dense(first.output)
         return None if whole is None else whole.reshape(-1, len(places), *whole.shape[1:])
 
-    def _array_of_one(self, batch: _Batch, member: int) -> Any:
+    def _array(self, batch: _Batch, leaf: FoldedLeaf, index: int = 0) -> Any:
+        member = leaf.members[index]
         place = self._delivery.places[member]
         if batch.packed is not None and place.is_packed:
             array = batch.packed.array(place)
@@ -188,7 +190,8 @@ class OutputConverter:
         return OutputError(
             "The elements of an array must have the same shape to be stacked, got\n"
             + bullets(f"{format_path(path)}: {shape}" for path, shape in shapes.items())
-            + f"\nResize or pad the field in a step, or pass ragged={{{name!r}: 'list'}} to the loader or iterator."
+            + "\nResize or pad the field in a step, or pass "
+            + f"ragged={{{name!r}: 'list'}} to the loader or iterator."
         )
 
     def _ragged_error(self, shapes: Sequence[tuple[int, ...]], is_uint8: bool, path: FieldPath) -> OutputError:
@@ -207,14 +210,14 @@ def _last_name(path: FieldPath) -> Name:
     return next((part for part in reversed(path) if isinstance(part, str)), path[-1])
 
 
+@attrs.define
 class _Batch:
     """The outputs of a batch; each is converted once, also where several fields are in it."""
 
-    def __init__(self, outputs: Sequence[Any], packed: PackedBatch | None, arrays: _Arrays) -> None:
-        self.outputs = outputs
-        self.packed = packed
-        self._arrays = arrays
-        self._dense: dict[int, Any] = {}
+    outputs: Sequence[Any]
+    packed: PackedBatch | None
+    _arrays: _Arrays
+    _dense: dict[int, Any] = attrs.field(factory=dict, init=False)
 
     def dense(self, output: int) -> Any:
         """Get an output as one array, None where the shapes of its samples differ."""
@@ -237,7 +240,8 @@ class _Arrays:
 
     def of_tensor(self, tensor: Any) -> Any:
         """Get a tensor of DALI as an array."""
-        return self.of_numpy(np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor))
+        array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
+        return array.copy() if self._must_copy else array
 
     def of_numpy(self, array: Any) -> Any:
         """Get an array of NumPy."""
@@ -257,16 +261,17 @@ class _TorchArrays(_Arrays):
             import torch
         except ImportError as error:
             raise SettingError(
-                "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, or "
-                "pass output_type='numpy'."
+                "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, "
+                "or pass output_type='numpy'."
             ) from error
         self._torch: Any = torch
 
     def of_tensor(self, tensor: Any) -> Any:
-        if not isinstance(tensor, TensorGPU):
-            return self.of_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
-        with self._torch.device("cuda", cast(Any, tensor).device_id()):
-            array = self._torch.utils.dlpack.from_dlpack(tensor)
+        if isinstance(tensor, TensorGPU):
+            with self._torch.device("cuda", cast(Any, tensor).device_id()):
+                array = self._torch.utils.dlpack.from_dlpack(tensor)
+        else:
+            array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
 
     def of_numpy(self, array: Any) -> Any:

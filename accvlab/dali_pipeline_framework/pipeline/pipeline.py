@@ -18,10 +18,10 @@ from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
+from ..engine.transport import TransportLayout
 from ..engine.user_warnings import warn_user
 from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
-from ..engine.transport import TransportLayout
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -212,7 +212,9 @@ class PipelineDefinition:
         """
         pipeline = self.get_dali_pipeline(**arguments)
         if not isinstance(pipeline, StructuredPipeline):
-            raise SettingError("There is no plan of a pipeline with debug=True: its graph is defined batch by batch.")
+            raise SettingError(
+                "There is no plan of a pipeline with debug=True: its graph is defined batch by batch."
+            )
         try:
             return pipeline.plan
         finally:
@@ -298,8 +300,14 @@ class PipelineDefinition:
         about_outputs = ("output_dtype", "output_ndim", "output_layout")
         is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
         graph = self._graph(
-            parts, source, copier, plan, seed=seed, is_packed=is_packed,
-            num_slots=self._num_slots(parts) if is_packed else 1, operator_seed=arguments.get("seed"),
+            parts,
+            source,
+            copier,
+            plan,
+            seed=seed,
+            is_packed=is_packed,
+            num_slots=self._num_slots(parts) if is_packed else 1,
+            operator_seed=arguments.get("seed"),
         )
         batch_size = arguments["batch_size"]
         pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
@@ -328,7 +336,7 @@ class PipelineDefinition:
             has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
             delivery=graph.delivery,
-            plan=graph.plan,
+            plan=graph.plan_text,
             not_folded=graph.not_folded,
             batch_size=batch_size,
             unused_fields=_unused(graph.delivery.layout, names),

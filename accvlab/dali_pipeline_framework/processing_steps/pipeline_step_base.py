@@ -58,11 +58,11 @@ class PipelineStepBase(ABC):
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
             Steps of the same name are numbered in the order in which they stand in the chain.
-        treats_elements_alike: Whether the step does the same to each element of an array (e.g. to each camera), looks
-            at no other element and at nothing outside of the array meanwhile, and does not depend on how many
-            samples a batch has. Then it may be applied to all elements at once: it sees an array of one element
-            whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so wrongly. A
-            class that overrides ``_process`` or the format method has to say so itself.
+        treats_elements_alike: Whether the step does the same to each element of an array (e.g. to each camera),
+            looks at no other element and at nothing outside of the array meanwhile, and does not depend on how
+            many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
+            element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so
+            wrongly. A class that overrides ``_process`` or the format method has to say so itself.
     """
 
     random_name: str | None = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats in which one element stands for all elements of an array, e.g. one camera for all cameras.
 
-An array (a group whose names are ``0, 1, …``) is *folded* where its elements have the same format. The field of the
-one element then holds the values of all of them::
+An array (a group whose names are ``0, 1, …``) is *folded* where its elements have the same format. The field of
+the one element then holds the values of all of them::
 
     cameras                    cameras
       0: image, intrinsics       0: image, intrinsics       values of the cameras 0, 1, 2
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+
 import attrs
 
 from .formats import ChildFormat, GroupFormat

@@ -38,7 +38,6 @@ from .image_content import UNKNOWN_CONTENT, ImageContent
 from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 
-
 elements_are_folded: contextvars.ContextVar[bool] = contextvars.ContextVar("elements_are_folded", default=False)
 """Set while a step is shown a format in which one element of an array stands for all (see `FoldedFormat`)."""
 
@@ -350,7 +349,9 @@ class GroupFormat(Immutable):
             FieldNotFoundError: If the name is a number, and each field stands for all elements of an array.
         """
         if elements_are_folded.get() and not isinstance(name, str):
-            raise FieldNotFoundError(f"{name!r} names one of the elements of an array, which are folded to one here")
+            raise FieldNotFoundError(
+                f"{name!r} names one of the elements of an array, which are folded to one here"
+            )
         found: list[FieldPath] = []
         _find(self, name, (), found)
         return found

@@ -316,10 +316,10 @@ class PlannedInput(CallableBase):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        slots = self._shard_id, self._num_shards
-        return slots_of_shard(
-            planned, self._sampler.has_slots, *slots, keeps_empty=not self._leaves_out_empty_slots
-        )
+        if not planned.is_over.any() or not self._leaves_out_empty_slots:
+            size = total // self._num_shards
+            return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
+        return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
 
     @property
     def _leaves_out_empty_slots(self) -> bool:
@@ -379,19 +379,15 @@ class PlannedInput(CallableBase):
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
 
 
-def slots_of_shard(
-    planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int, *, keeps_empty: bool = False
-) -> Int64Array:
-    """Get the slots of a global batch that a shard delivers, usually without those that are over.
+def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
+    """Get the slots of a global batch that a shard delivers, without those that are over.
 
     Where slots stay on their shard (``has_slots``), these are its own slots; otherwise all that are not over are
     divided evenly.
     """
     size = len(planned.indices) // num_shards
     own = np.arange(shard_id * size, (shard_id + 1) * size)
-    if keeps_empty or not planned.is_over.any():
-        return own
-    if has_slots:
+    if has_slots or not planned.is_over.any():
         return own[~planned.is_over[own]]
     left = np.flatnonzero(~planned.is_over)
     return left[len(left) * shard_id // num_shards : len(left) * (shard_id + 1) // num_shards]

@@ -20,7 +20,9 @@ from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.format_folding import fold_format
-from ..processing_steps.data_group_array_in_path_elements_applied_step import DataGroupArrayInPathElementsAppliedStep
+from ..processing_steps.data_group_array_in_path_elements_applied_step import (
+    DataGroupArrayInPathElementsAppliedStep,
+)
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import (
     FieldPath,
@@ -68,8 +70,8 @@ def check_step(
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
     *   With DALI's conditionals, the output is the same.
-    *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is applied
-        to all elements at once, and if it is applied to each.
+    *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is
+        applied to all elements at once, and if it is applied to each.
     *   The step can be pickled, and the copy gives the same output.
     *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
         that are named like the arguments of the constructor.
@@ -215,8 +217,10 @@ class _StepCheck(RuleCheck):
                 for path, layout in (self.how["layouts"] or {}).items()
                 for index in range(count)
             }
-            on_gpu = [(_ARRAY, index, *normalized_path(path)) for path in self.how["on_gpu"] for index in range(count)]
-            how = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
+            on_gpu = [
+                (_ARRAY, index, *normalized_path(path)) for path in self.how["on_gpu"] for index in range(count)
+            ]
+            how: dict[str, Any] = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
             at_once, one_by_one = (self._run(samples, fold_arrays=is_folded, **how) for is_folded in (True, False))
             reasons = {run.not_folded for run in at_once} - {""}
             if reasons:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from nvidia.dali import _conditionals, fn
 from nvidia.dali.data_node import DataNode
@@ -32,7 +32,9 @@ def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(*args: Any) -> Any:
         return function(*args)
 
-    converted: Callable[..., Any] = _conditionals._autograph.convert(recursive=True, user_requested=True)(apply)
+    converted: Callable[..., Any] = cast(Any, _conditionals)._autograph.convert(
+        recursive=True, user_requested=True
+    )(apply)
 
     def call(*args: Any) -> Any:
         try:

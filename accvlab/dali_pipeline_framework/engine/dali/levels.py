@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of a graph that work on batches of other sizes than the pipeline's.
 
-Operators take their batch size from their inputs; those without inputs have the pipeline's. DALI's conditionals solve
-that for the branches of an ``if``, which see a part of the batch only, and `BatchPart` does it in the same way.
+Operators take their batch size from their inputs; those without inputs have the pipeline's. DALI's conditionals
+solve that for the branches of an ``if``, which see a part of the batch only, and `BatchPart` does it in the same
+way.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from nvidia.dali.pipeline import Pipeline
 
 from .conditionals import split
 
+_ConditionStack: Any = cast(Any, _conditionals)._ConditionStack
 
-class _Conditions(_conditionals._ConditionStack):  # type: ignore[misc]
+
+class _Conditions(_ConditionStack):  # type: ignore[misc]
     """What DALI keeps about the branches that operators are defined in, in a part of the batch.
 
     Unlike DALI's, it takes nodes that it has not seen being made: they belong to the part.
@@ -93,7 +96,7 @@ class BatchPart:
         return node if self.predicate is None else split(node, self.predicate)[0]
 
     def _of_made(self, node: DataNode) -> DataNode:
-        """Get the part of what an operator without inputs makes; random ones draw the same as for this part alone."""
+        """Get the part of what an operator without inputs makes; random ones draw as if there was no more."""
         if self.predicate is None or not _takes_shape(node):
             return self.of(node)
         # What such an operator draws depends on all of its batch. With an input it draws for that only.
@@ -156,7 +159,7 @@ def without_conditionals() -> Iterator[bool]:
 
 
 def _takes_shape(node: DataNode) -> bool:
-    """Whether a random operator made a node that takes the shape, and so the batch size, from an optional input."""
+    """Whether a random operator made a node that can take shape and batch size from an input."""
     schema = cast(Any, backend).TryGetSchema(getattr(node.source._op, "schema_name", ""))
     return schema is not None and schema.HasRandomSeedArg() and schema.MaxNumInput() > len(node.source.inputs)
 

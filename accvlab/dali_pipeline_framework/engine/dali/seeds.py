@@ -13,8 +13,8 @@ from nvidia.dali.data_node import DataNode
 def seed_random_operators(nodes: Iterable[DataNode], seed_of: Callable[[int], int]) -> None:
     """Give each random operator a seed of its own, numbered in the order in which they were defined.
 
-    DALI hands out seeds in the order in which it reaches the operators from the outputs, so that they would depend on
-    what else is in the graph. Operators that were given a seed keep it.
+    DALI hands out seeds in the order in which it reaches the operators from the outputs, so that they would depend
+    on what else is in the graph. Operators that were given a seed keep it.
 
     Args:
         nodes: All nodes of a graph.

@@ -6,9 +6,6 @@ They stand nowhere else in this package; ``tests/engine/test_dali_names.py`` has
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 
 # Errors of worker processes.
