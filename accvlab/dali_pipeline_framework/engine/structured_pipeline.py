@@ -22,6 +22,7 @@ from ..sources.native_input import NativeInput, NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from .control_block import ControlBlock
 from .dali.texts import (
+    MERGED_DIFFERENT_DIMENSIONS,
     NO_WORKER_TAKES_TASKS,
     WORKER_LOST,
     dali_cause,
@@ -63,6 +64,7 @@ class PipelineContext:
         delivery: Where the fields stand in the outputs of the graph.
         plan: What is folded and what is packed, for people.
         not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
+        merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
@@ -79,6 +81,7 @@ class PipelineContext:
     delivery: Delivery
     plan: str
     not_folded: Mapping[int, str]
+    merged_fields: Sequence[str]
     batch_size: int
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
@@ -657,9 +660,16 @@ class StructuredPipeline(Pipeline):
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
             sample_indices = ()
+        counted = "samples" if self._max_batch_size == self.max_batch_size else "the elements of all samples"
+        if MERGED_DIFFERENT_DIMENSIONS in str(error) and self._context.merged_fields:
+            diagnosis += (
+                f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
+                f"not be processed together any more: one of {', '.join(self._context.merged_fields)}. Give them "
+                f"the same, or set `fold_arrays=False` of `PipelineDefinition`."
+            )
         explained = GraphError(
             f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
-            f"DALI reports (counting samples from 0 within the batch):\n{dali_message(error)}"
+            f"DALI reports (counting {counted} from 0 within the batch):\n{dali_message(error)}"
         )
         explained.sample_indices = sample_indices
         return explained

@@ -125,6 +125,11 @@ class Graph:
         return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
 
     @property
+    def merged_fields(self) -> list[str]:
+        """Fields whose elements are put together in the graph, after steps that changed single ones."""
+        return [*self._folding.merged]
+
+    @property
     def plan_text(self) -> str:
         """What is folded and what is packed, in lines for people."""
         lines = [*self.applied]

@@ -338,6 +338,7 @@ class PipelineDefinition:
             delivery=graph.delivery,
             plan=graph.plan_text,
             not_folded=graph.not_folded,
+            merged_fields=graph.merged_fields,
             batch_size=batch_size,
             unused_fields=_unused(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
