@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ from support.pipelines import worker_pids
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 
 NAME = "accvlab.dali_pipeline_framework"
+# Before PyTorch is imported. Its threads wait busily for each other, which takes the time of other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What the workers of the fork server need not import again, each of them for about a second.
 multiprocessing.set_forkserver_preload(
     [f"{NAME}.pipeline.pipeline", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
