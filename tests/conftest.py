@@ -24,7 +24,7 @@ multiprocessing.set_forkserver_preload(
 )
 
 settings.register_profile("default", deadline=None, max_examples=50)
-settings.register_profile("wide", deadline=None)
+settings.register_profile("wide", deadline=None, max_examples=100)  # else it inherits those of the default
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
