@@ -195,20 +195,27 @@ def test_the_size_of_a_clip_is_that_of_its_frames() -> None:
         assert run_step(step, [sample])[0]["m"].tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("boxes", "depths"),
-    [((3, 4), (2,)), ((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))],
+WITH_DEPTHS = VisibleBboxSelector(
+    "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
 )
-def test_shapes_that_do_not_fit_fail_and_the_sample_is_named(boxes: Any, depths: Any) -> None:
-    good = {"boxes": np.zeros((2, 4)), "depths": np.zeros(2)}
-    fields = {
-        "boxes": (DT.FLOAT, [good["boxes"], np.zeros(boxes)]),
-        "depths": (DT.FLOAT, [good["depths"], np.zeros(depths)]),
-    }
-    step = VisibleBboxSelector(
-        "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
-    )
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
+
+
+def boxes_and_depths(boxes: Any, depths: Any) -> dict[str, np.ndarray]:
+    return {"boxes": np.zeros(boxes, np.float32), "depths": np.zeros(depths, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("boxes", "depths"), [((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))]
+)
+def test_shapes_that_do_not_fit_fail(boxes: Any, depths: Any) -> None:
+    with pytest.raises(RuntimeError, match="Error in CPU operator"):
+        run_step(WITH_DEPTHS, [boxes_and_depths((2, 4), 2), boxes_and_depths(boxes, depths)])
+
+
+def test_a_sample_whose_shapes_do_not_fit_is_named() -> None:
+    samples = [boxes_and_depths((2, 4), 2), boxes_and_depths((3, 4), 2)]
+    fields = {name: (DT.FLOAT, [sample[name] for sample in samples]) for name in ("boxes", "depths")}
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [WITH_DEPTHS], py_num_workers=0)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field m"):
         next(iter(iterator))
 
