@@ -23,6 +23,9 @@ multiprocessing.set_forkserver_preload(
     [f"{NAME}.pipeline.pipeline", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
 )
 
+# They begin before the others, which fill up the time of the two processes.
+LONG = {"test_check_step.py", "test_published_pipelines.py", "test_sampler_contract.py"}
+
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.register_profile("wide", deadline=None, max_examples=100)  # else it inherits those of the default
 
@@ -38,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
     if not config.getoption("--wide"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
