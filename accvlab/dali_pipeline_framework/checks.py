@@ -2,7 +2,9 @@
 """Checks of settings: each returns the value in plain Python types, or raises a `SettingError` that says the rule.
 
 NumPy scalars and arrays are taken wherever numbers are, ``bool`` never is a number, and what is of another type
-than a setting needs is refused with the rule, too.
+than a setting needs is refused with the rule, too. ``value`` is what was given for the argument ``name``;
+``at_least`` and ``at_most`` are allowed themselves, ``above`` and ``below`` are not; ``advice`` is what the
+message says besides.
 """
 
 from __future__ import annotations
@@ -32,30 +34,15 @@ MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample,
 def whole_number(
     value: object, name: str, *, at_least: int | None = None, at_most: int | None = None, advice: str = ""
 ) -> int:
-    """Check a whole number.
-
-    Args:
-        value: What was given.
-        name: Name of the argument.
-        at_least: Least allowed number; None for any.
-        at_most: Greatest allowed number; None for any.
-        advice: What the message says besides.
-
-    Returns:
-        The number as an ``int``.
-
-    Raises:
-        SettingError: It is not a whole number, or not in the limits. ``5.0`` is not one.
-    """
+    """Check a whole number; ``5.0`` is not one."""
     number = _whole(value)
     if number is None or (at_least is not None and number < at_least):
-        least = "" if at_least is None else f" of at least {at_least}"
-        rule = f"`{name}` must be a whole number{least}, got {shown(value)}."
-        raise SettingError(f"{rule} {advice}".rstrip())
-    if at_most is not None and number > at_most:
-        rule = f"`{name}` must be at most {_written(at_most)}, got {shown(value)}."
-        raise SettingError(f"{rule} {advice}".rstrip())
-    return number
+        rule = "a whole number" if at_least is None else f"a whole number of at least {at_least}"
+    elif at_most is not None and number > at_most:
+        rule = f"at most {_written(at_most)}"
+    else:
+        return number
+    raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
 
 
 def number(
@@ -70,30 +57,13 @@ def number(
     may_be_nan: bool = False,
     advice: str = "",
 ) -> float:
-    """Check a number.
-
-    Args:
-        value: What was given.
-        name: Name of the argument.
-        at_least: Least allowed number.
-        at_most: Greatest allowed number.
-        above: What the number must be greater than.
-        below: What the number must be less than.
-        may_be_infinite: Whether infinity is a number here.
-        may_be_nan: Whether NaN and infinity are numbers here.
-        advice: What the message says besides.
-
-    Returns:
-        The number as a ``float``.
-
-    Raises:
-        SettingError: It is not a number, or not in the limits.
-    """
+    """Check a number: finite, unless infinity, or NaN and infinity, may be one here."""
     real = _real(value)
     if real is not None and may_be_nan and not math.isfinite(real):
         return real
     is_number = real is not None and (math.isfinite(real) or (may_be_infinite and not math.isnan(real)))
-    if real is None or not is_number or not (at_least <= real <= at_most and _is_between(above, real, below)):
+    is_between = real is not None and (above == -math.inf or above < real) and (below == math.inf or real < below)
+    if real is None or not is_number or not is_between or not at_least <= real <= at_most:
         rule = _rule_of_numbers(at_least, at_most, above, below, may_be_infinite or may_be_nan)
         raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
     return real
@@ -113,22 +83,7 @@ def number_range(
     above: float = -math.inf,
     may_be_infinite: bool = False,
 ) -> tuple[float, float]:
-    """Check the least and the greatest of the numbers that may be drawn or kept.
-
-    Args:
-        value: What was given: a list, tuple or array of two.
-        name: Name of the argument.
-        at_least: Least allowed number.
-        at_most: Greatest allowed number.
-        above: What the least number must be greater than.
-        may_be_infinite: Whether infinite numbers are allowed.
-
-    Returns:
-        The two as ``float``.
-
-    Raises:
-        SettingError: It is something else, or the first is greater than the second.
-    """
+    """Check the least and the greatest of the numbers that may be drawn or kept: a list, tuple or array of two."""
     reals = _reals(value)
     least, greatest = reals if reals is not None and len(reals) == 2 else (math.nan, math.nan)
     is_allowed = may_be_infinite or (math.isfinite(least) and math.isfinite(greatest))
@@ -148,32 +103,22 @@ def number_list(
     may_be_one: bool = False,
     is_finite: bool = True,
 ) -> tuple[float, ...]:
-    """Check a list of numbers.
+    """Check a list, tuple or array of numbers, none of them NaN.
 
     Args:
-        value: What was given: a list, tuple or array of one axis.
+        value: What was given.
         name: Name of the argument.
         what: What it must be, e.g. "three numbers".
         count: How many there must be; None for at least one.
         may_be_one: Whether one number may stand for a list of it.
-        is_finite: Whether all must be finite. NaN never is a number.
-
-    Returns:
-        The numbers as ``float``.
-
-    Raises:
-        SettingError: It is something else.
+        is_finite: Whether all must be finite.
     """
     reals = _reals(value)
     if reals is None and may_be_one:
         one = _real(value)
         reals = None if one is None else (one,)
-    is_right = reals is not None and len(reals) == (count or len(reals)) and len(reals) > 0
-    if (
-        reals is None
-        or not is_right
-        or any(math.isnan(real) or (is_finite and math.isinf(real)) for real in reals)
-    ):
+    is_wrong = math.isnan if not is_finite else lambda real: not math.isfinite(real)
+    if not reals or len(reals) != (count or len(reals)) or any(map(is_wrong, reals)):
         raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
     return reals
 
@@ -193,11 +138,7 @@ def whole_number_list(
 
 
 def index_in(value: object, name: str, size: int) -> int:
-    """Check an index into something of a size: a whole number in [0, size - 1]; there are no negative ones.
-
-    Raises:
-        SettingError: It is something else. Also an IndexError.
-    """
+    """Check an index into something of a size, in [0, size - 1]; else it is also an IndexError."""
     index = _whole(value)
     if index is None or not 0 <= index < size:
         message = f"`{name}` must be in [0, {size - 1}], got {shown(value)}."
@@ -249,10 +190,6 @@ def _reals(value: object) -> tuple[float, ...] | None:
     reals = [_real(each) for each in _elements(value) or ()]
     known = tuple(real for real in reals if real is not None)
     return known if reals and len(known) == len(reals) else None
-
-
-def _is_between(above: float, real: float, below: float) -> bool:
-    return (above == -math.inf or above < real) and (below == math.inf or real < below)
 
 
 def _rule_of_numbers(at_least: float, at_most: float, above: float, below: float, may_be_infinite: bool) -> str:
@@ -352,11 +289,11 @@ def shown(value: object) -> str:
     return written if len(written) <= _MOST_CHARACTERS else f"{written[:_MOST_CHARACTERS]}..."
 
 
-def listed(values: Iterable[object], most: int = 20, *, nothing: str = "none") -> str:
-    """Write values as ``a, b and 3 more``: at most ``most`` of them; ``nothing`` where there are none."""
+def listed(values: Iterable[object], most: int = 20) -> str:
+    """Write values as ``a, b and 3 more``: at most ``most`` of them; "none" where there are none."""
     texts = [str(value) for value in values]
     left_out = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most]) or nothing}{left_out}"
+    return f"{', '.join(texts[:most]) or 'none'}{left_out}"
 
 
 def bullets(values: Iterable[object], most: int = 20) -> str:

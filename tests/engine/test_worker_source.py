@@ -6,34 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework.engine.worker_source import SampleChecker
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
-def checker(*dtypes: DALIDataType, needs_contiguous: bool = False) -> SampleChecker:
+def checker(*dtypes: DALIDataType) -> SampleChecker:
     blueprint = SampleDataGroup()
     for number, dtype in enumerate(dtypes):
         blueprint.add_data_field(f"field_{number}", dtype)
-    return SampleChecker(blueprint.format, "Input", needs_contiguous)
+    return SampleChecker(blueprint.format, "Input")
 
 
 def odd_rank(found_by: SampleChecker, samples: Any) -> tuple[int, int] | None:
-    return None if found_by.columns(samples) is not None else found_by.find_odd_rank(samples)
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from([(), (3,), (0, 4), (2, 2)]))
-def test_a_column_holds_the_samples_in_order(lengths: list[int], tail: tuple[int, ...]) -> None:
-    samples = [(np.full((length, *tail), slot, np.float32),) for slot, length in enumerate(lengths)]
-    [column] = checker(DALIDataType.FLOAT).columns(samples)
-    assert isinstance(column, np.ndarray) == (len(set(lengths)) == 1)
-    assert len(column) == len(samples)
-    for got, (expected,) in zip(column, samples, strict=True):
-        assert got.dtype == np.float32
-        np.testing.assert_array_equal(got, expected)
+    found_by.note_ranks(samples)
+    return found_by.find_odd_rank(samples)
 
 
 def test_equal_problems_of_array_elements_share_a_line() -> None:
@@ -41,7 +29,7 @@ def test_equal_problems_of_array_elements_share_a_line() -> None:
     camera.add_data_field("image", DALIDataType.UINT8, ndim=1)
     blueprint = SampleDataGroup()
     blueprint.add_data_group_field_array("cameras", camera, 6)
-    samples = SampleChecker(blueprint.format, "Input", needs_contiguous=False)
+    samples = SampleChecker(blueprint.format, "Input")
     flat = [None, None, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.uint8)]
     with pytest.raises(ValueError, match="is not set") as caught:
         samples.check(flat)
@@ -52,26 +40,6 @@ def test_equal_problems_of_array_elements_share_a_line() -> None:
     images = [np.zeros(1, np.uint8)] * 6
     clash = samples.describe_rank_clash([np.zeros((2, 1), np.uint8)] * 6, images, "slot 0")
     assert clash == "  - cameras[0..5].image: expected 1 dimension(s) as in slot 0 of the same batch, got 2"
-
-
-def test_scalars_become_one_array() -> None:
-    [column] = checker(DALIDataType.INT64).columns([(np.array(7),), (np.array(8),)])
-    assert column.tolist() == [7, 8]
-    assert column.dtype == np.int64
-
-
-def test_large_fields_are_not_copied_together() -> None:
-    samples = [(np.zeros(100_000, np.uint8),), (np.ones(100_000, np.uint8),)]
-    [column] = checker(DALIDataType.UINT8).columns(samples)
-    assert isinstance(column, list)
-    assert [array is sample[0] for array, sample in zip(column, samples, strict=True)] == [True, True]
-
-
-def test_strided_arrays_are_made_contiguous_where_dali_needs_it() -> None:
-    strided = np.arange(400_000, dtype=np.uint8)[::2]
-    [column] = checker(DALIDataType.UINT8, needs_contiguous=True).columns([(strided,), (strided[:7],)])
-    assert all(array.flags.c_contiguous for array in column)
-    np.testing.assert_array_equal(column[0], strided)
 
 
 @pytest.mark.parametrize(

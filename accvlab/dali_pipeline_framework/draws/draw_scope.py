@@ -16,8 +16,9 @@ outside of a `PipelineDefinition`, there is no list, and DALI's random operators
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -28,10 +29,13 @@ from nvidia.dali.data_node import DataNode
 
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, SampleDataGroup, format_path
+from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
 from ..sample_data.graph_mode import methods_not_converted
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
+
+SupplyNode: TypeAlias = Callable[[tuple[int, ...]], DataNode]
 
 _MOST_FIELDS_IN_A_MESSAGE = 20
 
@@ -152,14 +156,22 @@ class DrawSupply:
 
     Attributes:
         position: Position in the chain of the step that is being applied.
+        level: Which elements of folded arrays the draws are for; a node has the numbers for all of them.
     """
 
-    def __init__(self, plan: DrawPlan | None = None, nodes: Sequence[DataNode] | None = None) -> None:
-        """Set up for the draws of a plan and a node for each; without nodes, DALI's random operators draw."""
+    def __init__(self, plan: DrawPlan | None = None, supply_node: SupplyNode | None = None) -> None:
+        """Set up for the draws of a plan.
+
+        Args:
+            plan: The plan; None outside of a pipeline of a `PipelineDefinition`.
+            supply_node: Gets the node of draws that are given by their positions in the plan, one for each element
+                of the level. None: DALI's random operators draw.
+        """
         self.position = 0
+        self.level = WHOLE_SAMPLE
         self._plan = plan
-        self._nodes = nodes
-        self._made: dict[_Place, DataNode] = {}
+        self._supply_node = supply_node
+        self._made: dict[_Place, DataNode] = {}  # for the present level
 
     def __enter__(self) -> None:
         self._token = _supply.set(self)
@@ -178,12 +190,25 @@ class DrawSupply:
         """Note that the next step of the chain comes."""
         self.position += 1
 
+    @contextlib.contextmanager
+    def at(self, level: Level) -> Iterator[None]:
+        """Supply the draws for a level within a ``with`` statement. Where it fails, nothing was supplied."""
+        before = self.position, self._made.copy()
+        self.level = level
+        try:
+            yield
+        except BaseException:
+            self.position, self._made = before
+            raise
+        finally:
+            self.level = WHOLE_SAMPLE
+
     def recorded(self) -> list[DataNode]:
         """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
         if self._plan is None:
             return []
-        if self._nodes is not None:
-            return [self._nodes[index] for index in range(len(self._plan.draws))]
+        if self._supply_node is not None:
+            return [self._supply_node((index,)) for index in range(len(self._plan.draws))]
         # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
         return [
             self._made[place] if place in self._made else _drawn_by_dali(planned.draw)
@@ -206,8 +231,8 @@ class DrawSupply:
             return _constant(draw, draw.constant)
         if self._plan is None:
             return _drawn_by_dali(draw)
-        index = self._plan.index_of(place)
-        if index is None:
+        indices = [self._plan.index_of(each) for each in self._elements_of(place)]
+        if None in indices:
             name = type(step).__name__
             raise StepOutputError(
                 f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
@@ -215,7 +240,14 @@ class DrawSupply:
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
             )
-        return _drawn_by_dali(draw) if self._nodes is None else self._nodes[index]
+        if self._supply_node is None:
+            return _drawn_by_dali(draw)
+        return self._supply_node(tuple(index for index in indices if index is not None))
+
+    def _elements_of(self, place: _Place) -> list[_Place]:
+        position, step, group, name = place
+        paths = [self.level.path_of(group, element) for element in range(self.level.count)]
+        return [(position, step, path, name) for path in paths]
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
@@ -304,8 +336,7 @@ class DrawRecording:
         """
         self._plan = DrawPlan(None)
         self._replayed = replayed
-        nodes = None if replayed is None else _NodesByName(self._plan, replayed)
-        self._supply: DrawSupply = _SupplyOfCalls(self._plan, nodes)
+        self._supply: DrawSupply = _SupplyOfCalls(self._plan, None if replayed is None else self._replayed_node)
 
     def __enter__(self) -> DrawRecording:
         self._plan.__enter__()
@@ -318,6 +349,13 @@ class DrawRecording:
         unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and kind is None else ()
         if unknown:
             raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
+
+    def _replayed_node(self, indices: tuple[int, ...]) -> DataNode:
+        planned = self._plan.draws[indices[0]]
+        nodes = self._replayed or {}
+        if planned.record_name not in nodes:
+            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
+        return nodes[planned.record_name]
 
     @property
     def nodes(self) -> dict[str, DataNode]:
@@ -340,23 +378,6 @@ class _SupplyOfCalls(DrawSupply):
         super().end_step()
         if self._plan is not None:
             self._plan.position = self.position
-
-
-class _NodesByName(Sequence[DataNode]):
-    """Nodes in the order of a plan that grows."""
-
-    def __init__(self, plan: DrawPlan, nodes: Mapping[str, DataNode]) -> None:
-        self._plan = plan
-        self._nodes = nodes
-
-    def __len__(self) -> int:
-        return len(self._plan.draws)
-
-    def __getitem__(self, index: Any) -> Any:
-        planned = self._plan.draws[index]
-        if planned.record_name not in self._nodes:
-            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
-        return self._nodes[planned.record_name]
 
 
 def current_plan() -> DrawPlan | None:

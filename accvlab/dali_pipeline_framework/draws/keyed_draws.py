@@ -77,9 +77,8 @@ class KeyedDraws:
         self._rows = [slice(end - count, end) for end, count in zip(np.cumsum(counts), counts, strict=True)]
         self._draw_of_row = np.repeat(np.arange(len(draws)), counts)  # (rows,)
         self._counters = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])[:, None]
-        self._limits = np.array([_limits(planned) for planned in draws])[
-            self._draw_of_row, :, None
-        ]  # (rows, 3, 1)
+        limits = np.array([_limits(planned) for planned in draws])
+        self._limits = limits[self._draw_of_row, :, None]  # (rows, 3, 1)
         is_whole = [planned.draw.dtype == types.DALIDataType.INT32 for planned in draws]
         self._is_whole = np.array(is_whole, bool)[self._draw_of_row, None]
 
@@ -99,10 +98,10 @@ class KeyedDraws:
         Raises:
             SettingError: A draw is keyed by sequences, and a sample has none.
         """
-        places = _places(source, infos)
-        epochs = [
-            info.epoch_idx if place is None else place.epoch for info, place in zip(infos, places, strict=True)
-        ]
+        get_place: Callable[[Any], SamplePlace | None] = getattr(source, "get_place", _nothing)
+        places = [get_place(info) for info in infos]
+        both = zip(infos, places, strict=True)
+        epochs = [info.epoch_idx if place is None else place.epoch for info, place in both]
         values = np.empty((len(self._keys), len(infos)), np.uint64)
         visits = np.zeros((len(self._keys), len(infos)), np.int64)
         for row, key in enumerate(self._keys):
@@ -147,21 +146,17 @@ class KeyedDraws:
     def _samples(
         self, source: Any, infos: Sequence[types.SampleInfo], places: Sequence[SamplePlace | None]
     ) -> list[int]:
-        get_index: Callable[[Any], int | None] | None = getattr(source, "get_sample_index", None)
+        get_index: Callable[[Any], int | None] = getattr(source, "get_sample_index", _nothing)
         samples: list[int] = []
         for info, place in zip(infos, places, strict=True):
-            index = place.sample_index if place is not None else None if get_index is None else get_index(info)
-            samples.append(self._global_position(info) if index is None else index)
+            index = get_index(info) if place is None else place.sample_index
+            if index is None:
+                # The position in the epoch of all shards, whose batches stand one after the other:
+                # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+                before = info.iteration * (self._num_shards - 1) + self._shard_id  # batches of other shards
+                index = info.idx_in_epoch + before * self._batch_size
+            samples.append(index)
         return samples
-
-    def _global_position(self, info: types.SampleInfo) -> int:
-        """Position of a sample in the epoch of all shards, whose batches stand one after the other::
-
-        num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
-        """
-        before = info.iteration * (self._num_shards - 1) + self._shard_id  # batches of other shards
-        position: int = info.idx_in_epoch + before * self._batch_size
-        return position
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
@@ -199,9 +194,8 @@ def _normal(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return radius * np.cos(2.0 * np.pi * uniform[:, 1::2])
 
 
-def _places(source: Any, infos: Sequence[types.SampleInfo]) -> list[SamplePlace | None]:
-    get_place: Callable[[Any], SamplePlace | None] | None = getattr(source, "get_place", None)
-    return [None if get_place is None else get_place(info) for info in infos]
+def _nothing(info: object) -> None:
+    return None
 
 
 def _hash(value: npt.NDArray[Any]) -> int:

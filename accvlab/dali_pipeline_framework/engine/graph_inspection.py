@@ -78,6 +78,12 @@ def _function_name(operator: Any) -> str:
     return "fn." + str(getattr(operator, "schema_name", type(operator).__name__)).replace("__", ".").lower()
 
 
+def is_random(node: DataNode) -> bool:
+    """Whether a random operator made a node."""
+    operator = getattr(node.source, "_op", None)
+    return operator is not None and _is_random(operator)
+
+
 def _is_random(operator: Any) -> bool:
     name = getattr(operator, "schema_name", "")
     if name == "RandomBBoxCrop":  # steps select elements by it, without anything to draw

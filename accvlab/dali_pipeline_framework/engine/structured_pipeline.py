@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import multiprocessing.util
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -28,8 +27,8 @@ from .dali.texts import (
     dali_cause,
     dali_message,
     is_about,
-    unused_outputs,
 )
+from .delivery import Delivery
 from .interrupts import DeferredInterrupt
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
@@ -61,7 +60,11 @@ class PipelineContext:
         has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
             epochs are those of the native inputs.
         check_dtypes: Whether the first batch is compared with the blueprint.
-        source_outputs: What workers send, for messages: the paths of the fields, then the draws.
+        delivery: Where the fields stand in the outputs of the graph.
+        plan: What is folded and what is packed, for people.
+        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
+        batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
+        unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
             epoch, and the batch since the start, and returns a text and the indices of the samples.
@@ -73,7 +76,11 @@ class PipelineContext:
     native: Mapping[str, NativeInput]
     has_workers: bool
     check_dtypes: bool
-    source_outputs: Sequence[str]
+    delivery: Delivery
+    plan: str
+    not_folded: Mapping[int, str]
+    batch_size: int
+    unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
@@ -103,6 +110,7 @@ class StructuredPipeline(Pipeline):
     _has_scheduled: bool  # whether a batch of the current epoch was asked for
     _num_iterators: int
     _is_closed: bool
+    _delivers_graph_outputs: bool
 
     @classmethod
     def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
@@ -123,6 +131,7 @@ class StructuredPipeline(Pipeline):
         adopted._has_scheduled = False
         adopted._num_iterators = 0
         adopted._is_closed = False
+        adopted._delivers_graph_outputs = False
         return adopted
 
     @property
@@ -164,19 +173,17 @@ class StructuredPipeline(Pipeline):
         finally:
             self._prefetch_queue_depth = depth
 
-    def _disable_pruned_external_source_instances(self) -> None:
-        """Called by DALI, to leave out what the graph does not use. It warns of that with numbers for names."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            super()._disable_pruned_external_source_instances()
-        for warning in caught:
-            warn_user(unused_outputs(str(warning.message), self._context.source_outputs), warning.category)
-
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
         if self._built and not self._is_closed:  # DALI asks several times per batch
             return
         self._require_open()
+        if not self._built and self._context.unused_fields:
+            warn_user(
+                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
+                f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint of "
+                f"the data provider (`sample_data_structure`), and draws out of what the step declares."
+            )
         try:
             super().build()
         except RuntimeError as error:
@@ -272,11 +279,58 @@ class StructuredPipeline(Pipeline):
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
-        return self._receive(super().outputs, cuda_stream)
+        return self._shown(self._receive(super().outputs, cuda_stream))
 
     def share_outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
-        return self._receive(super().share_outputs, cuda_stream)
+        return self._shown(self._receive(super().share_outputs, cuda_stream))
+
+    def _shown(self, batch: Any) -> Any:
+        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+
+    def run_graph(self) -> Any:
+        """Get the outputs of the graph for the next batch; `delivery` knows where the fields are in them."""
+        self._delivers_graph_outputs = True
+        try:
+            return self.run()
+        finally:
+            self._delivers_graph_outputs = False
+
+    @property
+    def delivery(self) -> Delivery:
+        """Where the fields stand in the outputs of the graph."""
+        return self._context.delivery
+
+    @property
+    def plan(self) -> str:
+        """What is folded and what is packed, in lines for people; see `PipelineDefinition.plan`."""
+        return self._context.plan
+
+    @property
+    def not_folded(self) -> Mapping[int, str]:
+        """For steps that treat elements alike, and are not applied to folded arrays: why; by number of the step."""
+        return self._context.not_folded
+
+    @property
+    def max_batch_size(self) -> int:
+        """Samples per batch, at most."""
+        return self._context.batch_size
+
+    @property
+    def batch_size(self) -> int:
+        """The same (deprecated by DALI)."""
+        return self._context.batch_size
+
+    def order_by_sample(self) -> bool:
+        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
+
+        Returns:
+            Whether they are: the order cannot be changed once the workers are started.
+        """
+        layout = self.delivery.layout
+        if layout is not None and not self._py_pool_started and not self._built:
+            layout.is_by_sample = True
+        return self.delivery.is_by_sample
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self._is_closed:
@@ -323,19 +377,23 @@ class StructuredPipeline(Pipeline):
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
         output_format = self._context.output_blueprint.format
-        problems = [
-            f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
-            f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
-            f"{_source_of(tensors)})"
-            for path, leaf, tensors, changed_by in zip(
-                output_format.flat_paths,
-                output_format.flat_leaves,
-                batch,
-                self._context.last_changed_by,
-                strict=True,
-            )
-            if tensors.dtype != leaf.transport_dtype
-        ]
+        problems = []
+        for path, leaf, place, changed_by in zip(
+            output_format.flat_paths,
+            output_format.flat_leaves,
+            self.delivery.places,
+            self._context.last_changed_by,
+            strict=True,
+        ):
+            if place.is_packed:
+                continue
+            tensors = batch[place.output]
+            if tensors.dtype != leaf.transport_dtype:
+                problems.append(
+                    f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
+                    f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
+                    f"{_source_of(tensors)})"
+                )
         if problems:
             self._failure = OutputError(
                 "The data do not have the types of the declared format. Make the step produce the declared "

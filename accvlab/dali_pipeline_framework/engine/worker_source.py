@@ -27,27 +27,22 @@ from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
+from .transport import DimensionClash, Items, TransportLayout, outputs_of_batch
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .worker_process import WorkerSetup, prepare_worker_process
 from .worker_report import ReportedFailure, WorkerReport
 
 _ndim_of = operator.attrgetter("ndim")
-_shape_of = operator.attrgetter("shape")
 _dtype_of = operator.attrgetter("dtype")
 
 
 class SampleChecker:
-    """Checks flat samples against the blueprint of the input, and puts them together to batches."""
-
-    # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per
-    # sample. Beyond this size copying them together costs more than that.
-    _MAX_BYTES_TO_STACK = 1 << 16
+    """Checks flat samples against the blueprint of the input."""
 
     def __init__(
         self,
         blueprint: GroupFormat,
         producer: str,
-        needs_contiguous: bool,
         replayed: ReplayedDraws | None = None,
     ) -> None:
         """Set up.
@@ -55,8 +50,6 @@ class SampleChecker:
         Args:
             blueprint: Format of the samples.
             producer: Class of the input, for messages.
-            needs_contiguous: Whether strided arrays must be made contiguous here: DALI copies them itself
-                in its parallel mode and refuses them otherwise.
             replayed: Which fields are recorded draws; None where there are none.
         """
         self._producer = producer
@@ -66,7 +59,6 @@ class SampleChecker:
         self._declared_ndims = [
             (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
         ]
-        self._needs_contiguous = needs_contiguous
         self._usual_ranks: list[int] | None = None
         self._replayed = replayed
 
@@ -121,17 +113,22 @@ class SampleChecker:
             if value.ndim != ndim:
                 yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
 
-    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int]:
+    def note_ranks(self, samples: Sequence[Sequence[Any]]) -> None:
+        """Take the numbers of dimensions in the first batch for the usual ones."""
+        if self._usual_ranks is None:
+            self._usual_ranks = list(map(_ndim_of, samples[0]))
+
+    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
         """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
 
         Returns:
-            The slots of the odd sample and of one that it differs from.
+            The slots of the odd sample and of one that it differs from; None where there is none.
         """
         ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
         counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
         expected = [*max(counts, key=lambda each: (counts[each], [*each] == self._usual_ranks))]
-        odd = next(slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected)
-        return odd, ranks.index(expected)
+        odd = next((slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected), None)
+        return None if odd is None else (odd, ranks.index(expected))
 
     def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
         """Say in which fields a sample differs from another one in the number of dimensions."""
@@ -142,26 +139,22 @@ class SampleChecker:
         )
         return "\n".join(f"  - {text}" for text in described_together(clashes))
 
-    def columns(self, samples: Sequence[Sequence[Any]]) -> list[Any] | None:
-        """Put samples together: per field one array with the batch as first axis, or a list of arrays.
-
-        Returns:
-            None where samples differ in numbers of dimensions: within a batch, DALI needs the same in all samples.
-        """
-        if self._usual_ranks is None:
-            self._usual_ranks = list(map(_ndim_of, samples[0]))
-        columns: list[Any] = []
-        for arrays in zip(*samples, strict=True):
-            shapes = set(map(_shape_of, arrays))
-            if len(shapes) > 1 and len(set(map(len, shapes))) > 1:
-                return None
-            if len(shapes) == 1 and arrays[0].nbytes <= self._MAX_BYTES_TO_STACK:
-                columns.append(np.array(arrays))
-            elif self._needs_contiguous:
-                columns.append([array if array.flags.c_contiguous else array.copy(order="C") for array in arrays])
-            else:
-                columns.append(list(arrays))
-        return columns
+    def describe_clash_of_elements(self, sample: Sequence[Any], fields: Sequence[Items]) -> str:
+        """Say in which folded fields the elements of a sample have different numbers of dimensions."""
+        lines = []
+        for items in fields:
+            first, *others = [item for item in items if item < len(self._paths)] or [0]
+            for item in others:
+                expected, got = sample[first].ndim, sample[item].ndim
+                if expected != got:
+                    lines.append(
+                        f"  - {format_path(self._paths[item])}: expected {expected} dimension(s) as in "
+                        f"{format_path(self._paths[first])}, got {got}"
+                    )
+        return "\n".join(lines) + (
+            "\nElements of an array are processed together, so they must have the same number of dimensions. Set "
+            "`fold_arrays=False` of `PipelineDefinition` where they need not."
+        )
 
 
 def _as_array(value: Any) -> Any:
@@ -178,7 +171,11 @@ def _as_array(value: Any) -> Any:
 
 
 class _WorkerSource:
-    """Base of the two sources: pickling of the user's input, start of a worker, and failures."""
+    """Base of the two sources: pickling of the user's input, start of a worker, and failures.
+
+    Attributes:
+        layout: Which outputs to make of a batch. It is set once the graph is defined.
+    """
 
     def __init__(
         self,
@@ -192,6 +189,7 @@ class _WorkerSource:
         replayed: ReplayedDraws | None = None,
         setup: WorkerSetup | None = None,
     ) -> None:
+        self.layout = TransportLayout()
         self._source: Any = source
         self._pickled_source: bytes | None = None
         self._setup = setup or WorkerSetup()
@@ -281,9 +279,7 @@ class _WorkerSource:
 
     def _get_checker(self) -> SampleChecker:
         if self._checker is None:
-            self._checker = SampleChecker(
-                self._blueprint, self._source_name, not self._is_parallel, self._replayed
-            )
+            self._checker = SampleChecker(self._blueprint, self._source_name, self._replayed)
         return self._checker
 
     def _fail_with(
@@ -299,17 +295,27 @@ class _WorkerSource:
         raise ReportedFailure(WorkerReport.of_problem(message, sample_index).encode())
 
     def _batch_of(
-        self, samples: Sequence[Sequence[Any]], where: str, get_index: Callable[[int], int | None]
+        self,
+        samples: Sequence[Sequence[Any]],
+        draws: Sequence[Any],
+        where: str,
+        get_index: Callable[[int], int | None],
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
         checker = self._checker or self._get_checker()
-        columns = checker.columns(samples)
-        if columns is not None:
-            return columns
-        slot, other_slot = checker.find_odd_rank(samples)
-        other_index = get_index(other_slot)
-        other = "another sample" if other_index is None else f"sample {other_index}"
-        problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
+        checker.note_ranks(samples)
+        try:
+            # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
+            return outputs_of_batch(self.layout, samples, draws, not self._is_parallel)
+        except DimensionClash:
+            odd = checker.find_odd_rank(samples)
+        slot, other_slot = odd or (0, 0)
+        if odd is None:
+            problem = checker.describe_clash_of_elements(samples[slot], self.layout.fields)
+        else:
+            other_index = get_index(other_slot)
+            other = "another sample" if other_index is None else f"sample {other_index}"
+            problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
         self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
 
 
@@ -350,10 +356,10 @@ class CallableSource(_WorkerSource):
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info))
         self._control.note_loaded(row)
-        fields = self._batch_of(samples, where, lambda slot: self._sample_index(infos[slot]))
+        draws: Sequence[Any] = ()
         if self._draws is not None:
-            fields += self._drawn(self._draws, infos[: len(samples)], samples, where)
-        return fields
+            draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
+        return self._batch_of(samples, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _load(self, infos: Sequence[types.SampleInfo]) -> Iterator[Any]:
         """Load the samples of the batch, each when it is asked for."""
@@ -434,7 +440,7 @@ class IterableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-        return self._batch_of(samples, where, lambda slot: _at(indices, slot))
+        return self._batch_of(samples, (), where, lambda slot: _at(indices, slot))
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -8,13 +8,12 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -25,14 +24,13 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
 from .composition import composed_definition
-from .epochs import LoaderEpochs
 from .input_binding import AskedSettings, ShardArgument, bind_input
-from .pipeline_owner import NO_SEGMENTS, LoaderPipeline, arguments_for_pipeline
+from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .state import (
+    NO_SEGMENTS,
     LoaderState,
     continued_segments,
-    damaged,
     fingerprint,
     parse_state,
     require_same_batches,
@@ -111,6 +109,7 @@ class DataLoader(TorchInterface):
         start_method: str = "spawn",
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
+        stack_arrays: bool = False,
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
@@ -144,6 +143,8 @@ class DataLoader(TorchInterface):
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
+            stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
+                ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
@@ -161,7 +162,7 @@ class DataLoader(TorchInterface):
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
         self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed)
-        self._steps = steps_per_epoch
+        self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
@@ -173,29 +174,34 @@ class DataLoader(TorchInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
-        OutputConverter(output_type, must_copy=False)  # complains about unknown values now
         self._run = LoaderPipeline(
             definition,
             self._bound,
-            arguments_for_pipeline(
-                self._bound,
-                seed=self._seed,
-                num_workers=self._num_workers,
-                num_threads=num_threads,
-                device_id=device_id,
-                start_method=start_method,
-                worker_init_fn=worker_init_fn,
-                others=pipeline_arguments,
+            with_own_arguments(
+                {
+                    "batch_size": self._bound.batch_size,
+                    "device_id": device_id,
+                    "seed": self._seed,
+                    "py_num_workers": self._num_workers,
+                    "py_start_method": start_method,
+                    "worker_init_fn": worker_init_fn,
+                    "num_threads": num_threads,
+                    "enable_checkpointing": self._bound.keeps_checkpoints or None,
+                },
+                pipeline_arguments,
             ),
             functools.partial(
                 DALIStructuredOutputIterator,
                 output_type=output_type,
                 ragged=ragged,
+                stack_arrays=stack_arrays,
                 post_process_func=post_process_func,
             ),
+            self._steps,
         )
-        fields_as_lists(ragged, self._run.pipeline.output_blueprint.format)  # so does this
-        self._epochs = LoaderEpochs(self._bound, self._run, self._steps)
+        pipeline = self._run.pipeline
+        # It complains about unknown values now.
+        OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
         # The loop holds the loader, which without another reference to it is closed with its loop.
@@ -221,7 +227,7 @@ class DataLoader(TorchInterface):
             self._warn_of_drift()
 
     def _warn_of_drift(self) -> None:
-        drift = "" if self._has_warned_of_drift else self._epochs.describe_drift()
+        drift = "" if self._has_warned_of_drift else self._run.describe_drift()
         if drift:
             self._has_warned_of_drift = True
             _logger.warning("%s", drift)
@@ -245,7 +251,7 @@ class DataLoader(TorchInterface):
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         self.start()
-        self._end_running_loop()
+        self._loop = _no_loop
         self._progress.end_setting()
         self._forget_segments()
         self._begin()
@@ -254,11 +260,6 @@ class DataLoader(TorchInterface):
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
         return loop
-
-    def _end_running_loop(self) -> None:
-        loop = self._loop()
-        if loop is not None:
-            loop.has_ended = True
 
     @property
     def _is_running(self) -> bool:
@@ -327,7 +328,7 @@ class DataLoader(TorchInterface):
         Raises:
             TypeError: It is not known: the input is endless, or does not tell.
         """
-        num_batches = self._epochs.num_batches_here(self.epoch)
+        num_batches = self._run.num_batches_here(self.epoch)
         if num_batches is None:
             raise TypeError(
                 "The number of batches per epoch is not known: the input is endless, or does not tell it. "
@@ -387,7 +388,7 @@ class DataLoader(TorchInterface):
             The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
             tell. A sampler without random access is played to the end of the epoch.
         """
-        return self._epochs.sample_counts(self.epoch if epoch is None else epoch)
+        return self._run.sample_counts(self.epoch if epoch is None else epoch)
 
     def _log_sample_counts(self) -> None:
         if self._has_logged_account:
@@ -421,7 +422,7 @@ class DataLoader(TorchInterface):
         """A position; the end of an epoch is the beginning of the next one."""
         if position.batch == 0 or self._progress.is_stream:
             return position
-        num_batches = self._epochs.num_batches(position.epoch)
+        num_batches = self._run.num_batches(position.epoch)
         if num_batches is not None and position.batch >= num_batches:
             return Position(position.epoch + 1)
         return position
@@ -431,9 +432,9 @@ class DataLoader(TorchInterface):
         return LoaderState(
             position.epoch,
             position.batch,
-            segments if epoch == position.epoch and position.batch > 0 else (),
             self.shard.num_shards,
             self._total_batch_size,
+            segments if epoch == position.epoch and position.batch > 0 else (),
             self._seed,
             dict(self._bound.description),
             self._blueprint_fingerprint,
@@ -465,11 +466,11 @@ class DataLoader(TorchInterface):
         require_same_run(saved, own)
         if self._bound.keeps_checkpoints:
             require_same_batches(saved, own)
-            self._use(self._run.continue_readers(saved.reader))
+            self._use(self._run.replace(NO_SEGMENTS, saved.reader))
         else:
             segments = continued_segments(saved, own, self._bound.data_input)
-            self._require_within_epoch(saved)
-            if segments != (self._run.segments if self._run.segments[1] else (saved.epoch, ())):
+            require_within_epoch(saved, self._steps, InputAdapter(self._bound.data_input).planned)
+            if segments != self._run.segments:
                 self._use(self._run.replace(segments))
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
@@ -481,15 +482,7 @@ class DataLoader(TorchInterface):
                 self._total_batch_size,
                 position.epoch,
             )
-        self._end_running_loop()
         self._loop = _no_loop
-
-    def _require_within_epoch(self, saved: LoaderState) -> None:
-        if self._steps is not None and saved.batch >= self._steps:
-            raise damaged([f"  - `batch` must be less than steps_per_epoch={self._steps}, got {saved.batch}"])
-        planned = InputAdapter(self._bound.data_input).planned
-        if saved.batch > 0 and planned is not None:
-            require_within_epoch(saved, planned.sampler)
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -551,7 +544,7 @@ class DataLoader(TorchInterface):
         """Whether the running loop has received its last batch; always False where ``len`` is not known."""
         if not self._is_running:
             return False
-        num_batches = self._epochs.num_batches_here(self._progress.pipeline.epoch)
+        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
         return num_batches is not None and self._progress.pipeline.batch >= num_batches
 
     remainder = -1
@@ -572,12 +565,7 @@ class DataLoader(TorchInterface):
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the loader."""
         self.close()
 

@@ -97,7 +97,7 @@ def _shard_of(shard: ShardArgument) -> Shard | None:
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class AskedSettings:
     """Settings of the input that were given to a `DataLoader`; None: not given, the input's own value applies."""
 
@@ -106,6 +106,11 @@ class AskedSettings:
     last_batch: LastBatch | None
     context_name: str | None
     steps_per_epoch: int | None
+
+    @property
+    def described_steps(self) -> Description:
+        """The number of steps, as part of what the order depends on."""
+        return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
 
 
 def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
@@ -122,11 +127,7 @@ def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
         return _bind_loaded(source, asked)
     if parts.main is None:
         return _bind_readers(parts, asked)
-    return _bind_joined(parts, parts.main.source, asked)
-
-
-def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> LoaderInput:
-    bound = _bind_loaded(source, asked)
+    bound = _bind_loaded(parts.main.source, asked)
     if InputAdapter(bound.data_input).delivers_partial_batches:
         raise SettingError(
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
@@ -134,7 +135,8 @@ def _bind_joined(parts: InputParts, source: Any, asked: AskedSettings) -> Loader
         )
     readers = {part: _aligned(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
     description = {**bound.description, **_described(readers)}
-    return attrs.evolve(bound, parts=parts.with_sources(readers, bound.data_input), description=description)
+    whole = parts.with_sources({**readers, parts.main: bound.data_input})
+    return attrs.evolve(bound, parts=whole, description=description)
 
 
 def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
@@ -158,8 +160,8 @@ def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
     shards = {reader.shard for reader in readers.values()}
     if len(shards) > 1:
         raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
-    whole = parts.with_sources(readers, None)
-    return LoaderInput(whole.whole, whole, size, asked.shard or Shard(*shards.pop()), _described(readers))
+    bound = parts.with_sources(readers)
+    return LoaderInput(bound.whole, bound, size, asked.shard or Shard(*shards.pop()), _described(readers))
 
 
 def _aligned(reader: Any) -> Any:
@@ -186,13 +188,10 @@ def _bind_loaded(source: Any, asked: AskedSettings) -> LoaderInput:
         source = source.as_callable()
     if asked.shard is None:
         _warn_if_not_sharded(source)
-    if isinstance(source, PlannedInput):
-        return _bind_planned(source, asked)
-    return _bind_own(source, asked)
+    return _bind_planned(source, asked) if isinstance(source, PlannedInput) else _bind_own(source, asked)
 
 
 def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
-    steps_per_epoch = asked.steps_per_epoch
     bound = source.with_settings(
         batch_size=asked.batch_size,
         shard=_pair(asked.shard),
@@ -201,22 +200,21 @@ def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
     )
     if bound.batch_size is None:
         raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
-    if steps_per_epoch is not None and bound.num_batches_in_epoch(0) is not None:
+    num_batches = None if asked.steps_per_epoch is None else bound.num_batches_in_epoch(0)
+    if num_batches is not None:
         raise SettingError(
             f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this input has "
-            f"{bound.num_batches_in_epoch(0)} batches. Leave it out."
+            f"{num_batches} batches. Leave it out."
         )
     if bound.delivers_partial_batches and bound.shard[1] > 1:
         _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
-    description = bound.describe()
-    if steps_per_epoch is not None:
-        description["steps_per_epoch"] = steps_per_epoch
+    description = {**bound.describe(), **asked.described_steps}
     shard = asked.shard or Shard(*bound.shard)
     return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
 
 
 def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
-    batch_size, last_batch, steps_per_epoch = asked.batch_size, asked.last_batch, asked.steps_per_epoch
+    batch_size, last_batch = asked.batch_size, asked.last_batch
     adapter = InputAdapter(source)
     own = adapter.batch_size
     if own is not None and batch_size not in (None, own):
@@ -228,18 +226,14 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
     if size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
     shard = _shard_of_own(source, asked.shard)
-    description: Description = {"input": type(source).__name__, **adapter.describe()}
-    has_epochs = adapter.has_epochs
-    if steps_per_epoch is not None:
-        description["steps_per_epoch"] = steps_per_epoch
-    if last_batch is None and asked.context_name is None and (steps_per_epoch is None or not has_epochs):
+    description: Description = {"input": type(source).__name__, **adapter.describe(), **asked.described_steps}
+    steps_per_epoch = asked.steps_per_epoch if adapter.has_epochs else None
+    if last_batch is None and asked.context_name is None and steps_per_epoch is None:
         return LoaderInput(source, InputParts.of(source), size, shard, description)
     policy = "drop" if last_batch is None else check_last_batch(last_batch)
     if last_batch is not None:
         description["last_batch"] = policy
-    settings = EpochSettings(
-        size, policy, steps_per_epoch if has_epochs else None, asked.context_name, shard.shard_id * size
-    )
+    settings = EpochSettings(size, policy, steps_per_epoch, asked.context_name, shard.shard_id * size)
     completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
     return LoaderInput(completed, InputParts.of(completed), size, shard, description)
 

@@ -6,33 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-import attrs
-
 from ..checks import whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError, StateError
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
-from ..sampling.random_access_sampler import EpochSegment
+from ..sampling.arithmetic.last_batch import SampleCounts
+from ..sources.input_adapter import InputAdapter
+from ..sources.reader_epochs import ReaderEpochs
 from .input_binding import LoaderInput
 from .position import Position
-from .state import ReaderState
+from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
-EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
-"""An epoch, and what was delivered of it with other batch sizes; no segments for an epoch from its beginning."""
-
-NO_SEGMENTS: EpochSegments = (0, ())
-
-
-@attrs.frozen(eq=False)
-class _BuiltPipeline:
-    pipeline: StructuredPipeline
-    data_input: Any
-    starts_at: Position
+_Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
 
 
 class LoaderPipeline:
-    """Owns a pipeline and the iterator over it.
+    """Owns a pipeline and the iterator over it, and counts its batches, by its input or its native readers.
 
     Another pipeline takes its place where an epoch goes on with other batch sizes (only at the start of a pipeline
     can workers be told that) and where native readers go on at a checkpoint.
@@ -53,6 +43,7 @@ class LoaderPipeline:
         bound: LoaderInput,
         arguments: Mapping[str, Any],
         make_iterator: Callable[..., DALIStructuredOutputIterator],
+        steps: int | None,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -61,6 +52,7 @@ class LoaderPipeline:
             bound: The input as the loader has it.
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
+            steps: Batches per loop where they were asked for.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -69,18 +61,19 @@ class LoaderPipeline:
         """
         self._definition = definition
         self._bound = bound
+        self._steps = steps
         self._arguments = arguments
         self._make_iterator = make_iterator
-        self.segments = NO_SEGMENTS
-        self.loaded_reader: ReaderState | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
-        self._use(self._make(NO_SEGMENTS, None))
+        self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
 
-    def _use(self, built: _BuiltPipeline) -> None:
-        self.pipeline, self.data_input, self.starts_at = built.pipeline, built.data_input, built.starts_at
+    def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
+        self.segments, self.loaded_reader = segments, reader
+        self.pipeline, self.data_input, self.starts_at = made
+        self._num_batches: dict[int, int | None] = {}
 
-    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _BuiltPipeline:
+    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
         data_input = self._bound.data_input
         if segments[1]:
             data_input = data_input.continued(*segments)
@@ -89,10 +82,7 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        starts_at = Position()
-        if reader is not None:
-            starts_at = self._continue_readers(pipeline, reader)
-        return _BuiltPipeline(pipeline, data_input, starts_at)
+        return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
         try:
@@ -117,27 +107,15 @@ class LoaderPipeline:
         self.iterator = self._make_iterator(pipeline=self.pipeline)
         return True
 
-    def replace(self, segments: EpochSegments) -> bool:
+    def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> bool:
         """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.
 
-        Where the new one cannot be made, nothing is changed.
-        """
-        made = self._make(segments, self.loaded_reader)
-        was_started = self._close_pipeline()
-        self.segments = segments
-        self._use(made)
-        return was_started and self.start()
-
-    def continue_readers(self, reader: ReaderState | None) -> bool:
-        """Use a new pipeline whose native readers go on; return whether it was started, as the old one was.
-
         Raises:
-            StateError: The checkpoint cannot be restored; then nothing was changed.
+            StateError: The checkpoint of native readers cannot be restored; then nothing was changed.
         """
-        made = self._make(self.segments, reader)
+        made = self._make(segments, reader)
         was_started = self._close_pipeline()
-        self.segments, self.loaded_reader = NO_SEGMENTS, reader
-        self._use(made)
+        self._use(segments, reader, made)
         return was_started and self.start()
 
     def reader_state(self, position: Position) -> ReaderState | None:
@@ -148,6 +126,63 @@ class LoaderPipeline:
         if self._bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
             stands_at = self.pipeline.reader_position
         return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
+
+    # --- batches of an epoch ------------------------------------------------------------------------
+    #
+    # None where a number is not known; a `ClosedError` where only readers tell it, and the loader was closed.
+
+    def num_batches(self, epoch: int) -> int | None:
+        """Number of batches of an epoch on all shards."""
+        if self._steps is not None:
+            return self._steps
+        if self._bound.is_read_natively:
+            epochs = self._reader_epochs
+            return None if epochs is None else epochs.num_batches(epoch)
+        if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
+            self._num_batches[epoch] = InputAdapter(self.data_input).num_batches(epoch)
+        return self._num_batches[epoch]
+
+    def num_batches_here(self, epoch: int) -> int | None:
+        """Number of batches of an epoch on this shard."""
+        if self._steps is not None or self._bound.is_read_natively:
+            return self.num_batches(epoch)
+        return InputAdapter(self.data_input).num_batches_here(epoch)
+
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """Counts of delivered, dropped and repeated samples of an epoch, over all shards."""
+        if self._bound.is_read_natively:
+            epochs = self._reader_epochs
+            return None if epochs is None else epochs.sample_counts
+        return InputAdapter(self.data_input).sample_counts(epoch)
+
+    @property
+    def _reader_epochs(self) -> ReaderEpochs | None:
+        """Of native readers, which count their samples when the pipeline is built; None for a stream."""
+        if self._bound.is_endless:
+            return None
+        self.require_open()
+        return self.pipeline.reader_epochs
+
+    def describe_drift(self) -> str:
+        """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
+        readers = self.pipeline.joined_reader_epochs
+        if not readers or self._bound.is_endless:
+            return ""
+        num_batches = self.num_batches(0)
+        reasons = [
+            f"{name} has {epochs.num_made} batches per epoch"
+            for name, epochs in readers.items()
+            if num_batches is not None and epochs.num_made != num_batches
+        ]
+        if self._bound.shard.num_shards > 1:
+            reasons.append("on several shards, readers and samplers deal the samples in different ways")
+        if not reasons:
+            return ""
+        return (
+            f"Samples of the native readers do not stay beside the same samples of the other input, which has "
+            f"{num_batches} batches per epoch: {'; '.join(reasons)}. If they belong together, load both by one "
+            f"data provider, or use equal numbers of samples with last_batch='pad'."
+        )
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -163,48 +198,31 @@ class LoaderPipeline:
 
     def _close_pipeline(self) -> bool:
         """Close the present pipeline; return whether it was started."""
-        was_started = self.iterator is not None
-        if self.iterator is not None:
-            self.iterator.close()
-        self.iterator = None
+        iterator, self.iterator = self.iterator, None
+        if iterator is not None:
+            iterator.close()
         self.pipeline.close()
-        return was_started
+        return iterator is not None
 
 
-def arguments_for_pipeline(
-    bound: LoaderInput,
-    *,
-    seed: int,
-    num_workers: int,
-    num_threads: int | None,
-    device_id: int | None,
-    start_method: str,
-    worker_init_fn: Callable[[int], object] | None,
-    others: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Arguments of `PipelineDefinition.get_dali_pipeline` that a loader gives, see `DataLoader`.
+def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of `PipelineDefinition.get_dali_pipeline`: those that the loader gives, and others.
+
+    Where the loader has no number of threads or no checkpoints (None), others may tell.
 
     Raises:
         SettingError: One is out of its range, or is given twice.
     """
-    arguments: dict[str, Any] = {
-        "batch_size": bound.batch_size,
-        "device_id": device_id,
-        "seed": seed,
-        "py_num_workers": num_workers,
-        "py_start_method": start_method,
-        "worker_init_fn": worker_init_fn,
-    }
-    if bound.keeps_checkpoints:
-        arguments["enable_checkpointing"] = True
-    if num_threads is not None:
-        arguments["num_threads"] = whole_number(num_threads, "num_threads", at_least=1)
+    may_be_given = ("num_threads", "enable_checkpointing")
+    own = {name: value for name, value in own.items() if value is not None or name not in may_be_given}
+    if "num_threads" in own:
+        own["num_threads"] = whole_number(own["num_threads"], "num_threads", at_least=1)
     if others is not None and not isinstance(others, Mapping):
         raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
-    if start_method not in ("spawn", "fork", "forkserver"):
-        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {start_method!r}.")
-    for name, value in (others or {}).items():
-        if name in arguments:
+    if own["py_start_method"] not in ("spawn", "fork", "forkserver"):
+        method = own["py_start_method"]
+        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {method!r}.")
+    for name in others or {}:
+        if name in own:
             raise SettingError(f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself.")
-        arguments[name] = value
-    return arguments
+    return {**own, **(others or {})}

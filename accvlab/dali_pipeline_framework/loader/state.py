@@ -8,15 +8,22 @@ import hashlib
 import json
 import reprlib
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 
+from ..checks import bullets
 from ..errors import SettingError, StateError
 from ..sample_data import GroupFormat, format_path
-from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
+from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
+
+EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
+"""An epoch, and what was delivered of it with other batch sizes."""
+
+NO_SEGMENTS: EpochSegments = (0, ())
+"""For all epochs from their beginning."""
 
 _VERSION = 1
 
@@ -39,10 +46,6 @@ class ReaderState:
     batch: int
     checkpoint: bytes
 
-    def to_list(self) -> list[Any]:
-        """The values as JSON can hold them."""
-        return [self.epoch, self.batch, base64.b85encode(zlib.compress(self.checkpoint, 9)).decode()]
-
 
 @attrs.frozen
 class LoaderState:
@@ -51,9 +54,9 @@ class LoaderState:
     Attributes:
         epoch: Epoch of the batch that is delivered next.
         batch: Number of that batch in the epoch, with all segments.
-        segments: What was delivered of this epoch with other batch sizes, before the present one.
         num_shards: Number of shards.
         total_batch_size: Samples per batch, all shards together.
+        segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
         plan: What the order depends on.
         blueprint: Fingerprint of the format of the samples.
@@ -62,9 +65,9 @@ class LoaderState:
 
     epoch: int
     batch: int
-    segments: tuple[EpochSegment, ...]
     num_shards: int
     total_batch_size: int
+    segments: tuple[EpochSegment, ...]
     seed: int
     plan: Description
     blueprint: str
@@ -72,21 +75,13 @@ class LoaderState:
 
     def to_dict(self) -> dict[str, Any]:
         """The state as a value for JSON."""
-        reader = {} if self.reader is None else {"reader": self.reader.to_list()}
-        return {
-            "version": _VERSION,
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "num_shards": self.num_shards,
-            "total_batch_size": self.total_batch_size,
-            "segments": [
-                [segment.num_shards, segment.total_batch_size, segment.num_batches] for segment in self.segments
-            ],
-            "seed": self.seed,
-            "plan": self.plan,
-            "blueprint": self.blueprint,
-            **reader,
-        }
+        state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
+        state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
+        reader = state.pop("reader")
+        if reader is not None:
+            checkpoint = base64.b85encode(zlib.compress(reader.checkpoint, 9)).decode()
+            state["reader"] = [reader.epoch, reader.batch, checkpoint]
+        return state
 
 
 def fingerprint(blueprint: GroupFormat) -> str:
@@ -118,9 +113,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     has_reader = state.get("reader") is not None
     rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
     found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
-    problems = [f"  - `{name}` {problem}" for name, problem in found if problem]
-    if problems:
-        raise damaged(problems)
+    _require_none([f"`{name}` {problem}" for name, problem in found if problem])
     values: dict[str, Any] = {name: state[name] for name in rules}
     values["plan"] = dict(state["plan"])
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
@@ -128,8 +121,27 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         epoch, batch, checkpoint = state["reader"]
         values["reader"] = ReaderState(epoch, batch, _checkpoint(checkpoint))
     parsed = LoaderState(**values)
-    _require_even_batches(parsed)
+    segments = _segments(parsed)
+    problems = [
+        f"batches of {segment.total_batch_size} cannot be dealt evenly to {segment.num_shards} shards"
+        for segment in segments
+        if segment.total_batch_size % segment.num_shards
+    ]
+    if segments[-1].num_batches < 0:
+        problems.append("`segments` have more batches than `batch` tells")
+    _require_none(problems)
     return parsed
+
+
+def _segments(state: LoaderState) -> tuple[EpochSegment, ...]:
+    """All that was delivered of the epoch, the present batch size included."""
+    num_batches = state.batch - sum(segment.num_batches for segment in state.segments)
+    return (*state.segments, EpochSegment(state.num_shards, state.total_batch_size, num_batches))
+
+
+def _require_none(problems: Sequence[str]) -> None:
+    if problems:
+        raise damaged(*problems)
 
 
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
@@ -207,47 +219,33 @@ def _checkpoint(text: str) -> bytes:
 # --- what a state must be for a loader -------------------------------------------------------------------
 
 
-def _require_even_batches(state: LoaderState) -> None:
-    segments = [*state.segments, EpochSegment(state.num_shards, state.total_batch_size, 0)]
-    problems = [
-        f"  - batches of {segment.total_batch_size} cannot be dealt evenly to {segment.num_shards} shards"
-        for segment in segments
-        if segment.total_batch_size % segment.num_shards
-    ]
-    if sum(segment.num_batches for segment in segments) > state.batch:
-        problems.append("  - `segments` have more batches than `batch` tells")
-    if problems:
-        raise damaged(problems)
-
-
-def damaged(problems: list[str]) -> StateError:
+def damaged(*problems: str) -> StateError:
     """The error for a state that cannot be that of any loader."""
-    return StateError("The state is damaged:\n" + "\n".join(problems))
+    return StateError(f"The state is damaged:\n{bullets(problems)}")
 
 
-def require_within_epoch(saved: LoaderState, sampler: RandomAccessSampler) -> None:
+def require_within_epoch(saved: LoaderState, steps: int | None, planned: PlannedInput | None) -> None:
     """Raise a `StateError` where a state tells of more batches than its epoch has."""
-    if sampler.num_batches(0) is None:
+    if steps is not None and saved.batch >= steps:
+        raise damaged(f"`batch` must be less than steps_per_epoch={steps}, got {saved.batch}")
+    if saved.batch == 0 or planned is None or planned.sampler.num_batches(0) is None:
         return
-    num_before = sum(segment.num_batches for segment in saved.segments)
-    segments = (*saved.segments, EpochSegment(saved.num_shards, saved.total_batch_size, saved.batch - num_before))
+    segments = _segments(saved)
     for number, segment in enumerate(segments):
         try:
-            planned = sampler.with_settings(
+            sampler = planned.sampler.with_settings(
                 total_batch_size=segment.total_batch_size, num_shards=segment.num_shards
             )
             if number > 0:
-                planned = planned.continued(saved.epoch, segments[:number])
-            num_batches = planned.num_batches(saved.epoch)
+                sampler = sampler.continued(saved.epoch, segments[:number])
+            num_batches = sampler.num_batches(saved.epoch)
         except SettingError as error:
-            raise damaged([f"  - {error}"]) from error
+            raise damaged(str(error)) from error
         told = sum(each.num_batches for each in segments[: number + 1])
         if num_batches is not None and told > num_batches:
             raise damaged(
-                [
-                    f"  - {told} batches of epoch {saved.epoch} are told of, which has only {num_batches} (with "
-                    f"batches of {segment.total_batch_size} on {segment.num_shards} shards)"
-                ]
+                f"{told} batches of epoch {saved.epoch} are told of, which has only {num_batches} (with batches "
+                f"of {segment.total_batch_size} on {segment.num_shards} shards)"
             )
 
 
@@ -267,9 +265,8 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
             f"{own.blueprint} here"
         )
     if differences:
-        listed = "\n".join(f"  - {difference}" for difference in differences)
         error = StateError(
-            f"The state belongs to other data or another order:\n{listed}\n"
+            f"The state belongs to other data or another order:\n{bullets(differences)}\n"
             f"Continue with the data and settings with which it was saved, or start anew."
         )
         error.differences = tuple(differences)
@@ -290,12 +287,10 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
             f"provider with a sampler can be continued with others."
         )
     if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
-        raise damaged(["  - `reader` is missing, which tells where the native readers stand"])
+        raise damaged("`reader` is missing, which tells where the native readers stand")
 
 
-def continued_segments(
-    saved: LoaderState, own: LoaderState, data_input: Any
-) -> tuple[int, tuple[EpochSegment, ...]]:
+def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) -> EpochSegments:
     """The epoch of a state, and how it was begun as seen from a loader with other settings.
 
     Args:
@@ -309,7 +304,7 @@ def continued_segments(
     planned = data_input if isinstance(data_input, PlannedInput) else None
     depends_on_shards = planned is None or planned.sampler.depends_on_shards
     segments = saved.segments
-    num_batches = saved.batch - sum(segment.num_batches for segment in segments)
+    num_batches = _segments(saved)[-1].num_batches
     is_same = saved.total_batch_size == own.total_batch_size and (
         saved.num_shards == own.num_shards or not depends_on_shards
     )
@@ -318,7 +313,7 @@ def continued_segments(
     if not is_same and num_batches > 0:
         segments = (*segments, EpochSegment(saved.num_shards, saved.total_batch_size, num_batches))
     if not segments:
-        return saved.epoch, ()
+        return NO_SEGMENTS
     if planned is None:
         raise StateError(
             f"{type(data_input).__name__} knows only its own order: a begun epoch can be continued only with "

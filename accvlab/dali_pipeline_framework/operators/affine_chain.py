@@ -188,29 +188,6 @@ class TransformationStep(ABC):
         """Let the step follow, for the samples where the node is true; None for all."""
 
 
-def _draws_of_pair(
-    place: str, low: tuple[float, float], high: tuple[float, float] | None, key: DrawKey
-) -> Iterator[UniformDraw]:
-    for axis, least, most in zip("xy", low, high or low, strict=True):
-        draw = UniformDraw(f"{place}.{axis}", least, most, key=key)
-        if draw.constant is None:
-            yield draw
-
-
-def _value_of_pair(
-    chain: TransformationChain, place: str, low: tuple[float, float], high: tuple[float, float] | None
-) -> Any:
-    """The two parameters, ``(2,)`` float32: a node, or an array where nothing is drawn."""
-    drawn = {draw.name for draw in _draws_of_pair(place, low, high, "sample")}
-    names = [f"{place}.x", f"{place}.y"]
-    if not drawn:
-        return np.array(low, np.float32)
-    values = [
-        chain.draw(name) if name in drawn else np.float32(least) for name, least in zip(names, low, strict=True)
-    ]
-    return fn.stack(*values)
-
-
 class PairStep(TransformationStep):
     """A step with a parameter for each axis."""
 
@@ -219,10 +196,20 @@ class PairStep(TransformationStep):
         """Least and greatest parameters; None for the least."""
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        yield from _draws_of_pair(place, *self._limits(), key)
+        low, high = self._limits()
+        for axis, least, most in zip("xy", low, high or low, strict=True):
+            draw = UniformDraw(f"{place}.{axis}", least, most, key=key)
+            if draw.constant is None:
+                yield draw
 
     def _value(self, chain: TransformationChain, place: str) -> Any:
-        return _value_of_pair(chain, place, *self._limits())
+        """The two parameters, ``(2,)`` float32: a node, or an array where nothing is drawn."""
+        low, _ = self._limits()
+        drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
+        if not drawn:
+            return np.array(low, np.float32)
+        names = zip((f"{place}.x", f"{place}.y"), low, strict=True)
+        return fn.stack(*(chain.draw(name) if name in drawn else np.float32(least) for name, least in names))
 
     def _check_limits(self) -> None:
         low, high = self._limits()

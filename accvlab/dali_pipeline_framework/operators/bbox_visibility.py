@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
-from .element_selection import rows_at, with_row_before
+from .element_selection import column, row, rows_at, with_row_before
 from .field_types import computable, exact_constant
 
 _DT = types.DALIDataType
@@ -42,16 +42,13 @@ def _cut(bboxes: DataNode, image_hw: DataNode, rounding: str | None) -> tuple[Da
     """
     first, second = bboxes[:, 0:2], bboxes[:, 2:4]
     # Of NaN and another number, `min` and `max` return the second one. In this order, one of the two is NaN.
-    low = _rounded(math.min(first, second), rounding == "inwards", rounding)
-    high = _rounded(math.max(second, first), rounding == "outwards", rounding)
+    low, high = math.min(first, second), math.max(second, first)
+    if rounding == "outwards":
+        low, high = math.floor(low), math.ceil(high)
+    elif rounding == "inwards":
+        low, high = math.ceil(low), math.floor(high)
     size = fn.stack(image_hw[1], image_hw[0])
     return math.clamp(low, 0.0, size), math.clamp(high, 0.0, size)
-
-
-def _rounded(corners: DataNode, up: bool, rounding: str | None) -> DataNode:
-    if rounding is None:
-        return corners
-    return math.ceil(corners) if up else math.floor(corners)
 
 
 @do_not_convert
@@ -74,7 +71,7 @@ def visible_boxes(
     # A first box without pixels, so that there is one.
     boxes = with_row_before(_checked(bboxes, depths.shape()), 0)
     corners = fn.cat(*_cut(boxes, image_hw, "inwards" if shrink else "outwards"), axis=1)
-    place = with_row_before(_column(_places(computable(depths, depth_type), numbers)), -1)
+    place = with_row_before(column(_places(computable(depths, depth_type), numbers)), -1)
     is_few = depths.shape()[0] <= _MOST_IN_WORDS
     bits = exact_constant(_BITS[None, :, None, None])
     result = branched(is_few, [corners, place, numbers, bits], _visible_by_words, _visible_by_blocks)
@@ -85,11 +82,11 @@ def visible_boxes(
 def _places(depths: DataNode, numbers: DataNode) -> DataNode:
     """How many boxes are nearer, ``(N,)`` int32: the place of a box from near to far."""
     number = fn.slice(numbers, start=[0], end=depths.shape(dtype=_DT.INT32), axes=[0])
-    one, other = _column(depths), _row(depths)
+    one, other = column(depths), row(depths)
     # NaN is equal to nothing, not even to itself.
     nan_one, nan_other = one != one, other != other
     is_equal = (one == other) | (nan_one & nan_other)
-    is_nearer = (one < other) | ((one == one) & nan_other) | (is_equal & (_column(number) > _row(number)))
+    is_nearer = (one < other) | ((one == one) & nan_other) | (is_equal & (column(number) > row(number)))
     return _count(is_nearer, 0)
 
 
@@ -139,30 +136,20 @@ def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits
 
 
 def _boxes_at_places(place: DataNode, numbers: DataNode) -> DataNode:
-    """Positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0.
-
-    Args:
-        place: ``(1 + N,)``: where each box goes; -1 for the first one.
-        numbers: 0, 1, 2, ...
-    """
+    """Positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0."""
+    # place: (1 + N,), where each box goes, -1 for the first one
     count = place.shape(dtype=_DT.INT32)  # 1 + N
     number = fn.slice(numbers, start=[0], end=count, axes=[0])
     num_words = math.max((count + (_WORD_SIZE - 2)) // _WORD_SIZE, 1)
     goes_to = fn.slice(numbers, start=[0], end=num_words * _WORD_SIZE, axes=[0])
-    is_there = fn.cast(_column(goes_to) == _row(place), dtype=_DT.INT32)
-    positions: DataNode = fn.reductions.sum(is_there * _row(number), axes=[1], dtype=_DT.INT32)
+    is_there = fn.cast(column(goes_to) == row(place), dtype=_DT.INT32)
+    positions: DataNode = fn.reductions.sum(is_there * row(number), axes=[1], dtype=_DT.INT32)
     return positions
 
 
 def _bits(bits: DataNode, positions: DataNode, low: DataNode, high: DataNode) -> DataNode:
-    """Bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64.
-
-    Args:
-        bits: ``(1, 64, 1, 1)``.
-        positions: ``(1, 1, a, b)``, pixels.
-        low: ``(W, 64, 1, 1)``: first pixels of the boxes.
-        high: ``(W, 64, 1, 1)``: ends of the boxes.
-    """
+    """Bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64."""
+    # bits: (1, 64, 1, 1); positions: (1, 1, a, b), pixels; low, high: (W, 64, 1, 1), first pixels and ends
     covers = (positions >= low) & (positions < high)
     sets: DataNode = fn.reductions.sum(covers * bits, axes=[1])
     return sets
@@ -259,18 +246,13 @@ def _visible_by_blocks(corners: DataNode, places: DataNode, numbers: DataNode, _
     by_edge = fn.reshape(fn.cat(by_edge_of_columns, by_edge_of_rows, axis=0), shape=[-1, 1])  # (2 E, 1)
     edges_of_boxes = fn.cat(rank[0], rank[1] + num_edges, axis=0)
     by_its_edges = fn.reshape(rows_at(by_edge, edges_of_boxes), shape=[4, -1])
-    result: DataNode = fn.reductions.max(fn.cat(by_its_edges, _row(by_box), axis=0), axes=[0])
+    result: DataNode = fn.reductions.max(fn.cat(by_its_edges, row(by_box), axis=0), axes=[0])
     return result
 
 
 def _ranks(low: DataNode, high: DataNode, place: DataNode) -> DataNode:
-    """Positions of edges in their order along each of two axes: ``(2, 2 N)`` int32, low edges, then high ones.
-
-    Args:
-        low: ``(2, N)``: where boxes start on the two axes.
-        high: ``(2, N)``: where they end.
-        place: ``(1, N)``: from near to far, of the same type.
-    """
+    """Positions of edges in their order along each of two axes: ``(2, 2 N)`` int32, low edges, then high ones."""
+    # low, high: (2, N), where boxes start and end on the two axes; place: (1, N), from near to far, of their type
     edges = math.max(fn.cat(low, high, axis=1), 0.0)  # of NaN and another number, the second one
     far = fn.reductions.max(place, axes=[1], keep_dims=True) + 1
     # Of edges at one place: starts, the nearest first, then ends, the farthest first.
@@ -294,14 +276,6 @@ def boxes_of_minimum_size(bboxes: DataNode, num_boxes: DataNode, image_hw: DataN
     is_large = high - low >= float(size)
     result: DataNode = is_large[:, 0] & is_large[:, 1]
     return result
-
-
-def _column(values: DataNode) -> DataNode:
-    return fn.expand_dims(values, axes=[1])
-
-
-def _row(values: DataNode) -> DataNode:
-    return fn.expand_dims(values, axes=[0])
 
 
 def _as_numbers(truth: DataNode) -> DataNode:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -25,7 +25,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import methods_not_converted
-from .conditions.ast import AST, And, Assignment, Comparison, Literal, Not, Or, UnaryMinus, Variable
+from .conditions.ast import AST, And, Comparison, Literal, Not, Or, UnaryMinus, Variable
 from .field_types import exact_constant
 
 _DT = types.DALIDataType
@@ -62,24 +62,12 @@ _Value: TypeAlias = Fraction | bool | TypedNode
 
 def variables_of(expression: AST) -> list[str]:
     """Names of all variables, each once, in the order in which they occur."""
-    return list(dict.fromkeys(_variables(expression)))
-
-
-def _variables(expression: AST) -> Iterator[str]:
     if isinstance(expression, Variable):
-        yield expression.name
-    elif isinstance(expression, Assignment):
-        yield from _variables(expression.expression)
-    elif isinstance(expression, Comparison):
-        yield from _variables(expression.val1)
-        yield from _variables(expression.val2)
-    elif isinstance(expression, And | Or):
-        for condition in expression.conditions:
-            yield from _variables(condition)
-    elif isinstance(expression, Not):
-        yield from _variables(expression.condition)
-    elif isinstance(expression, UnaryMinus):
-        yield from _variables(expression.value)
+        return [expression.name]
+    parts: Any = attrs.astuple(cast(Any, expression), recurse=False)
+    children = parts[0] if isinstance(expression, And | Or) else parts
+    names = (name for child in children if isinstance(child, AST) for name in variables_of(child))
+    return list(dict.fromkeys(names))
 
 
 @methods_not_converted
@@ -108,9 +96,9 @@ class ConditionEvaluation:
         if isinstance(expression, UnaryMinus):
             return _negated(self._value(expression.value))
         if isinstance(expression, Comparison):
-            return _as_value(
-                _compared(self._value(expression.val1), expression.comparison_type, self._value(expression.val2))
-            )
+            sides = self._value(expression.val1), self._value(expression.val2)
+            truth = _compared(sides[0], expression.comparison_type, sides[1])
+            return truth if isinstance(truth, bool) else TypedNode(truth, _DT.BOOL)
         if isinstance(expression, Not):
             truth = self._truth(self._value(expression.condition))
             return not truth if isinstance(truth, bool) else TypedNode(truth != True, _DT.BOOL)  # noqa: E712
@@ -138,10 +126,6 @@ class ConditionEvaluation:
         if isinstance(value, TypedNode):
             return value.node if value.dtype == _DT.BOOL else value.node != 0
         return bool(value)
-
-
-def _as_value(truth: DataNode | bool) -> _Value:
-    return truth if isinstance(truth, bool) else TypedNode(truth, _DT.BOOL)
 
 
 def _negated(value: _Value) -> _Value:
@@ -179,14 +163,9 @@ def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction)
     if literal.denominator != 1:
         if comparison in ("==", "!="):
             return _constant_condition(value, comparison == "!=")
-        comparison, literal = (
-            ("<=", Fraction(math.floor(literal)))
-            if "<" in comparison
-            else (
-                ">=",
-                Fraction(math.ceil(literal)),
-            )
-        )
+        is_below = "<" in comparison
+        comparison = "<=" if is_below else ">="
+        literal = Fraction(math.floor(literal) if is_below else math.ceil(literal))
     info = np.iinfo(numpy_type)
     if not info.min <= literal <= info.max:
         return _constant_condition(value, bool(_OPERATORS[comparison](0, literal)))

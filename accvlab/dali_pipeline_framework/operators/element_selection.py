@@ -90,10 +90,7 @@ def with_length_of(mask: DataNode, data: DataNode, axis: int = 0) -> DataNode:
 def with_row_before(rows: DataNode, fill: float = 0.0) -> DataNode:
     """Return ``(1 + N, ...)`` of ``(N, ...)``: one row of a value, then the rows; not for bool, on the CPU."""
     num_rows = fn.cast(rows.shape()[0:1], dtype=types.DALIDataType.INT32)
-    longer: DataNode = fn.slice(
-        rows, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill]
-    )
-    return longer
+    return fn.slice(rows, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill])
 
 
 @do_not_convert
@@ -101,3 +98,13 @@ def rows_at(rows: DataNode, positions: DataNode) -> DataNode:
     """Return the rows ``(M, ...)`` of ``(N, ...)`` at M positions, at least one; without a layout."""
     found: DataNode = fn.sequence_rearrange(rows, new_order=positions)
     return found
+
+
+def column(values: DataNode) -> DataNode:
+    """Return ``(N, 1, ...)`` of ``(N, ...)``."""
+    return fn.expand_dims(values, axes=[1])
+
+
+def row(values: DataNode) -> DataNode:
+    """Return ``(1, N, ...)`` of ``(N, ...)``."""
+    return fn.expand_dims(values, axes=[0])

@@ -28,7 +28,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
-from .element_selection import ElementSelection, rows_at, with_row_before
+from .element_selection import ElementSelection, column, row, rows_at, with_row_before
 
 _DT = types.DALIDataType
 _TILE_HW = (16, 24)  # pixels, about: measured for radii of 10 to 20; wider tiles are put together faster
@@ -134,10 +134,8 @@ class _Tiling:
 
 
 def _gaussians(objects: DrawnObjects, sigma_of_radius: float) -> DataNode:
-    """``(1 + N, 5)`` float32: x, y, reach, factor of the squared distance, map. The first one reaches nothing.
-
-    The map of objects that are not drawn is -1.
-    """
+    """``(1 + N, 5)`` float32: x, y, reach, factor of the squared distance, map; -1 is none."""
+    # The first row reaches nothing.
     centers = with_row_before(fn.cast(objects.centers, dtype=_DT.FLOAT), -1.0)
     radii = with_row_before(objects.radii, -1.0)
     maps = fn.cast(objects.is_active, dtype=_DT.FLOAT)
@@ -164,14 +162,9 @@ def _reached(gaussians: DataNode, tiling: _Tiling) -> DataNode:
 
 
 def _only_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode) -> DataNode:
-    """The object of each tile with one object, ``(1 + S, 1, 5)``.
-
-    Args:
-        gaussians: ``(1 + N, 5)``.
-        numbers: ``(1 + N,)`` int32: 0, 1, ..., N.
-        reached: ``(1 + S, 1 + N)`` uint8.
-    """
-    number = fn.reductions.max(fn.cast(reached, dtype=_DT.INT32) * _row(numbers), axes=[1])
+    """The object of each tile with one object, ``(1 + S, 1, 5)``."""
+    # gaussians: (1 + N, 5); numbers: (1 + N,) int32: 0, 1, ..., N; reached: (1 + S, 1 + N) uint8
+    number = fn.reductions.max(fn.cast(reached, dtype=_DT.INT32) * row(numbers), axes=[1])
     return fn.expand_dims(rows_at(gaussians, number), axes=[1])
 
 
@@ -179,13 +172,8 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tili
     """The objects of each tile with several: ``(1 + C, K, 5)``, where K is the greatest number of them.
 
     A tile with fewer objects has its last one several times; the first tile has the object that reaches nothing.
-
-    Args:
-        gaussians: ``(1 + N, 5)``.
-        numbers: ``(1 + N,)`` int32: 0, 1, ..., N.
-        reached: ``(1 + C, 1 + N)`` uint8.
-        tiling: Where the tiles are.
     """
+    # gaussians: (1 + N, 5); numbers: (1 + N,) int32: 0, 1, ..., N; reached: (1 + C, 1 + N) uint8
     pairs = ElementSelection.by_mask(fn.reshape(reached == 1, shape=[-1])).positions  # (1 + P,), tile by tile
     place = dali_math.max(pairs - 1, 0)
     num_gaussians = fn.cast(reached.shape()[1], dtype=_DT.INT32)
@@ -194,12 +182,12 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tili
     counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (1 + C,)
     tiles = types.Constant(np.arange(tiling.num_tiles + 1, dtype=np.int32), device="cpu")
     tile = fn.slice(tiles, start=[0], end=fn.cast(counts.shape(), dtype=_DT.INT32), axes=[0])
-    is_before = fn.cast(_row(tile) < _column(tile), dtype=_DT.INT32)
-    num_before = fn.reductions.sum(is_before * _row(counts), axes=[1], dtype=_DT.INT32)
+    is_before = fn.cast(row(tile) < column(tile), dtype=_DT.INT32)
+    num_before = fn.reductions.sum(is_before * row(counts), axes=[1], dtype=_DT.INT32)
     most = dali_math.max(fn.reductions.max(counts, keep_dims=True), 1)
-    number = _row(fn.slice(numbers, start=[0], end=most, axes=[0]))
+    number = row(fn.slice(numbers, start=[0], end=most, axes=[0]))
     is_any = fn.cast(counts > 0, dtype=_DT.INT32)
-    slot = _column(is_any) * (_column(num_before + 1) + dali_math.min(number, _column(counts - 1)))
+    slot = column(is_any) * (column(num_before + 1) + dali_math.min(number, column(counts - 1)))
     slots = rows_at(gaussians_of_pairs, fn.reshape(slot, shape=[-1]))
     return fn.reshape(slots, shape=fn.cat(slot.shape(), slots.shape()[1:2]))
 
@@ -223,19 +211,14 @@ def _numbered(is_counted: DataNode, tiling: _Tiling) -> DataNode:
     up_to = (columns[None, :] <= columns[:, None]).astype(np.int32)[None]
     before = (rows[None, :] < rows[:, None]).astype(np.int32)
     in_row = fn.reductions.sum(fn.expand_dims(is_counted, axes=[1]) * up_to, axes=[2], dtype=_DT.INT32)
-    rows_before = fn.reductions.sum(_row(in_row[:, -1]) * before, axes=[1], dtype=_DT.INT32)
-    numbered: DataNode = is_counted * (in_row + _column(rows_before))
+    rows_before = fn.reductions.sum(row(in_row[:, -1]) * before, axes=[1], dtype=_DT.INT32)
+    numbered: DataNode = is_counted * (in_row + column(rows_before))
     return numbered
 
 
 def _assembled(tiles: DataNode, tile: DataNode, tiling: _Tiling) -> DataNode:
-    """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles.
-
-    Args:
-        tiles: ``(T, tile height, tile width)``.
-        tile: Which of them is where, ``(rows of tiles, columns of tiles)`` int32.
-        tiling: Where they are.
-    """
+    """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles."""
+    # tiles: (T, tile height, tile width); tile: which of them is where, (rows of tiles, columns of tiles) int32
     (height, width), (tile_height, tile_width) = tiling.hw, tiling.tile_hw
     tile = fn.reshape(tile, shape=[tiling.num_maps, tiling.num_rows, 1, tiling.num_columns])
     piece = tile * tile_height + np.arange(tile_height, dtype=np.int32)[None, None, :, None]
@@ -243,11 +226,3 @@ def _assembled(tiles: DataNode, tile: DataNode, tiling: _Tiling) -> DataNode:
     pieces = rows_at(fn.reshape(tiles, shape=[-1, tile_width]), fn.reshape(piece[:, :height], shape=[-1]))
     maps = fn.reshape(pieces, shape=[tiling.num_maps, height, tiling.num_columns * tile_width])
     return maps if tiling.num_columns * tile_width == width else maps[:, :, :width]
-
-
-def _column(values: DataNode) -> DataNode:
-    return fn.expand_dims(values, axes=[1])
-
-
-def _row(values: DataNode) -> DataNode:
-    return fn.expand_dims(values, axes=[0])

@@ -28,7 +28,6 @@ def with_pixels(image: DataNode) -> DataNode:
     shape = image.shape(dtype=_INT32)
     # Additional axes of length 1 change nothing and cost nothing; an axis of length 0 does not fit the data.
     ones = fn.cat(dali_math.min(shape, 1), shape.shape(dtype=_INT32))
-    # Fails where an image has no pixels.
     same = failing_with("an image of no pixels", fn.reshape, shape, shape=ones)
     checked: DataNode = fn.reshape(image, shape=fn.reshape(same, shape=[-1]))
     return checked
@@ -65,7 +64,6 @@ def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> Da
     same: Any = types.Constant(np.zeros(num_channels, np.int32), device="cpu")
     for image in images:
         count = fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1])
-        # Fails where there are other channels.
         same = failing_with(
             "an image has another number of channels than there are means", fn.reshape, same, shape=count
         )

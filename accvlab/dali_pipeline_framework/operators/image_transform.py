@@ -29,6 +29,7 @@ from ..errors import SettingError
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
 _TWO = np.array([2], np.int32)
+_SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the step"
 # Added to an index to put it out of bounds, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
 # Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
@@ -97,26 +98,18 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
         sizes: ``(num_sizes, 2)`` int32.
         num_sizes: How many.
     """
-    least, most = (sizes, sizes) if num_sizes == 1 else (_least(sizes), _most(sizes))
+    least: Any = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
+    most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
-    # Fails where an image has no pixels.
     hw = failing_with(
         "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
     )
     if num_sizes > 1:
-        hw = _equal(hw, most - least)
+        ones = fn.cat(most - least + 1, _TWO)
+        hw = failing_with(_SIZES_DIFFER, fn.reshape, hw, shape=ones)
     size: DataNode = fn.reshape(hw, shape=[2])
     return size
-
-
-def _equal(hw: DataNode, difference: Any) -> Any:
-    """Return a size if there is no difference to others, ``(2,)`` int32, at least 0."""
-    ones = fn.cat(difference + 1, _TWO)
-    # Fails where the sizes differ.
-    return failing_with(
-        "the images or size fields of a sample differ in size; wrap the step", fn.reshape, hw, shape=ones
-    )
 
 
 def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
@@ -127,19 +120,12 @@ def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
     stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
     are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
     no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
-    # Fails where an image has no pixels.
     size: Any = failing_with(
         "a size is below 1 pixel, or not finite (is the image decoded before?)", operator.getitem, stacked, no_size
     )
     if len(sizes) > 1:
         differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
-        # Fails where the sizes differ.
-        size = failing_with(
-            "the images or size fields of a sample differ in size; wrap the step",
-            operator.getitem,
-            stacked,
-            differ,
-        )
+        size = failing_with(_SIZES_DIFFER, operator.getitem, stacked, differ)
     return size
 
 
@@ -152,14 +138,6 @@ def swapped(pair: Any) -> DataNode:
 def constant(values: npt.ArrayLike) -> Any:
     """Numbers as a node: NumPy arrays cannot stand to the left of a node."""
     return types.Constant(np.array(values, np.float32), device="cpu")
-
-
-def _least(rows: DataNode) -> Any:
-    return fn.reductions.min(rows, axes=[0])
-
-
-def _most(rows: DataNode) -> Any:
-    return fn.reductions.max(rows, axes=[0])
 
 
 # --- matrices -------------------------------------------------------------------------------------------
@@ -262,7 +240,6 @@ def transformed_points(points: DataNode, matrix: DataNode, dtype: types.DALIData
     The arithmetic is float32. Whole numbers are rounded.
     """
     shape: Any = points.shape(dtype=_INT32)
-    # Fails where the number of columns is odd.
     pairs = failing_with(
         "points must be x, y pairs", fn.reshape, points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO)
     )
@@ -288,7 +265,6 @@ def boxes_matrix(matrix: Any) -> DataNode:
 def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.DALIDataType) -> DataNode:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
     shape = boxes.shape(dtype=_INT32)
-    # Fails where the number of columns is another.
     moved = failing_with(
         "boxes must be x1, y1, x2, y2", fn.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
     )
@@ -314,17 +290,12 @@ def transformed_projections(
         dtype: Type of the projections.
     """
     given = _as_float(projections, dtype)
-    # Fails where there are fewer rows.
-    upper = failing_with(
-        "projection matrices must have 3 or 4 rows", fn.slice, given, start=[0], shape=[3], axes=[-2]
-    )
+    rule = "projection matrices must have 3 or 4 rows"
+    upper = failing_with(rule, fn.slice, given, start=[0], shape=[3], axes=[-2])
     changed = [fn.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
     unchanged = fn.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
     product = fn.cat(*changed, unchanged, axis=-2)
-    # Fails where there are more rows.
-    product = failing_with(
-        "projection matrices must have 3 or 4 rows", fn.reshape, product, shape=projections.shape()
-    )
+    product = failing_with(rule, fn.reshape, product, shape=projections.shape())
     return _as_type(product, dtype)
 
 

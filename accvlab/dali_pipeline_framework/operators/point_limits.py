@@ -33,15 +33,6 @@ class PointLimits:
     maximum: tuple[float, ...]
 
     @classmethod
-    def checked(cls, minimum_point: Sequence[float], maximum_point: Sequence[float]) -> PointLimits:
-        """Make limits of what a user gave.
-
-        Raises:
-            SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
-        """
-        return cls._checked((minimum_point, maximum_point), ("minimum_point", "maximum_point"))
-
-    @classmethod
     def checked_range(cls, point_range: Sequence[Sequence[float]], argument: str) -> PointLimits:
         """Make limits of a pair of lists.
 
@@ -50,12 +41,26 @@ class PointLimits:
         """
         if isinstance(point_range, str | bytes) or not hasattr(point_range, "__len__") or len(point_range) != 2:
             raise SettingError(f"`{argument}` must be two lists of numbers, got {shown(point_range)}.")
-        return cls._checked(tuple(point_range), (f"{argument}[0]", f"{argument}[1]"))
+        low, high = point_range
+        return cls.checked(low, high, (f"{argument}[0]", f"{argument}[1]"))
 
     @classmethod
-    def _checked(cls, points: tuple[Any, ...], arguments: tuple[str, str]) -> PointLimits:
+    def checked(
+        cls,
+        minimum_point: Sequence[float],
+        maximum_point: Sequence[float],
+        arguments: tuple[str, str] = ("minimum_point", "maximum_point"),
+    ) -> PointLimits:
+        """Make limits of what a user gave for the arguments.
+
+        Raises:
+            SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
+        """
         minimum, maximum = (
-            _numbers(point, argument.partition("[")[0]) for point, argument in zip(points, arguments, strict=True)
+            number_list(
+                point, name.partition("[")[0], "a list of numbers, one per axis of a point", is_finite=False
+            )
+            for point, name in zip((minimum_point, maximum_point), arguments, strict=True)
         )
         if len(minimum) != len(maximum):
             raise SettingError(
@@ -87,7 +92,6 @@ class PointLimits:
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         low, high = (exact_constant(limits, points.device) for limits in converted)
-        # Fails where points have other axes.
         low_row = failing_with("points must have one number for each limit", fn.reshape, low, shape=row_shape)
         return low_row, fn.reshape(high, shape=row_shape)
 
@@ -114,7 +118,3 @@ def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
     # Python integers: float64 cannot hold the greatest int64.
     whole = [info.max if limit == np.inf else info.min if limit == -np.inf else int(limit) for limit in limits]
     return np.array([min(max(limit, int(info.min)), int(info.max)) for limit in whole], dtype)
-
-
-def _numbers(point: object, argument: str) -> tuple[float, ...]:
-    return number_list(point, argument, "a list of numbers, one per axis of a point", is_finite=False)

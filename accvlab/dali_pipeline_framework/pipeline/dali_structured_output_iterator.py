@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -12,11 +11,12 @@ from typing import Any
 
 from nvidia.dali.pipeline import Pipeline
 
+from ..engine.delivery import Delivery
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup, nested_dictionary
 from ..sources.input_adapter import InputAdapter
-from .output_conversion import OutputConverter, OutputType, RaggedArgument, fields_as_lists
+from .output_conversion import OutputConverter, OutputType, RaggedArgument
 
 
 class DALIStructuredOutputIterator:
@@ -72,6 +72,7 @@ class DALIStructuredOutputIterator:
         *,
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
+        stack_arrays: bool = False,
     ) -> None:
         """Create the iterator.
 
@@ -92,6 +93,11 @@ class DALIStructuredOutputIterator:
                 batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
                 per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name stands
                 for all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
+            stack_arrays: Whether the elements of each array whose elements have the same format are stacked:
+                ``batch["cameras"]["image"]`` of shape ``(batch, cameras, ...)``, instead of
+                ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
+                `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with a
+                list of the elements for each sample.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
@@ -115,6 +121,7 @@ class DALIStructuredOutputIterator:
             sample_data_structure_blueprint = self._structured.output_blueprint
         self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
         self._format = self._blueprint.format
+        self._num_fields = self._format.num_leaves
         self._num_batches = num_batches_in_epoch
         self._dataset = contained_dataset
         self._to_dict = convert_sample_data_group_to_dict
@@ -124,12 +131,22 @@ class DALIStructuredOutputIterator:
         self._has_ended = False
         self._foreign_iterator: Any = None
         if dali_generic_iterator_class is not None:
+            if stack_arrays:
+                raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
-            self._paths = self._blueprint.format.flat_paths
-            self._as_lists = fields_as_lists(ragged, self._blueprint.format)
-            advice = "" if self._structured is None else self._structured.ragged_advice
-            self._convert = OutputConverter(output_type, not pipeline.exec_dynamic, advice)
+            delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
+            advice = ""
+            if self._structured is not None:
+                delivery, advice = self._structured.delivery, self._structured.ragged_advice
+                if stack_arrays:
+                    self._structured.order_by_sample()
+            self._convert = OutputConverter(
+                output_type, self._format, delivery, ragged, stack_arrays, not pipeline.exec_dynamic, advice
+            )
+            if stack_arrays:
+                self._format = self._convert.format
+                self._blueprint = SampleDataGroup.from_format(self._format)
             pipeline.build()
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()
@@ -187,7 +204,7 @@ class DALIStructuredOutputIterator:
         if self._is_closed:
             self._require_open()
         if self._foreign_iterator is None:
-            values = self._converted(self._pipeline.run())
+            values = self._converted()
             result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         else:
             sample = self._next_of_foreign_iterator()
@@ -199,15 +216,20 @@ class DALIStructuredOutputIterator:
         sample.set_data(values)
         return sample
 
-    def _converted(self, outputs: Sequence[Any]) -> list[Any]:
-        if len(outputs) != len(self._as_lists):
+    def _converted(self) -> list[Any]:
+        if self._structured is None:
+            outputs = self._pipeline.run()
+            self._require_fields(len(outputs))
+            return self._convert(outputs)
+        self._require_fields(len(self._structured.delivery.places))
+        return self._convert(self._structured.run_graph(), self._structured.num_valid)
+
+    def _require_fields(self, num_fields: int) -> None:
+        if num_fields != self._num_fields:
             raise SettingError(
-                f"The pipeline has {len(outputs)} outputs, but the blueprint has {len(self._as_lists)} data "
-                f"fields. "
+                f"The pipeline has {num_fields} outputs, but the blueprint has {self._num_fields} data fields. "
                 f"Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
             )
-        num_valid = None if self._structured is None else self._structured.num_valid
-        return list(map(self._convert, outputs, self._paths, self._as_lists, itertools.repeat(num_valid)))
 
     def __len__(self) -> int:
         """Number of batches per epoch.

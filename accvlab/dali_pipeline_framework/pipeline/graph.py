@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -13,16 +14,29 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from ..draws.draw_records import record_blueprint, take_group
-from ..draws.draw_scope import DrawPlan, DrawSupply
+from ..draws.draw_scope import DrawPlan, DrawSupply, SupplyNode
+from ..draws.keyed_random import derive_key
+from ..engine.dali.conditionals import with_conditionals
+from ..engine.dali.levels import without_conditionals
+from ..engine.dali.seeds import seed_random_operators
+from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
-from ..engine.graph_inspection import INPUT, GraphInspection
+from ..engine.delivery import Delivery
+from ..engine.graph_inspection import INPUT, GraphInspection, is_random
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
+from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
-from ..sources.input_parts import InputPart, InputParts
+from ..sources.input_parts import InputParts
+from .folding import FieldNodes, FoldedSample, Folding, NotFoldable
 from .pipeline_arguments import PipelineArguments
 
 Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
+
+
+# Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
+MOST_ELEMENTS = 64
 
 
 @attrs.define
@@ -39,13 +53,19 @@ class Graph:
             group of the sample if they are replayed; otherwise DALI's generators draw.
         only_output: Flat position of the only output to keep; None for all.
         num_steps: How many of the steps to define; None for all, and what is added to the output.
-        seed: Seed of the pipeline.
+        seed: Seed of the pipeline, for draws and native readers.
+        operator_seed: Seed of DALI's random operators; None where DALI chooses one.
         checks_data_format: Whether types are checked where a step assigns a node.
         replay_path: Path of the group of recorded draws in the sample; None where they are not replayed.
         record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
         must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
+        is_packed: Whether fields that no step touches travel packed; else each field has an output.
+        num_slots: Entries of the batch of the pipeline per sample: arrays up to this size are folded.
         inspection: Which steps have operators on a GPU, or random ones.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
+        delivery: Where the fields stand in the outputs; there once the graph is defined.
+        applied: For each step how it was applied, for people.
+        not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
 
     blueprint: SampleDataGroup
@@ -61,24 +81,33 @@ class Graph:
     replay_path: FieldPath | None = None
     record_name: Name | None = None
     must_declare_draws: bool = True
+    is_packed: bool = False
+    num_slots: int = 1
+    operator_seed: int | None = None
     inspection: GraphInspection = attrs.field(factory=GraphInspection, init=False)
     last_changed_by: list[str] = attrs.field(factory=list)
-    _num_steps_done: int = attrs.field(default=0, init=False)
-    _values: dict[FieldPath, tuple[Any, str]] = attrs.field(factory=dict, init=False)
+    delivery: Delivery = attrs.field(init=False)
+    applied: list[str] = attrs.field(factory=list, init=False)
+    not_folded: dict[int, str] = attrs.field(factory=dict, init=False)
+    _num_steps_done: int | None = attrs.field(default=None, init=False)
     _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
+    _folding: Folding = attrs.field(init=False)
+    _main_nodes: Sequence[DataNode] = attrs.field(default=(), init=False)
+    _has_conditionals: bool = attrs.field(default=False, init=False)
 
+    @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
-        data = self._input()
-        with self._supply:
-            for step in self.steps[: self.num_steps]:
-                data = step(data)
-                self._note_changes(data, step)
-        return self._outputs(data)
+        with without_conditionals() as self._has_conditionals:
+            sample = self._input()
+            with self._supply:
+                for step in self.steps[: self.num_steps]:
+                    sample = self._applied(step, sample)
+            return self._outputs(sample)
 
     def describe_failure(self, error: Exception) -> None:
         """Add to an exception which step defined its operators when it was raised."""
-        if not self._values or self._num_steps_done == len(self.steps):
+        if self._num_steps_done is None or self._num_steps_done == len(self.steps):
             return
         step = self.steps[self._num_steps_done]
         note = f"raised while step {self._num_steps_done} ({type(step).__name__}) defined its operators"
@@ -87,71 +116,181 @@ class Graph:
         if hasattr(error, "add_note"):  # Python >= 3.11
             error.add_note(note)
 
-    @do_not_convert
-    def _input(self) -> SampleDataGroup:
-        data = self.blueprint.get_empty_like_self()
-        data.set_apply_mapping(False)
-        data.set_do_check_type(self.checks_data_format)
-        self._supply = DrawSupply(self.plan)
+    @property
+    def num_slots_used(self) -> int:
+        """The greatest number of elements that a node of the graph stands for."""
+        layout = self.delivery.layout
+        return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
+
+    @property
+    def plan(self) -> str:
+        """What is folded and what is packed, in lines for people."""
+        lines = [*self.applied]
+        layout = self.delivery.layout
+        if layout is None:
+            return "\n".join([*lines, "each field has an output of its own"])
+        num_packed = sum(place.is_packed for place in self.delivery.places)
+        of_batch = f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
+        packed = f"packed: {num_packed} of {len(self.delivery.places)} fields"
+        return "\n".join([of_batch, *lines, f"{packed}; outputs of workers beside them: {len(layout.fields)}"])
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def _input(self) -> FoldedSample:
         self.inspection = GraphInspection()
-        data.set_data([node for part in self.parts.parts for node in self._define_part(part)])
+        self.not_folded.clear()
+        self.applied.clear()
+        self._folding = Folding(SourceOutputs(self.source) if self.is_packed else None, self.num_slots)
+        data = self.blueprint.get_empty_like_self()
+        paths = data.format.flat_paths
+        items = {path: item for item, path in enumerate(self.parts.main_field_paths())}
+        given = {} if self.is_packed else self._define_main(items)
+        for part in self.parts.native:
+            below = [path for path in paths if path[: len(part.path)] == part.path]
+            given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
+        self._supply = DrawSupply(self.plan, self._supply_of_draws(items))
         if self.replay_path is not None:
-            replayed = take_group(data, self.replay_path)
-            nodes = [replayed[planned.record_name] for planned in self.plan.draws]
-            self._supply = DrawSupply(self.plan, nodes)
+            take_group(data, self.replay_path)
+        format = FoldedFormat.of(data.format, self.num_slots)
+        fields = []
+        for leaf in format.leaves:
+            of_members = [format.full.flat_paths[member] for member in leaf.members]
+            if of_members[0] in given:
+                node = given[of_members[0]]
+                self._folding.note_given(node)
+            else:
+                dtype = format.full.flat_leaves[leaf.members[0]].transport_dtype
+                node = self._folding.send(tuple([items[path] for path in of_members]), dtype, leaf.level)
+            fields.append(FieldNodes(leaf.level, INPUT, node))
         self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
-        self._note_changes(data)
-        return data
+        sample = FoldedSample(format, fields)
+        self._note(sample, INPUT)
+        return sample
 
-    @do_not_convert
-    def _define_part(self, part: InputPart) -> Sequence[DataNode]:
-        if part.is_native:
-            nodes: Sequence[DataNode] = part.source.define(part.operator_name, self.seed)
-            return nodes
-        dtypes = list(part.source.used_sample_data_structure.field_types_flat)
-        num_fields = len(dtypes)
-        supplies_draws = self.parts.has_callable and self.replay_path is None
-        dtypes += [planned.draw.dtype for planned in self.plan.draws] if supplies_draws else []
-        nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
-        if supplies_draws:
-            self._supply = DrawSupply(self.plan, nodes[num_fields:])
-        return nodes[:num_fields]
+    def _define_main(self, items: Mapping[FieldPath, int]) -> dict[FieldPath, DataNode]:
+        """Define an external source with an output for each field and draw."""
+        if self.parts.main is None:
+            return {}
+        dtypes = list(self.parts.main.source.used_sample_data_structure.field_types_flat)
+        dtypes += [planned.draw.dtype for planned in self.plan.draws] if self._sends_draws else []
+        self._main_nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
+        return {path: self._main_nodes[item] for path, item in items.items()}
 
-    @do_not_convert
-    def _outputs(self, data: SampleDataGroup) -> tuple[DataNode, ...]:
+    @property
+    def _sends_draws(self) -> bool:
+        return self.parts.has_callable and self.replay_path is None
+
+    def _supply_of_draws(self, items: Mapping[FieldPath, int]) -> SupplyNode | None:
+        if self._sends_draws:
+            items_of_draws = [len(items) + index for index in range(len(self.plan.draws))]
+        elif self.replay_path is not None:
+            items_of_draws = [items[(*self.replay_path, planned.record_name)] for planned in self.plan.draws]
+        else:
+            return None
+
+        def supply(indices: tuple[int, ...]) -> DataNode:
+            sent = tuple([items_of_draws[index] for index in indices])
+            if not self.is_packed:
+                return self._main_nodes[sent[0]]
+            with without_conditionals():
+                return self._folding.send(sent, self.plan.draws[indices[0]].draw.dtype, self._supply.level)
+
+        return supply
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _applied(self, step: PipelineStepBase, sample: FoldedSample) -> FoldedSample:
+        number = self._num_steps_done or 0
+        name = f"step {number} ({type(step).__name__})"
+        result: FoldedSample | None = None
+        if step.treats_elements_alike and sample.format.lengths:
+            for level in (*sample.format.levels, WHOLE_SAMPLE):
+                try:
+                    result = self._applied_at(step, sample, level, name, is_folded=True)
+                    break
+                except NotFoldable as reason:
+                    self.not_folded.setdefault(number, str(reason))
+                except Exception as error:
+                    self.not_folded.setdefault(number, f"for one element it raises {type(error).__name__}: {error}")
+        if result is None:
+            result = self._applied_at(step, sample, WHOLE_SAMPLE, name, is_folded=False)
+            reason = self.not_folded.get(number, "it does not say that it treats elements alike")
+            how = f"element by element, since {reason}" if sample.format.lengths else "no arrays are folded"
+        else:
+            self.not_folded.pop(number, None)
+            levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
+            how = ", ".join(f"once for all elements of {level}" for level in levels if level.arrays) or "as it is"
+        self.applied.append(f"{name}: {how}")
+        self._num_steps_done = number + 1
+        self._note(result, name)
+        return result
+
+    def _applied_at(
+        self, step: PipelineStepBase, sample: FoldedSample, level: Level, name: str, is_folded: bool
+    ) -> FoldedSample:
+        data = self._folding.values(sample, is_folded, self.checks_data_format)
+
+        def on_part(made: DataNode, part: DataNode) -> None:
+            if is_folded and is_random(made):
+                raise NotFoldable("it draws with DALI's random operators")
+            self._folding.note_given(part, level)
+
+        part = self._folding.part(level)
+        token = elements_are_folded.set(is_folded)
+        try:
+            with self._supply.at(level), part.defining(self._has_conditionals, on_part) as to_part:
+                result = with_conditionals(step)(data) if self._has_conditionals else step(data)
+        finally:
+            elements_are_folded.reset(token)
+        nodes = list(map(to_part, result.get_data()))
+        if is_folded:
+            return self._folding.sample_of_folded(result, nodes, sample, name)
+        return self._folding.sample_of(result, nodes, sample, name)
+
+    def _note(self, sample: FoldedSample, name: str) -> None:
+        nodes = [node for field in sample.fields for node in field.present]
+        self.inspection.note(name, nodes, [*self._supply.made(), *self._folding.own_nodes])
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    def _outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
         if self.record_name is not None and self.num_steps is None:
-            self._add_record(data, self.record_name)
-        self.last_changed_by[:] = [self._values[path][1] for path in data.format.flat_paths]
-        data.ensure_uniform_size_in_batch_for_all_strings()
+            if self.must_declare_draws:
+                self.inspection.require_declared_draws()
+            sample = self._with_record(sample, self.record_name)
         if self.copier is not None:
-            data = self.copier(data)
+            data = self.copier(self._values(sample))
+            sample = self._folding.sample_of(data, data.get_data(), sample, "the copy of the outputs")
+        members = sample.format.full.num_leaves
+        self.last_changed_by[:] = [""] * members
+        for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+            for member in leaf.members:
+                self.last_changed_by[member] = field.changed_by
+        if not self.is_packed:
+            return self._plain_outputs(sample)
+        self.delivery, outputs = self._folding.delivered(sample)
+        if self.operator_seed is not None:
+            numbered = functools.partial(derive_key, "operator", self.operator_seed)
+            seed_random_operators(self._folding.reached(outputs).values(), lambda number: numbered(number) >> 33)
+        return outputs
+
+    def _values(self, sample: FoldedSample) -> SampleDataGroup:
+        return self._folding.values(sample, False, self.checks_data_format)
+
+    def _plain_outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
+        data = self._values(sample)
+        self.delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in data.format.flat_leaves])
+        data.ensure_uniform_size_in_batch_for_all_strings()
         outputs = data.get_data()
         return tuple(outputs) if self.only_output is None else (outputs[self.only_output],)
 
-    @do_not_convert
-    def _add_record(self, data: SampleDataGroup, name: Name) -> None:
-        if self.must_declare_draws:
-            self.inspection.require_declared_draws()
+    def _with_record(self, sample: FoldedSample, name: Name) -> FoldedSample:
+        data = self._values(sample)
         group = record_blueprint(self.plan.draws)
         group.set_data(self._supply.recorded())
         data.add_data_group_field(name, group)
         data[name] = group
-        for path, node in zip(group.format.flat_paths, group.get_data(), strict=True):
-            self._values[(name, *path)] = (node, "the random draws")
-
-    @do_not_convert
-    def _note_changes(self, data: SampleDataGroup, step: PipelineStepBase | None = None) -> None:
-        name = INPUT
-        if step is not None:
-            name = f"step {self._num_steps_done} ({type(step).__name__})"
-            self._num_steps_done += 1
-        before = self._values
-        values = dict(zip(data.format.flat_paths, data.get_data(), strict=True))
-        self.inspection.note(name, values.values(), self._supply.made())
-        self._values = {
-            path: before[path] if path in before and before[path][0] is value else (value, name)
-            for path, value in values.items()
-        }
+        return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
 
 
 def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
+import attrs
 import numpy as np
-from nvidia.dali import types
 from nvidia.dali.tensors import TensorGPU
 
+from ..checks import bullets
+from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
-from ..sample_data import FieldPath, GroupFormat, Path, format_path
+from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
+from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
 
 OutputType: TypeAlias = Literal["torch", "numpy"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]
 RaggedArgument: TypeAlias = RaggedPolicy | Mapping[Path, RaggedPolicy]
-TensorConverter: TypeAlias = Callable[[Any], Any]
 
 _RAGGED_ADVICE = (
     "Resize or pad the field in a step (ImageResizer, PaddingToUniform), or pass ragged={{{name!r}: 'list'}} to "
@@ -60,93 +62,216 @@ def fields_as_lists(ragged: RaggedArgument, output_format: GroupFormat) -> tuple
 
 
 class OutputConverter:
-    """Converts one output of a batch (a DALI tensor list)."""
+    """Converts the outputs of a graph to arrays, one for each field."""
 
-    def __init__(self, output_type: OutputType, must_copy: bool, advice: str = "") -> None:
+    def __init__(
+        self,
+        output_type: OutputType,
+        output_format: GroupFormat,
+        delivery: Delivery,
+        ragged: RaggedArgument = "raise",
+        is_stacked: bool = False,
+        must_copy: bool = False,
+        advice: str = "",
+    ) -> None:
         """Set up.
 
         Args:
             output_type: Which arrays to make.
+            output_format: Format of the output.
+            delivery: Where its fields stand in the outputs.
+            ragged: What becomes of samples of different shapes, see `fields_as_lists`.
+            is_stacked: Whether the elements of each array are stacked to one field.
             must_copy: Whether the buffers are recycled by the pipeline and must be copied.
             advice: What to do about samples of different shapes; empty for what always helps.
 
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        makers = {"torch": _torch_converter, "numpy": _numpy_converter}
+        makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _Arrays}
         if output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
-        self._convert = makers[output_type](must_copy)
+        self._arrays = makers[output_type](must_copy)
         self._advice = advice
+        self._paths = output_format.flat_paths
+        self._delivery = delivery
+        most = output_format.num_leaves if is_stacked else 0
+        folded = FoldedFormat.of(output_format, most, least=1)
+        self._leaves = folded.leaves
+        self.format = folded.stacked() if is_stacked else output_format
+        self._as_lists = fields_as_lists(ragged, self.format)
 
-    def __call__(
-        self, tensors: Any, path: FieldPath, as_list: bool = False, num_samples: int | None = None
-    ) -> Any:
-        """Convert an output.
+    def __call__(self, outputs: Sequence[Any], num_samples: int | None = None) -> list[Any]:
+        """Convert the outputs of a batch.
 
         Args:
-            tensors: The output.
-            path: Path of the field, for messages.
-            as_list: Whether to make a list of one array per sample.
-            num_samples: How many samples to deliver of it, from the first on; None for all.
+            outputs: The outputs.
+            num_samples: How many samples to deliver of them, from the first on; None for all.
 
         Returns:
-            An array with the batch as its first axis, or a list of arrays.
+            For each field an array with the batch as its first axis, or a list with an entry per sample.
 
         Raises:
-            OutputError: The shapes differ and no list is wanted.
+            OutputError: The shapes in a field differ and no list is wanted.
         """
-        if as_list:
-            count = len(tensors) if num_samples is None else num_samples
-            return [self._convert(tensors[index]) for index in range(count)]
-        try:
-            tensor = tensors.as_tensor()
-        except RuntimeError:
-            if tensors.is_dense_tensor():
-                raise
-            raise self._ragged_error(tensors, path) from None
-        converted = self._convert(tensor)
-        return converted if num_samples is None else converted[:num_samples]
+        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays)
+        values = [
+            self._list(batch, leaf) if as_list else self._array(batch, leaf)
+            for leaf, as_list in zip(self._leaves, self._as_lists, strict=True)
+        ]
+        return values if num_samples is None else [value[:num_samples] for value in values]
 
-    def _ragged_error(self, tensors: Any, path: FieldPath) -> OutputError:
-        shapes = [tuple(shape) for shape in tensors.shape()]
+    def _list(self, batch: _Batch, leaf: FoldedLeaf) -> list[Any]:
+        lists = [self._list_of_one(batch, self._delivery.places[member]) for member in leaf.members]
+        if not leaf.level.arrays:
+            return lists[0]
+        return [list(elements) for elements in zip(*lists, strict=True)]
+
+    def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[Any]:
+        if batch.packed is not None and place.is_packed:
+            return list(map(self._arrays.of_numpy, batch.packed.arrays(place)))
+        tensors = batch.outputs[place.output]
+        entries = self._delivery.entries_of(place, len(tensors) // place.count)
+        return [self._arrays.of_tensor(tensors[index]) for index in entries]
+
+    def _array(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
+        if not leaf.level.arrays:
+            return self._array_of_one(batch, leaf.members[0])
+        stack = self._stack_as_it_is(batch, leaf)
+        if stack is None:
+            arrays = [self._array_of_one(batch, member) for member in leaf.members]
+            shapes = {self._paths[member]: tuple(array.shape) for member, array in zip(leaf.members, arrays, strict=True)}
+            if len({*shapes.values()}) > 1:
+                raise self._differing_elements(shapes)
+            stack = self._arrays.stacked(arrays)
+        if len(leaf.level.lengths) == 1:
+            return stack
+        return stack.reshape(stack.shape[0], *leaf.level.lengths, *stack.shape[2:])
+
+    def _stack_as_it_is(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
+        """Get all elements of a field where they stand one after the other already, else None."""
+        places = [self._delivery.places[member] for member in leaf.members]
+        first = places[0]
+        in_order = [attrs.evolve(first, element=element) for element in range(first.count)]
+        if places != in_order or not (self._delivery.is_by_sample or len(places) == 1):
+            return None
+        if batch.packed is not None and first.is_packed:
+            stack = batch.packed.stack(first)
+            return None if stack is None else self._arrays.of_numpy(stack)
+        whole = batch.dense(first.output)
+        return None if whole is None else whole.reshape(-1, len(places), *whole.shape[1:])
+
+    def _array_of_one(self, batch: _Batch, member: int) -> Any:
+        place = self._delivery.places[member]
+        if batch.packed is not None and place.is_packed:
+            array = batch.packed.array(place)
+            if array is not None:
+                return self._arrays.of_numpy(array)
+            shapes: Sequence[Any] = [each.shape for each in batch.packed.arrays(place)]
+        else:
+            whole = batch.dense(place.output)
+            if whole is not None:
+                if place.count == 1:
+                    return whole
+                entries = self._delivery.entries_of(place, len(whole) // place.count)
+                return whole[entries.start : entries.stop : entries.step]
+            tensors = batch.outputs[place.output]
+            if place.count > 1:
+                tensors = self._delivery.element_of(tensors, place, contiguous=True)
+                if tensors.is_dense_tensor():
+                    return self._arrays.of_tensor(tensors.as_tensor())
+            shapes = tensors.shape()
+        raise self._ragged_error([tuple(shape) for shape in shapes], place.dtype == np.uint8, self._paths[member])
+
+    def _differing_elements(self, shapes: Mapping[FieldPath, tuple[int, ...]]) -> OutputError:
+        name = _last_name(next(iter(shapes)))
+        return OutputError(
+            "The elements of an array must have the same shape to be stacked, got\n"
+            + bullets(f"{format_path(path)}: {shape}" for path, shape in shapes.items())
+            + f"\nResize or pad the field in a step, or pass ragged={{{name!r}: 'list'}} to the loader or iterator."
+        )
+
+    def _ragged_error(self, shapes: Sequence[tuple[int, ...]], is_uint8: bool, path: FieldPath) -> OutputError:
         listed = ", ".join(dict.fromkeys(map(str, shapes)))
         encoded = ""
-        if tensors.dtype == types.DALIDataType.UINT8 and len(shapes[0]) == 1:
+        if is_uint8 and len(shapes[0]) == 1:
             encoded = "If these are encoded images, decode them in a step: ImageDecoder, or FrameSequenceDecoder. "
-        name = next((part for part in reversed(path) if isinstance(part, str)), path[-1])
-        advice = self._advice or _RAGGED_ADVICE.format(name=name)
+        advice = self._advice or _RAGGED_ADVICE.format(name=_last_name(path))
         return OutputError(
             f"{format_path(path)}: all samples of a batch must have the same shape to form one array, got the "
             f"shapes {listed}. {encoded}{advice}"
         )
 
 
-def _numpy_converter(must_copy: bool) -> TensorConverter:
-    def to_numpy(tensor: Any) -> Any:
-        array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
-        return array.copy() if must_copy else array
-
-    return to_numpy
+def _last_name(path: FieldPath) -> Name:
+    return next((part for part in reversed(path) if isinstance(part, str)), path[-1])
 
 
-def _torch_converter(must_copy: bool) -> TensorConverter:
-    try:
-        import torch
-    except ImportError as error:
-        raise SettingError(
-            "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, or "
-            "pass output_type='numpy'."
-        ) from error
+class _Batch:
+    """The outputs of a batch; each is converted once, also where several fields are in it."""
 
-    from_dlpack: Callable[[Any], Any] = torch.utils.dlpack.from_dlpack
+    def __init__(self, outputs: Sequence[Any], packed: PackedBatch | None, arrays: _Arrays) -> None:
+        self.outputs = outputs
+        self.packed = packed
+        self._arrays = arrays
+        self._dense: dict[int, Any] = {}
 
-    def to_torch(tensor: Any) -> Any:
-        if isinstance(tensor, TensorGPU):
-            with torch.device("cuda", cast(Any, tensor).device_id()):
-                array = from_dlpack(tensor)
-        else:
-            array = torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
-        return array.clone() if must_copy else array
+    def dense(self, output: int) -> Any:
+        """Get an output as one array, None where the shapes of its samples differ."""
+        if output not in self._dense:
+            tensors = self.outputs[output]
+            try:
+                self._dense[output] = self._arrays.of_tensor(tensors.as_tensor())
+            except RuntimeError:
+                if tensors.is_dense_tensor():
+                    raise
+                self._dense[output] = None
+        return self._dense[output]
 
-    return to_torch
+
+class _Arrays:
+    """Makes NumPy arrays."""
+
+    def __init__(self, must_copy: bool) -> None:
+        self._must_copy = must_copy
+
+    def of_tensor(self, tensor: Any) -> Any:
+        """Get a tensor of DALI as an array."""
+        return self.of_numpy(np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor))
+
+    def of_numpy(self, array: Any) -> Any:
+        """Get an array of NumPy."""
+        return array.copy() if self._must_copy else array
+
+    def stacked(self, arrays: Sequence[Any]) -> Any:
+        """Stack arrays along a new second axis."""
+        return np.stack(arrays, axis=1)
+
+
+class _TorchArrays(_Arrays):
+    """Makes tensors of PyTorch."""
+
+    def __init__(self, must_copy: bool) -> None:
+        super().__init__(must_copy)
+        try:
+            import torch
+        except ImportError as error:
+            raise SettingError(
+                "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, or "
+                "pass output_type='numpy'."
+            ) from error
+        self._torch: Any = torch
+
+    def of_tensor(self, tensor: Any) -> Any:
+        if not isinstance(tensor, TensorGPU):
+            return self.of_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
+        with self._torch.device("cuda", cast(Any, tensor).device_id()):
+            array = self._torch.utils.dlpack.from_dlpack(tensor)
+        return array.clone() if self._must_copy else array
+
+    def of_numpy(self, array: Any) -> Any:
+        tensor = self._torch.from_numpy(array)
+        return tensor.clone() if self._must_copy else tensor
+
+    def stacked(self, arrays: Sequence[Any]) -> Any:
+        return self._torch.stack(arrays, dim=1)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import bullets, whole_number
+from ..checks import bullets, flag, whole_number
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
@@ -21,12 +21,14 @@ from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
 from ..engine.user_warnings import warn_user
 from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
+from ..engine.transport import TransportLayout
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
 from ..providers.summary import summary
 from ..sample_data import Name, Path, SampleDataGroup, format_path, normalized_path
+from ..sample_data.folded_formats import FoldedFormat
 from ..sources.callable_base import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.iterable_base import IterableBase
@@ -38,7 +40,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .draw_keys import require_keys
 from .format_folding import fold_format, step_name
-from .graph import Copier, Graph, define_pipeline
+from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -81,6 +83,7 @@ class PipelineDefinition:
         *,
         record_draws: Name | None = None,
         replay_draws: Path | None = None,
+        fold_arrays: bool = True,
     ) -> None:
         """Create the definition; nothing is loaded or built.
 
@@ -105,6 +108,8 @@ class PipelineDefinition:
                 use random operators of DALI directly are refused.
             replay_draws: Path of a group of the input sample that holds such recorded draws (see
                 `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
+            fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
+                all cameras), instead of once to each. The results are the same, and there sooner.
 
         Raises:
             SettingError: An argument breaks a rule; also when fields are selected for copying without
@@ -118,6 +123,7 @@ class PipelineDefinition:
         self._prefetch_queue_depth = whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1)
         self._print_formats = print_sample_data_group_format
         self._record_name = record_draws
+        self._fold_arrays = flag(fold_arrays, "fold_arrays")
         self._replay_path = None if replay_draws is None else normalized_path(replay_draws)
         self._copy_selection: dict[str, Any] | None = None
         selection = {
@@ -194,6 +200,24 @@ class PipelineDefinition:
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
 
+    def plan(self, **arguments: Any) -> str:
+        """Say how a pipeline works on arrays, and how the fields travel.
+
+        Args:
+            **arguments: Arguments of `get_dali_pipeline`.
+
+        Returns:
+            A line for each step: whether it is applied once to all elements of an array or to each of them, and
+            why; and how many fields are packed, i.e. pass the graph in one buffer since no step touches them.
+        """
+        pipeline = self.get_dali_pipeline(**arguments)
+        if not isinstance(pipeline, StructuredPipeline):
+            raise SettingError("There is no plan of a pipeline with debug=True: its graph is defined batch by batch.")
+        try:
+            return pipeline.plan
+        finally:
+            pipeline.close()
+
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:
@@ -263,14 +287,25 @@ class PipelineDefinition:
             source = self._source_arguments(
                 parts.main.source, control, is_parallel, arguments, draws, replayed, num_ahead, setup
             )
-        graph = self._graph(parts, source, copier, plan, seed=seed)
+        is_debug = bool(arguments.get("debug"))
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-        if lacks_gpu and arguments.get("debug"):  # DALI would abort the process
+        if lacks_gpu and is_debug:  # DALI would abort the process
             raise DeviceError(
                 f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
                 f"here. Pass device_id=None to debug on the CPU."
             )
-        pipeline = define_pipeline(graph, arguments)
+        # Steps may draw or count while they define the graph, so that is done once, unless less can be folded.
+        about_outputs = ("output_dtype", "output_ndim", "output_layout")
+        is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
+        graph = self._graph(
+            parts, source, copier, plan, seed=seed, is_packed=is_packed,
+            num_slots=self._num_slots(parts) if is_packed else 1, operator_seed=arguments.get("seed"),
+        )
+        batch_size = arguments["batch_size"]
+        pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
+        if graph.num_slots > 1 and graph.num_slots_used < graph.num_slots:
+            graph.num_slots = graph.num_slots_used
+            pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
         if graph.inspection.gpu_users and (lacks_gpu or arguments["device_id"] is None):
             _require_gpu(graph.inspection.gpu_users, arguments["device_id"])
         if lacks_gpu:
@@ -279,7 +314,11 @@ class PipelineDefinition:
             log_cpu_fallback_once(arguments["device_id"])
             move_to_cpu(pipeline)
             arguments["device_id"] = None
-        if arguments.get("debug"):
+        names = [*map(format_path, parts.main_field_paths()), *map(str, plan.draws if draws is not None else ())]
+        if parts.main is not None:
+            layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
+            source["source"].layout = layout
+        if is_debug:  # its graph is defined batch by batch
             return pipeline
         context = PipelineContext(
             output_blueprint=output,
@@ -288,7 +327,11 @@ class PipelineDefinition:
             native={part.operator_name: part.source for part in parts.native},
             has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
-            source_outputs=[*map(format_path, parts.main_field_paths()), *map(str, plan.draws)],
+            delivery=graph.delivery,
+            plan=graph.plan,
+            not_folded=graph.not_folded,
+            batch_size=batch_size,
+            unused_fields=_unused(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
             diagnose=_cannot_diagnose
             if parts.native
@@ -303,6 +346,13 @@ class PipelineDefinition:
             ),
         )
         return StructuredPipeline.adopt(pipeline, context)
+
+    def _num_slots(self, parts: InputParts) -> int:
+        """Entries of the batch of the pipeline per sample: as many as a field can be folded of."""
+        if not self._fold_arrays or parts.native or not any(step.treats_elements_alike for step in self._steps):
+            return 1
+        levels = FoldedFormat.of(self.input_data_structure.format, MOST_ELEMENTS).levels
+        return max((level.count for level in levels), default=1)
 
     def _keyed_draws(
         self, plan: DrawPlan, parts: InputParts, seed: int, shard: Shard, batch_size: int
@@ -413,6 +463,13 @@ def _require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> N
         )
         advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
     raise DeviceError(f"{rule}\n{listed}\n{advice}")
+
+
+def _unused(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
+    if layout is None:
+        return []
+    used = {item for items in (*layout.packed, *layout.fields) for item in items}
+    return [name for item, name in enumerate(names) if item not in used]
 
 
 def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:

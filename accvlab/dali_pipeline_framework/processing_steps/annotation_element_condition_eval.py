@@ -57,6 +57,8 @@ class AnnotationElementConditionEval(PipelineStepBase):
         ('annotation.category', 'annotation.area', 'annotation.is_kept')
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self, annotation_field_name: Name, condition: str, remove_data_fields_used_in_condition: bool
     ) -> None:

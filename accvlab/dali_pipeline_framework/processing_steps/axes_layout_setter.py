@@ -31,6 +31,8 @@ class AxesLayoutSetter(PipelineStepBase):
         AxesLayoutSetter(["clip", "depth"], "FHWC")
     """
 
+    treats_elements_alike = True
+
     def __init__(self, names_fields_to_set: Name | Sequence[Name], layout_to_set: str) -> None:
         """Create the step.
 

@@ -72,6 +72,8 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         ... )
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         annotation_field_name: Name,

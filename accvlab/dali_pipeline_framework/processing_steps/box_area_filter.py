@@ -39,6 +39,8 @@ class BoxAreaFilter(PipelineStepBase):
         BoxAreaFilter("boxes", area_range=(16, math.inf), further_names=["categories", "depths"])
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         box_names: Names,

@@ -40,6 +40,8 @@ class BoxFormatConverter(PipelineStepBase):
         BoxFormatConverter("boxes", from_format="xywh", to_format="xyxy")     # as COCO stores them -> corners
     """
 
+    treats_elements_alike = True
+
     def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
         """Create the step.
 

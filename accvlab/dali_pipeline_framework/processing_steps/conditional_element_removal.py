@@ -43,6 +43,8 @@ class ConditionalElementRemover(PipelineStepBase):
         ('annotation.boxes',)
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         annotation_field_name: Name,

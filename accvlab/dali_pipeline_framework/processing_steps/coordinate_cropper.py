@@ -35,6 +35,8 @@ class CoordinateCropper(PipelineStepBase):
         CoordinateCropper("boxes", [0, 0, 0, 0], [1600, 900, 1600, 900])      # xyxy, to a 1600 x 900 image
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self, points_fields_name: Name, minimum_point: Sequence[float], maximum_point: Sequence[float]
     ) -> None:

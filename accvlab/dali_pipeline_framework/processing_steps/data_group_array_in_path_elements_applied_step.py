@@ -24,6 +24,12 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
         super().__init__(processing_step_to_apply)
         self._path_to_array_to_apply_to = normalized_path(path_to_array_to_apply_to)
 
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path_to_array_to_apply_to)
+        return super().treats_elements_alike and not names_element
+
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
         path = self._path_to_array_to_apply_to
         if not is_group_array(data, path):

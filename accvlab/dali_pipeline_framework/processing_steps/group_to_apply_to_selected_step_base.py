@@ -37,6 +37,11 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             )
         self._processing_step_to_apply = processing_step_to_apply
 
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does. A class that selects single elements by number must say no."""
+        return self._processing_step_to_apply.treats_elements_alike
+
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
         """Get the paths of the selected groups.

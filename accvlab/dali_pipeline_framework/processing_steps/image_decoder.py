@@ -29,6 +29,8 @@ class ImageDecoder(PipelineStepBase):
     only that.
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self, image_name: Name, use_device_mixed: bool, hw_decoder_load: float = 0.65, as_bgr: bool = False
     ) -> None:

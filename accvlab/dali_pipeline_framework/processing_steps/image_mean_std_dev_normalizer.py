@@ -58,6 +58,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, DALIDataType.FLOAT16)  # all channels alike
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         image_name: Name,

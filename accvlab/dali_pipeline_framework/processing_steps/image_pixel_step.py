@@ -30,6 +30,8 @@ PixelChange: TypeAlias = Callable[[DataNode, types.DALIDataType], DataNode]
 class ImagePixelStep(PipelineStepBase):
     """Changes all images of some names, anywhere in the sample, and all frames of clips, in the same way."""
 
+    treats_elements_alike = True
+
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
     _needs: ContentRule = PIXELS
 

@@ -39,6 +39,8 @@ class ImageRange01Normalizer(PipelineStepBase):
         ImageRange01Normalizer(image_name='image')
     """
 
+    treats_elements_alike = True
+
     def __init__(self, image_name: Name) -> None:
         """Create the step.
 

@@ -40,6 +40,8 @@ class ImageToTileSizePadder(PipelineStepBase):
         ImageToTileSizePadder(image_name='image', tile_size_xy=(64, 32), hw_names=(), fill_value=0.0)
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         image_name: Name,

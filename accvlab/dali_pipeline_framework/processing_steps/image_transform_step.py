@@ -110,6 +110,8 @@ class ImageTransformStep(PipelineStepBase):
     array one shape; for cameras that differ, apply the step to each camera by a wrapper.
     """
 
+    treats_elements_alike = True
+
     # Names of the arguments, for messages.
     _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
         "on_gpu": "on_gpu"

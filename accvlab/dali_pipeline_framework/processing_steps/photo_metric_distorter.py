@@ -67,6 +67,8 @@ class PhotoMetricDistorter(PipelineStepBase):
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         image_name: Name,

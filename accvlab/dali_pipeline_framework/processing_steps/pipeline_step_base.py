@@ -58,13 +58,25 @@ class PipelineStepBase(ABC):
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
             Steps of the same name are numbered in the order in which they stand in the chain.
+        treats_elements_alike: Whether the step does the same to each element of an array (e.g. to each camera), looks
+            at no other element and at nothing outside of the array meanwhile, and does not depend on how many
+            samples a batch has. Then it may be applied to all elements at once: it sees an array of one element
+            whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so wrongly. A
+            class that overrides ``_process`` or the format method has to say so itself.
     """
 
     random_name: str | None = None
+    treats_elements_alike: bool = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Let the error for an argument that a step does not have name a similar one."""
+        """Let the error for an argument that a step does not have name a similar one.
+
+        What a base class says of its elements does not hold for a class that does something else.
+        """
         super().__init_subclass__(**arguments)
+        does = {"_process", "_check_and_adjust_data_format_input_to_output"}
+        if does & vars(cls).keys() and "treats_elements_alike" not in vars(cls):
+            cls.treats_elements_alike = False
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]

@@ -30,6 +30,8 @@ class PointCloudRangeFilter(PipelineStepBase):
         PointCloudRangeFilter("points", point_range=([-51.2, -51.2, -5.0], [51.2, 51.2, 3.0]))
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         point_names: Names,

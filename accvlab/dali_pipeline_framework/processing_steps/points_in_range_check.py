@@ -36,6 +36,8 @@ class PointsInRangeCheck(PipelineStepBase):
         ('centers', 'is_inside')
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         points_fields_name: Name,

@@ -35,6 +35,8 @@ class PointsPadder(PipelineStepBase):
         ('points', 'is_point')
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         point_names: Names,

@@ -37,6 +37,8 @@ class TensorSizeAdder(PipelineStepBase):
         ('image', 'image_hw')
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         tensor_name: Name,

@@ -35,6 +35,8 @@ class UnneededFieldRemover(PipelineStepBase):
         ('image',)
     """
 
+    treats_elements_alike = True
+
     def __init__(self, unneeded_field_names: Sequence[Name]) -> None:
         """Create the step.
 

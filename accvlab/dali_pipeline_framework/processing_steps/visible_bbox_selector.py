@@ -54,6 +54,8 @@ class VisibleBboxSelector(PipelineStepBase):
         ('boxes', 'depths', 'is_visible')
     """
 
+    treats_elements_alike = True
+
     def __init__(
         self,
         bboxes_field_name: Name,

@@ -13,6 +13,7 @@ A format is a tree: `GroupFormat` is an inner node, `LeafFormat` a data field. B
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import operator
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,10 @@ from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, t
 from .image_content import UNKNOWN_CONTENT, ImageContent
 from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
+
+
+elements_are_folded: contextvars.ContextVar[bool] = contextvars.ContextVar("elements_are_folded", default=False)
+"""Set while a step is shown a format in which one element of an array stands for all (see `FoldedFormat`)."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -340,7 +345,12 @@ class GroupFormat(Immutable):
         """Return the paths of all fields and groups of this name.
 
         A group's own child of that name comes before those further down, which follow in field order.
+
+        Raises:
+            FieldNotFoundError: If the name is a number, and each field stands for all elements of an array.
         """
+        if elements_are_folded.get() and not isinstance(name, str):
+            raise FieldNotFoundError(f"{name!r} names one of the elements of an array, which are folded to one here")
         found: list[FieldPath] = []
         _find(self, name, (), found)
         return found

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 from nvidia.dali import types
@@ -15,6 +14,8 @@ from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch
 from .callable_base import CallableBase
 from .context import add_context, context_values
+from .input_adapter import InputAdapter
+from .input_base import InputBase
 from .iterable_base import IterableBase
 from .shards import shard_of_input
 
@@ -38,36 +39,60 @@ class EpochSettings:
     context_name: str | None
     first_slot: int
 
-    def blueprint_of(self, source: Any) -> SampleDataGroup:
-        """Get the blueprint of the samples of an input, with the context."""
-        blueprint: SampleDataGroup = source.used_sample_data_structure
-        if self.context_name is None:
+
+class _CompletedInput(InputBase):
+    """What a completed input has of its source and of the settings."""
+
+    def __init__(self, source: Any, settings: EpochSettings) -> None:
+        """Wrap the source."""
+        self._source, self._settings = source, settings
+        self.batch_size = settings.batch_size
+        self.has_epochs = getattr(source, "has_epochs", True)
+        self.shard = shard_of_input(source)
+        if settings.context_name is not None:
+            _ = self.used_sample_data_structure  # complains about the name
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples, with the context."""
+        blueprint: SampleDataGroup = self._source.used_sample_data_structure
+        if self._settings.context_name is None:
             return blueprint
         blueprint = blueprint.get_empty_like_self()
         blueprint.set_apply_mapping(False)
-        add_context(blueprint, self.context_name)
+        add_context(blueprint, self._settings.context_name)
         return blueprint
 
-    def num_batches_of(self, source: Any) -> int | None:
+    @property
+    def length(self) -> int | None:
         """Number of batches per epoch, or None where it is not known.
 
         Inputs tell the number of their full batches, but not whether there is another one that is not full.
         """
-        if self.num_batches is not None or (callable(source) and self.last_batch != "drop"):
-            return self.num_batches
-        return getattr(source, "num_batches_per_epoch", None)
+        settings, is_callable = self._settings, callable(self._source)
+        if settings.num_batches is not None or (is_callable and settings.last_batch != "drop"):
+            return settings.num_batches
+        num_batches: int | None = getattr(self._source, "num_batches_per_epoch", None)
+        return num_batches if is_callable else num_batches or self._source.length
 
-    def require_enough(self, source: Any, num_batches: int) -> None:
-        """Raise a `SettingError` where an input ends before the number of batches that was asked for."""
-        if self.num_batches is not None and self.last_batch == "drop":
+    @property
+    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
+        """Same as `length`."""
+        return self.length
+
+    def _end(self, num_batches: int) -> NoReturn:
+        """End an epoch of so many full batches; a `SettingError` where more were asked for."""
+        settings = self._settings
+        if settings.num_batches is not None and settings.last_batch == "drop":
             raise SettingError(
-                f"An epoch of {type(source).__name__} has ended after {num_batches} full batch(es) of "
-                f"{self.batch_size}, but steps_per_epoch={self.num_batches} was asked for. Ask for no more, or "
-                f"use last_batch='pad' or 'wrap'."
+                f"An epoch of {type(self._source).__name__} has ended after {num_batches} full batch(es) of "
+                f"{settings.batch_size}, but steps_per_epoch={settings.num_batches} was asked for. Ask for no "
+                f"more, or use last_batch='pad' or 'wrap'."
             )
+        raise StopIteration
 
 
-class CompletedCallable(CallableBase):
+class CompletedCallable(_CompletedInput, CallableBase):
     """A user's callable with a policy for its last batch, and a fixed number of batches if asked for.
 
     A position behind the end of the callable's epoch gets the last sample (``"pad"``), or one of the first
@@ -76,35 +101,10 @@ class CompletedCallable(CallableBase):
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:
         """Wrap the callable."""
-        self._source = source
-        self._settings = settings
+        super().__init__(source, settings)
         self.delivers_partial_batches = settings.last_batch == "partial"
-        self.has_epochs = getattr(source, "has_epochs", True)
-        self.shard = shard_of_input(source)
         self._counted: tuple[int, int] | None = None  # epoch, and how many samples it has
         self._delivered_up_to = (0, 0)  # epoch and position behind the last sample that the source has delivered
-        if settings.context_name is not None:
-            settings.blueprint_of(source)
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the samples."""
-        return self._settings.blueprint_of(self._source)
-
-    @property
-    def length(self) -> int | None:
-        """Number of batches per epoch, or None where it is not known."""
-        return self._settings.num_batches_of(self._source)
-
-    @property
-    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
-        """Same as `length`."""
-        return self.length
-
-    @property
-    def batch_size(self) -> int:  # type: ignore[override]
-        """Samples per batch on this shard."""
-        return self._settings.batch_size
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         """Load the sample at a position of the epoch, as a flat tuple.
@@ -116,43 +116,32 @@ class CompletedCallable(CallableBase):
         limit = self._settings.num_batches
         if limit is not None and sample_info.iteration >= limit:
             raise StopIteration
-        is_filled = False
         try:
-            sample = self._load(sample_info)
+            sample, is_filled = self._source(sample_info), False
+            self._delivered_up_to = (sample_info.epoch_idx, sample_info.idx_in_epoch + 1)
         except StopIteration:
-            sample = self._filling(sample_info)
-            is_filled = True
+            sample, is_filled = self._filling(sample_info), True
         if self._settings.context_name is None:
             return tuple(sample)
         return (*sample, *context_values(self._place(sample_info, is_filled)))
 
-    def _load(self, info: types.SampleInfo) -> Sequence[Any]:
-        sample: Sequence[Any] = self._source(info)
-        self._delivered_up_to = (info.epoch_idx, info.idx_in_epoch + 1)
-        return sample
-
-    def _filling(self, info: types.SampleInfo) -> Sequence[Any]:
+    def _filling(self, info: types.SampleInfo) -> Any:
         """Load the sample that fills a position behind the end."""
-        policy = self._settings.last_batch
-        is_inside_batch = info.idx_in_batch > 0
-        if not is_inside_batch and self._settings.num_batches is None:
+        if info.idx_in_batch == 0 and self._settings.num_batches is None:
             raise StopIteration
-        if policy in ("drop", "partial"):
-            self._settings.require_enough(self._source, info.iteration)
-            raise StopIteration
+        if self._settings.last_batch in ("drop", "partial"):
+            self._end(info.iteration)
         if self._count(info) == 0:
             raise StopIteration
-        sample: Sequence[Any] = self._source(self._shown(info))
-        return sample
+        return self._source(self._shown(info))
 
     def _count(self, info: types.SampleInfo) -> int:
         """Count the samples of an epoch by bisection, given a position behind its end."""
         epoch = info.epoch_idx
         if self._counted is None or self._counted[0] != epoch:
-            low = self._delivered_up_to[1] if self._delivered_up_to[0] == epoch else 0
-            if low > info.idx_in_epoch:
-                low = 0
-            high = info.idx_in_epoch  # the number of samples lies in [low, high]
+            low, high = 0, info.idx_in_epoch  # the number of samples lies in [low, high]
+            if self._delivered_up_to[0] == epoch and self._delivered_up_to[1] <= high:
+                low = self._delivered_up_to[1]
             while low < high:
                 middle = (low + high) // 2
                 try:
@@ -188,18 +177,15 @@ class CompletedCallable(CallableBase):
         Padding has the visit of the sample that it repeats, and so the same random draws; with ``"wrap"`` the
         visit is another one.
         """
-        get_place = getattr(self._source, "get_place", None)
         shown = self._shown(sample_info)
-        place: SamplePlace | None = None if get_place is None else get_place(shown)
+        place = InputAdapter(self._source).place(shown)
         if place is None or shown is sample_info:
             return place
         return place._replace(visit=place.visit + int(self._settings.last_batch == "wrap"))
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Index in the data set of the sample at a position, or None where the source does not tell."""
-        get_index = getattr(self._source, "get_sample_index", None)
-        index: int | None = None if get_index is None else get_index(self._shown(sample_info))
-        return index
+        return InputAdapter(self._source).sample_index(self._shown(sample_info))
 
     def _shown(self, info: types.SampleInfo) -> types.SampleInfo:
         """Get the position whose sample is delivered at a position: behind the end it is an earlier one."""
@@ -212,7 +198,7 @@ class CompletedCallable(CallableBase):
         return self._info(wanted, info.epoch_idx)
 
 
-class CompletedIterable(IterableBase):
+class CompletedIterable(_CompletedInput, IterableBase):
     """A user's iterable with a policy for its last batch: batches that are not full are filled, or left out.
 
     Only the first batch of the epoch is kept: with ``"wrap"``, batches are filled from it.
@@ -220,53 +206,18 @@ class CompletedIterable(IterableBase):
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:
         """Wrap the iterable."""
-        self._source = source
-        self._settings = settings
-        self.has_epochs = getattr(source, "has_epochs", True)
-        self.shard = shard_of_input(source)
-        self._iterator: Any = None
+        super().__init__(source, settings)
         self._epoch = -1
-        self._start_epoch()
-        if settings.context_name is not None:
-            settings.blueprint_of(source)
-
-    def _start_epoch(self) -> None:
-        self._num_delivered = 0
-        self._has_ended = False
-        self._first: list[list[Any]] | None = None  # the first batch of the epoch, per field
-        self._last: list[Any] | None = None  # the last sample
-        self._indices: list[int] | None = None
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the samples."""
-        return self._settings.blueprint_of(self._source)
-
-    @property
-    def length(self) -> int | None:
-        """Number of batches per epoch, or None where it is not known."""
-        return self._settings.num_batches_of(self._source) or self._source.length
-
-    @property
-    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
-        """Same as `length`."""
-        return self.length
-
-    @property
-    def batch_size(self) -> int:  # type: ignore[override]
-        """Samples per batch on this shard."""
-        return self._settings.batch_size
-
-    @property
-    def current_sample_indices(self) -> list[int] | None:  # type: ignore[override]
-        """Indices of the batch last asked for, as far as the source tells."""
-        return self._indices
 
     def __iter__(self) -> CompletedIterable:
         """Start an epoch."""
         self._iterator = iter(self._source)
         self._epoch += 1
-        self._start_epoch()
+        self._num_delivered = 0
+        self._has_ended = False
+        self._first: list[list[Any]] | None = None  # the first batch of the epoch, per field
+        self._last: list[Any] = []  # the last sample
+        self.current_sample_indices = None
         return self
 
     def __next__(self) -> list[list[Any]]:
@@ -300,10 +251,10 @@ class CompletedIterable(IterableBase):
             batch = [list(field) for field in next(self._iterator)]
         except StopIteration:
             self._has_ended = True
-            self._indices = None
+            self.current_sample_indices = None
             return []
         indices = getattr(self._source, "current_sample_indices", None)
-        self._indices = None if indices is None else list(indices)
+        self.current_sample_indices = None if indices is None else list(indices)
         return batch
 
     def _completed(self, batch: list[list[Any]], num_given: int) -> list[list[Any]]:
@@ -311,19 +262,18 @@ class CompletedIterable(IterableBase):
         if policy == "partial" and num_given:
             return batch
         if policy in ("drop", "partial"):
-            self._settings.require_enough(self._source, self._num_delivered)
-            raise StopIteration
+            self._end(self._num_delivered)
         missing = size - num_given
-        first, last = self._first or [], self._last or []
+        first = self._first or []
         batch = batch or [[] for _ in first]
         if policy == "pad":
-            return [[*field, *([value] * missing)] for field, value in zip(batch, last, strict=True)]
+            return [[*field, *([value] * missing)] for field, value in zip(batch, self._last, strict=True)]
         return [[*field, *(begin * size)[:missing]] for field, begin in zip(batch, first, strict=True)]
 
     def _with_context(self, batch: list[list[Any]], num_given: int) -> list[list[Any]]:
         if self._settings.context_name is None:
             return batch
-        indices = self._indices or []
+        indices = self.current_sample_indices or []
         rows = []
         for slot in range(len(batch[0])):
             is_filled = slot >= num_given

@@ -37,11 +37,6 @@ class InputAdapter:
     delivers_partial_batches = _asked("delivers_partial_batches")
 
     @property
-    def is_callable(self) -> bool:
-        """Whether workers load any sample that they are asked for."""
-        return callable(self.source)
-
-    @property
     def planned(self) -> PlannedInput | None:
         """The input, if a sampler with random access plans its batches."""
         return self.source if isinstance(self.source, PlannedInput) else None
@@ -60,7 +55,7 @@ class InputAdapter:
         if self.planned is not None:
             return self.planned.num_batches_in_epoch(epoch)
         num_batches = self.num_batches(epoch)
-        if num_batches is None and not self.is_callable:  # the length of an iterable counts batches
+        if num_batches is None and not callable(self.source):  # the length of an iterable counts batches
             num_batches = getattr(self.source, "length", None)
         return num_batches
 

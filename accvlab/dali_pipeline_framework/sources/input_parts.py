@@ -85,22 +85,14 @@ class InputParts:
 
     def with_main(self, source: Any) -> Any:
         """Get the input with another callable or iterable in the place of its own."""
-        if isinstance(self.whole, JoinedInput) and self.main is not None:
-            return self.whole.with_inputs({self.main.path[0]: source})
-        return source
+        return source if self.main is None else self.with_sources({self.main: source}).whole
 
-    def with_sources(self, native: Mapping[InputPart, Any], main: Any) -> InputParts:
-        """Get the same parts with other sources.
-
-        Args:
-            native: The native inputs for the parts that are read natively.
-            main: The callable or iterable; None where there is none.
-        """
-        sources = [native[part] if part.is_native else main for part in self.parts]
+    def with_sources(self, sources: Mapping[InputPart, Any]) -> InputParts:
+        """Get the same parts, some of them with other sources."""
         if isinstance(self.whole, JoinedInput):
-            names = [part.path[0] for part in self.parts]
-            return InputParts.of(self.whole.with_inputs(dict(zip(names, sources, strict=True))))
-        return InputParts.of(sources[0])
+            changed = {part.path[0]: source for part, source in sources.items()}
+            return InputParts.of(self.whole.with_inputs(changed))
+        return InputParts.of(sources[self.parts[0]])
 
     def main_field_paths(self) -> list[FieldPath]:
         """Paths, in the sample, of the fields of the part that workers load."""

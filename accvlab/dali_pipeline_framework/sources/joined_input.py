@@ -45,13 +45,10 @@ class JoinedInput(InputBase):
             raise SettingError(f"`inputs` must be a dict with at least one input, got {inputs!r}.")
         self._inputs = dict(inputs)
         others = [name for name, each in self._inputs.items() if not isinstance(each, NativeInput)]
-        for name in others:
-            if not hasattr(self._inputs[name], "used_sample_data_structure"):
-                raise SettingError(
-                    f"Input {name!r} must be a native reader, a callable or an iterable, got "
-                    f"{type(self._inputs[name]).__name__}."
-                )
         for name, each in self._inputs.items():
+            if not hasattr(each, "used_sample_data_structure"):
+                rule = "must be a native reader, a callable or an iterable"
+                raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
             if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
                 raise SettingError(
                     f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
@@ -78,11 +75,6 @@ class JoinedInput(InputBase):
     def inputs(self) -> dict[Name, Any]:
         """The inputs by name, in the order of their groups."""
         return dict(self._inputs)
-
-    @property
-    def main_name(self) -> Name | None:
-        """Name of the callable or iterable, or None where there are only readers."""
-        return self._main
 
     @property
     def main(self) -> Any:
@@ -122,8 +114,3 @@ class JoinedInput(InputBase):
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the callable or iterable has epochs; readers always have."""
         return getattr(self.main, "has_epochs", True)
-
-    @property
-    def delivers_partial_batches(self) -> bool:  # type: ignore[override]
-        """False: readers make full batches, so a smaller one of the callable would not fit them."""
-        return False

@@ -12,29 +12,31 @@ from nvidia.dali.data_node import DataNode
 from .input_base import InputBase
 from .reader_epochs import ReaderEpochs
 
+CODECS_ON_CPU = ("vp8", "vp9", "mjpeg")
+"""What DALI decodes without a GPU."""
+
 
 class NativeInput(InputBase):
     """An input whose samples are made by operators of DALI in the graph; there are no workers.
 
     Attributes:
+        operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
+        is_resumable: Whether DALI's checkpoints know where the operators stand.
         is_joinable: Whether other inputs can stand beside it, which needs batches that are always full.
         ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
         place_advice: How to get to know where a sample stands, for the error where a context is asked for.
     """
 
+    operator_name: str
+    is_resumable: bool = False
     is_joinable: bool = True
     ragged_advice: str = ""
     place_advice: str = "Use a data provider with a sampler."
 
     @property
-    @abstractmethod
-    def is_resumable(self) -> bool:
-        """Whether DALI's checkpoints know where the operators stand."""
-
-    @property
-    @abstractmethod
-    def operator_name(self) -> str:
-        """Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``."""
+    def length(self) -> int | None:
+        """None: the number of samples is known only to a pipeline that was built (`DataLoader` asks it)."""
+        return None
 
     def advice(self, reason: str) -> str:
         """Say what can be done where DALI cannot set the operator up, given its reason; may be empty."""
@@ -62,11 +64,13 @@ class NativeRun(ABC):
 
     Attributes:
         epochs: How many batches its epochs have, or None where only the end tells.
+        epoch: The running epoch, from 0.
         is_awaited: Whether batches may be long in coming, so that those that wait for delivery must not wait for
             the next one to be begun.
     """
 
     epochs: ReaderEpochs | None = None
+    epoch: int = 0
     is_awaited: bool = False
 
     @abstractmethod
@@ -85,18 +89,13 @@ class NativeRun(ABC):
         """Wait until a batch can be begun; may be interrupted, and called again."""
         return
 
-    @abstractmethod
     def begin_epoch(self) -> None:
-        """Note that the next epoch begins."""
+        """Note that the next epoch begins; a stream has none."""
+        return
 
-    @abstractmethod
     def continue_at(self, epoch: int, num_begun: int) -> None:
         """Note that a checkpoint was restored, of an epoch of which so many batches were received."""
-
-    @property
-    @abstractmethod
-    def epoch(self) -> int:
-        """The running epoch, from 0."""
+        return
 
     def num_valid(self, batch: int) -> int | None:
         """Count the samples to deliver of a batch of the running epoch.

@@ -48,6 +48,9 @@ class PlannedInput(CallableBase):
     takes_any_batch_size = False
     """Whether a pipeline may have another batch size than the input; then there is a method `for_pipeline`."""
 
+    _keeps_batch_size_per_shard = False
+    """Whether the batch size that the input was created with is that of one shard."""
+
     def __init__(
         self,
         data_provider: DataProvider,
@@ -78,10 +81,11 @@ class PlannedInput(CallableBase):
         self._forget()
         if context_name is not None:
             add_context(input_blueprint(data_provider), context_name)
-        if sampler.has_batch_size:
-            self._check_batch_size()
+        self._check_batch_size()
 
     def _check_batch_size(self) -> None:
+        if not self._sampler.has_batch_size:
+            return
         total = self._sampler.total_batch_size
         if total % self._num_shards:
             raise SettingError(
@@ -152,22 +156,22 @@ class PlannedInput(CallableBase):
                     f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
                 )
             changed._shard_id, changed._num_shards = check_shard(*shard)
-        own = self.batch_size
         if batch_size is not None:
             batch_size = whole_number(batch_size, "batch_size", at_least=1)
-        elif own is not None and changed._keeps_batch_size_per_shard:
+        own, keeps_own = self.batch_size, self._keeps_batch_size_per_shard
+        if own is not None and keeps_own:
+            if batch_size not in (None, own):
+                raise SettingError(
+                    f"The input was created with batch_size={own}, the loader with batch_size={batch_size}. "
+                    f"Give the batch size in one place only."
+                )
             batch_size = own
-        if own is not None and changed._keeps_batch_size_per_shard and batch_size != own:
-            raise SettingError(
-                f"The input was created with batch_size={own}, the loader with batch_size={batch_size}. "
-                f"Give the batch size in one place only."
-            )
         total = None if batch_size is None else batch_size * changed._num_shards
-        known = self._sampler.total_batch_size if self._sampler.has_batch_size else None
-        if known is not None and total is not None and total != known and not changed._keeps_batch_size_per_shard:
+        if own is not None and not keeps_own and total not in (None, self._sampler.total_batch_size):
             raise SettingError(
-                f"The sampler was created with total_batch_size={known}, but batch_size={batch_size} on each of "
-                f"{changed._num_shards} shard(s) makes {total}. Give the batch size in one place only."
+                f"The sampler was created with total_batch_size={self._sampler.total_batch_size}, but "
+                f"batch_size={batch_size} on each of {changed._num_shards} shard(s) makes {total}. Give the batch "
+                f"size in one place only."
             )
         changed._sampler = self._sampler.with_settings(
             total_batch_size=total, num_shards=changed._num_shards, last_batch=last_batch
@@ -180,14 +184,8 @@ class PlannedInput(CallableBase):
                 )
             add_context(input_blueprint(self._loader.provider), context_name)
             changed._context_name = context_name
-        if changed._sampler.has_batch_size:
-            changed._check_batch_size()
+        changed._check_batch_size()
         return changed
-
-    @property
-    def _keeps_batch_size_per_shard(self) -> bool:
-        """Whether the batch size that the input was created with is that of one shard."""
-        return False
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
@@ -198,11 +196,8 @@ class PlannedInput(CallableBase):
 
     def describe(self) -> Description:
         """What the order depends on, by name."""
-        description = self._sampler.describe()
-        description["data_set_size"] = self._num_samples
-        if self._sampler.is_epoch_based:
-            description["last_batch"] = self._sampler.last_batch
-        return description
+        last_batch = {"last_batch": self._sampler.last_batch} if self._sampler.is_epoch_based else {}
+        return {**self._sampler.describe(), "data_set_size": self._num_samples, **last_batch}
 
     # --- samples ----------------------------------------------------------------------------------
 
@@ -321,10 +316,10 @@ class PlannedInput(CallableBase):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        if not planned.is_over.any() or not self._leaves_out_empty_slots:
-            size = total // self._num_shards
-            return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
-        return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
+        slots = self._shard_id, self._num_shards
+        return slots_of_shard(
+            planned, self._sampler.has_slots, *slots, keeps_empty=not self._leaves_out_empty_slots
+        )
 
     @property
     def _leaves_out_empty_slots(self) -> bool:
@@ -384,15 +379,19 @@ class PlannedInput(CallableBase):
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
 
 
-def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:
-    """Get the slots of a global batch that a shard delivers, without those that are over.
+def slots_of_shard(
+    planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int, *, keeps_empty: bool = False
+) -> Int64Array:
+    """Get the slots of a global batch that a shard delivers, usually without those that are over.
 
     Where slots stay on their shard (``has_slots``), these are its own slots; otherwise all that are not over are
     divided evenly.
     """
     size = len(planned.indices) // num_shards
     own = np.arange(shard_id * size, (shard_id + 1) * size)
-    if has_slots or not planned.is_over.any():
+    if keeps_empty or not planned.is_over.any():
+        return own
+    if has_slots:
         return own[~planned.is_over[own]]
     left = np.flatnonzero(~planned.is_over)
     return left[len(left) * shard_id // num_shards : len(left) * (shard_id + 1) // num_shards]

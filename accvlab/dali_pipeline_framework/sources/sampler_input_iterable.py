@@ -28,6 +28,8 @@ class SamplerInputIterable(IterableBase):
     workers load.
     """
 
+    shard: tuple[int, int]
+
     @explains_unknown_arguments()
     def __init__(
         self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
@@ -45,12 +47,11 @@ class SamplerInputIterable(IterableBase):
         """
         self._loader = SampleLoader(data_provider)
         self._sampler = sampler
-        self._shard_id, self._num_shards = check_shard(shard_id, num_shards)
+        self.shard = check_shard(shard_id, num_shards)
         num_samples = check_number_of_samples(data_provider)
         check_sampler_fits(sampler, num_samples)
-        self._checker = BatchChecker(type(sampler).__name__, self._num_shards, num_samples)
+        self._checker = BatchChecker(type(sampler).__name__, self.shard[1], num_samples)
         self._is_used = False
-        self._current_indices: list[int] | None = None
 
     def __repr__(self) -> str:
         """Return what it reads, and in which order."""
@@ -76,22 +77,23 @@ class SamplerInputIterable(IterableBase):
             SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
         """
         self._is_used = True
-        self._current_indices = self._next_indices()
-        if not self._current_indices:
+        self.current_sample_indices = indices = self._next_indices()
+        if not indices:
             raise StopIteration
-        samples = [*self._loader.load_batch(self._current_indices, range(len(self._current_indices)))]
+        samples = [*self._loader.load_batch(indices, range(len(indices)))]
         return [list(field) for field in zip(*samples, strict=True)]
 
     def _next_indices(self) -> list[int]:
         if isinstance(self._sampler, RandomAccessSampler) and self._sampler.last_batch == "partial":
             planned = self._sampler.plan_next_batch()
-            slots = slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
+            slots = slots_of_shard(planned, self._sampler.has_slots, *self.shard)
             self._checker.checked(planned.indices.tolist())
             own: list[int] = planned.indices[slots].tolist()
             return own
         batch = self._checker.checked(self._sampler.get_next_batch_indices())
-        size = len(batch) // self._num_shards
-        return batch[self._shard_id * size : (self._shard_id + 1) * size]
+        shard_id, num_shards = self.shard
+        size = len(batch) // num_shards
+        return batch[shard_id * size : (shard_id + 1) * size]
 
     def as_callable(self) -> SamplerInputCallable:
         """Get a callable that delivers the same: it has random access, and lets several workers load.
@@ -99,9 +101,8 @@ class SamplerInputIterable(IterableBase):
         Raises:
             SettingError: The sampler was used already.
         """
-        return SamplerInputCallable(
-            self._loader.provider, self._sampler, shard_id=self._shard_id, num_shards=self._num_shards
-        )
+        shard_id, num_shards = self.shard
+        return SamplerInputCallable(self._loader.provider, self._sampler, shard_id=shard_id, num_shards=num_shards)
 
     @property
     def has_random_access(self) -> bool:
@@ -126,19 +127,9 @@ class SamplerInputIterable(IterableBase):
     def batch_size(self) -> int | None:  # type: ignore[override]
         """Samples per batch on this shard where the sampler tells its total batch size, else None."""
         total = getattr(self._sampler, "total_batch_size", None)
-        return None if total is None else int(total) // self._num_shards
-
-    @property
-    def shard(self) -> tuple[int, int]:  # type: ignore[override]
-        """Shard id and number of shards."""
-        return self._shard_id, self._num_shards
+        return None if total is None else int(total) // self.shard[1]
 
     @property
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return bool(self._sampler.is_epoch_based)
-
-    @property
-    def current_sample_indices(self) -> list[int] | None:  # type: ignore[override]
-        """Indices of the batch last asked for."""
-        return self._current_indices

@@ -108,20 +108,20 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
 
 def find_shard(source: str, argument: str) -> Shard:
     """Same as `detect_shard`, with the name of the argument that messages are about."""
-    if source == "auto":
-        for name, (find, _) in _SOURCES.items():
-            found = find()
-            if found is not None:
-                return _logged(Shard(*found, name))
-        return _logged(Shard(0, 1, "single process"))
     choice(source, argument, ("auto", *_SOURCES))
-    find, what_is_missing = _SOURCES[source]
-    found = find()
-    if found is None:
-        raise SettingError(
-            f"`{argument}={source!r}` is asked for, but {what_is_missing}, or use `{argument}='auto'`."
-        )
-    return _logged(Shard(*found, source))
+    shard = Shard(0, 1, "single process")
+    for name in _SOURCES if source == "auto" else [source]:
+        find, what_is_missing = _SOURCES[name]
+        found = find()
+        if found is not None:
+            shard = Shard(*found, name)
+            break
+        if source != "auto":
+            raise SettingError(
+                f"`{argument}={source!r}` is asked for, but {what_is_missing}, or use `{argument}='auto'`."
+            )
+    _log_once(shard.shard_id, shard.num_shards, shard.source)
+    return shard
 
 
 def detected_rank() -> int:
@@ -154,11 +154,6 @@ def _number_in(variable: str) -> int | None:
     return max(map(int, counts)) if counts else None
 
 
-def _logged(shard: Shard) -> Shard:
-    _log_once(shard.shard_id, shard.num_shards, shard.source)
-    return shard
-
-
 @functools.cache
 def _log_once(shard_id: int, num_shards: int, source: str) -> None:
     _logger.info("This process loads shard %d of %d (source: %s).", shard_id, num_shards, source)
@@ -172,14 +167,6 @@ def _torch() -> tuple[int, int] | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _torchrun() -> tuple[int, int] | None:
-    return _from_variables("RANK", "WORLD_SIZE")
-
-
-def _openmpi() -> tuple[int, int] | None:
-    return _from_variables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
 
 
 def _slurm() -> tuple[int, int] | None:
@@ -226,7 +213,7 @@ def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
         return None
     if len(texts) == 1:
         ((name, text),) = texts.items()
-        missing = count_name if name == rank_name else rank_name
+        (missing,) = {rank_name, count_name} - {name}
         raise SettingError(
             f"{rank_name} and {count_name} must be set together, but {name}={text!r} is set and {missing} is not. "
             f"Set both or neither, or make the Shard yourself."
@@ -249,9 +236,12 @@ _SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
         _torch,
         "torch.distributed is not initialised: call `torch.distributed.init_process_group` first",
     ),
-    "torchrun": (_torchrun, "RANK and WORLD_SIZE are not set: start the program with `torchrun`"),
+    "torchrun": (
+        lambda: _from_variables("RANK", "WORLD_SIZE"),
+        "RANK and WORLD_SIZE are not set: start the program with `torchrun`",
+    ),
     "openmpi": (
-        _openmpi,
+        lambda: _from_variables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set: start the program with Open MPI's `mpirun`",
     ),
     "slurm": (

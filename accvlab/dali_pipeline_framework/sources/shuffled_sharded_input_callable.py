@@ -33,6 +33,7 @@ class ShuffledShardedInputCallable(PlannedInput):
     """
 
     takes_any_batch_size = True  # as published: only `length` depends on the one that it was given
+    _keeps_batch_size_per_shard = True
 
     def __init__(
         self,
@@ -78,10 +79,6 @@ class ShuffledShardedInputCallable(PlannedInput):
         sampler = sampler.with_settings(num_shards=shards)
         super().__init__(data_provider, sampler, shard_id, shards, context_name)
 
-    @property
-    def _keeps_batch_size_per_shard(self) -> bool:
-        return True
-
     def for_pipeline(self, batch_size: int) -> tuple[ShuffledShardedInputCallable, str]:
         """Get a copy for a pipeline of another batch size, which delivers the samples in the same order.
 
@@ -112,9 +109,8 @@ class ShuffledShardedInputCallable(PlannedInput):
         shard_size = self._num_samples // self._num_shards
         num_dropped = shard_size % batch_size
         samples = f"the {shard_size} samples of this shard"
-        dropped = f"drops the last {num_dropped} of {samples}, which do not fill a batch"
-        if not num_dropped:
-            dropped = f"drops none of {samples}"
+        last = f"the last {num_dropped} of {samples}, which do not fill a batch"
+        dropped = f"drops {last if num_dropped else f'none of {samples}'}"
         return changed, (
             f"{type(self).__name__} was created with batch_size={own}, the pipeline has "
             f"batch_size={batch_size}. The order of the samples is the same; an epoch has "

@@ -6,6 +6,7 @@ The modules::
     given_samples       an input that delivers given samples
     step_runs           run steps on them
     sample_comparison   comparison of samples
+    rule_check          collection of broken rules
     step_contract       check a step against the contract of processing steps
     provider_contract   check a provider against the contract of data providers
 """

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -14,12 +13,13 @@ import numpy as np
 from nvidia.dali import types
 
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import ContractError
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
 from ..sample_data.format_problems import described_together
 from ..sources.callable_base import CallableBase
+from .given_samples import filled
+from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
 
 
@@ -73,9 +73,7 @@ def check_provider(
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
                     check.worker_rule(indices, samples, num_workers, start_method)
-    if check.broken:
-        listed = "\n".join(f"  - {line}" for line in check.broken)
-        raise ContractError(f"{type(provider).__name__} breaks the contract of data providers:\n{listed}")
+    check.raise_broken(provider, "data providers")
 
 
 def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
@@ -85,11 +83,8 @@ def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
 
 
 @attrs.define
-class _ProviderCheck:
-    """The rules one by one; each adds to ``broken``."""
-
+class _ProviderCheck(RuleCheck):
     provider: DataProvider
-    broken: list[str] = attrs.field(factory=list)
 
     def blueprint_rule(self) -> bool:
         with self.reporting("there must be a blueprint"):
@@ -117,7 +112,7 @@ class _ProviderCheck:
                 sample = self.provider.get_data(index)
                 misfits[index] = _misfits(blueprint, sample)
                 if not misfits[index]:
-                    kept = _deep_copy(sample)
+                    kept = filled(sample.get_empty_like_self(), map(np.array, map(as_numpy, sample.get_data())))
                     _spoil(sample)
                     changes[index] = sample_differences(kept, self.provider.get_data(index))
                     samples.append(kept)
@@ -149,13 +144,14 @@ class _ProviderCheck:
             if len(loaded) != len(indices) + 1:
                 self.break_rule(rule, f"got {len(loaded)} samples for {len(indices) + 1} indices")
                 return
-            self._compare(rule, [*indices, indices[0]], [*samples, samples[0]], loaded)
+            self.compare(rule, zip([*indices, indices[0]], [*samples, samples[0]], loaded, strict=True))
 
     def pickle_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
         with self.reporting("the provider must be picklable"):
             copy = pickle.loads(pickle.dumps(self.provider))
             rule = "a pickled copy must deliver the same"
-            self._compare(rule, indices, samples, [copy.get_data(index) for index in indices])
+            copies = [copy.get_data(index) for index in indices]
+            self.compare(rule, zip(indices, samples, copies, strict=True))
 
     def worker_rule(
         self, indices: Sequence[int], samples: Sequence[SampleDataGroup], num_workers: int, start_method: str
@@ -167,41 +163,13 @@ class _ProviderCheck:
                 num_threads=1, py_num_workers=num_workers, py_start_method=start_method
             )
             try:
-                loaded = [self._received(pipeline.run()) for _ in indices]
+                loaded = [
+                    filled(self.provider.sample_data_structure, (np.array(each.at(0)) for each in pipeline.run()))
+                    for _ in indices
+                ]
             finally:
                 cast(StructuredPipeline, pipeline).close()
-            self._compare(rule, indices, samples, loaded)
-
-    def _received(self, outputs: Sequence[Any]) -> SampleDataGroup:
-        sample = self.provider.sample_data_structure
-        sample.set_apply_mapping(False)
-        sample.set_do_convert(False)
-        sample.set_data([np.array(output.at(0)) for output in outputs])
-        return sample
-
-    def _compare(
-        self,
-        rule: str,
-        indices: Sequence[int],
-        expected: Sequence[SampleDataGroup],
-        found: Sequence[SampleDataGroup],
-    ) -> None:
-        for index, first, second in zip(indices, expected, found, strict=True):
-            lines = sample_differences(first, second)
-            if lines:
-                self.break_rule(rule, "\n".join([f"sample {index}", *lines]))
-                return
-
-    @contextlib.contextmanager
-    def reporting(self, rule: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.break_rule(rule, f"{type(error).__name__}: {error}")
-
-    def break_rule(self, rule: str, what: str) -> None:
-        text = what.strip().replace("\n", "\n      ")
-        self.broken.append(f"{rule}: {text}")
+            self.compare(rule, zip(indices, samples, loaded, strict=True))
 
 
 class _Chosen(CallableBase):
@@ -257,12 +225,3 @@ def _spoil(sample: SampleDataGroup) -> None:
         if isinstance(value, np.ndarray) and value.flags.writeable:
             value[...] = np.zeros((), value.dtype) if value.any() else np.ones((), value.dtype)
     sample.set_data([None] * len(sample.get_data()))
-
-
-def _deep_copy(sample: SampleDataGroup) -> SampleDataGroup:
-    """A copy with arrays of its own."""
-    copy = sample.get_empty_like_self()
-    copy.set_apply_mapping(False)
-    copy.set_do_convert(False)
-    copy.set_data([np.array(as_numpy(value)) for value in sample.get_data()])
-    return copy

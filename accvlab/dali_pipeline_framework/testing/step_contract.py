@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
+import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -18,8 +18,9 @@ from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
-from ..errors import ContractError, FormatError, OutputError, StepOutputError
+from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.format_folding import fold_format
+from ..processing_steps.data_group_array_in_path_elements_applied_step import DataGroupArrayInPathElementsAppliedStep
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import (
     FieldPath,
@@ -32,12 +33,14 @@ from ..sample_data import (
 )
 from ..sample_data.format_problems import described_together
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import alike_paths, format_paths
+from ..sample_data.names import alike_paths, format_paths, normalized_path
 from .given_samples import GivenSamples
+from .rule_check import RuleCheck
 from .sample_comparison import field_differences, sample_differences
 from .step_runs import StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
+_ARRAY = "elements"
 _SIMPLE = (str, int, float, bool)
 
 
@@ -65,6 +68,8 @@ def check_step(
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
     *   With DALI's conditionals, the output is the same.
+    *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is applied
+        to all elements at once, and if it is applied to each.
     *   The step can be pickled, and the copy gives the same output.
     *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
         that are named like the arguments of the constructor.
@@ -110,106 +115,124 @@ def check_step(
             check.batch_rule(runs)
         if passes_unknown_fields:
             check.unknown_field_rule(runs)
+        check.elements_rule()
         check.wrong_format_rules()
-    if check.broken:
-        listed = "\n".join(f"  - {line}" for line in check.broken)
-        raise ContractError(f"{type(step).__name__} breaks the contract of processing steps:\n{listed}")
+    check.raise_broken(step, "processing steps")
 
 
 @attrs.define
-class _StepCheck:
-    """The rules one by one; each adds to ``broken``."""
-
+class _StepCheck(RuleCheck):
     step: PipelineStepBase
     samples: Sequence[SampleDataGroup]
     how: Mapping[str, Any]
     seed: int
     tolerance: float
-    broken: list[str] = attrs.field(factory=list)
 
     def format_rules(self) -> None:
         blueprint = self.samples[0].get_empty_like_self()
         before = blueprint.format
-        with self._reporting("the format cannot be asked for"):
+        with self.reporting("the format cannot be asked for"):
             answers = [self.step.check_input_data_format_and_set_output_data_format(blueprint) for _ in range(2)]
             first, second = (answer.format for answer in answers)
             if blueprint.format != before:
-                self._break("the input format must be left as it is", _difference(before, blueprint.format))
+                self.break_rule("the input format must be left as it is", _difference(before, blueprint.format))
             elif first != second:
                 rule = "asked twice for the same format, the step must give the same answer"
-                self._break(rule, _difference(first, second))
+                self.break_rule(rule, _difference(first, second))
 
     def repr_rule(self) -> None:
         text = repr(self.step)
         name = type(self.step).__name__
         if not text.startswith(name):
-            self._break(f"repr must start with {name}", f"got {text}")
+            self.break_rule(f"repr must start with {name}", f"got {text}")
         hidden = [
             f"{name}={value!r}" for name, value in _simple_settings(self.step).items() if repr(value) not in text
         ]
         if hidden:
-            self._break("repr must show the settings", f"{', '.join(hidden)} not in {text}")
+            self.break_rule("repr must show the settings", f"{', '.join(hidden)} not in {text}")
 
     def run_rule(self) -> list[StepRun]:
         runs: list[StepRun] = []
-        with self._reporting("the step must work on the samples"):
+        with self.reporting("the step must work on the samples"):
             try:
                 runs = self._run(self.samples)
             except (StepOutputError, OutputError) as error:
-                self._break("the step must produce the format that it declares", str(error))
+                self.break_rule("the step must produce the format that it declares", str(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
             layouts = {run.layouts[format_path(path)] for run in runs} - {"", leaf.content.layout}
             if leaf.content.layout and layouts:
                 found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
-                self._break("the step must produce the format that it declares", found)
+                self.break_rule("the step must produce the format that it declares", found)
             counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
             if leaf.ndim is not None and counts:
                 found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
-                self._break("the step must produce the format that it declares", found)
+                self.break_rule("the step must produce the format that it declares", found)
         return runs
 
     def repeat_rules(self, runs: Sequence[StepRun]) -> None:
-        with self._reporting("with the same draws, the output must be the same"):
+        with self.reporting("with the same draws, the output must be the same"):
             again = self._run(self.samples, runs, seed=self.seed + 1)
             self._compare("with the same draws, the output must be the same", runs, again)
-        with self._reporting("the step must work with DALI's conditionals"):
+        with self.reporting("the step must work with DALI's conditionals"):
             again = self._run(self.samples, runs, enable_conditionals=True)
             self._compare("with DALI's conditionals, the output must be the same", runs, again)
         rule = "the step must be picklable"
-        with self._reporting(rule):
+        with self.reporting(rule):
             copy = pickle.loads(pickle.dumps(self.step))
             rule = "what a pickled copy makes must be the same"
             self._compare(rule, runs, self._run(self.samples, runs, step=copy))
             if repr(copy) != repr(self.step):
-                self._break("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
+                self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
 
     def draw_rule(self) -> None:
-        with self._reporting("the draws of the step must be found out"):
+        with self.reporting("the draws of the step must be found out"):
             unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
             if unused:
-                self._break("each declared draw must be used", ", ".join(unused))
+                self.break_rule("each declared draw must be used", ", ".join(unused))
             if undeclared:
-                self._break("what is drawn must be declared", f"the step uses {', '.join(undeclared)}")
+                self.break_rule("what is drawn must be declared", f"the step uses {', '.join(undeclared)}")
 
     def batch_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "a batch of n samples must give what n batches of one give"
         alone: list[StepRun] = []
         for number, (sample, run) in enumerate(zip(self.samples, runs, strict=True)):
-            with self._reporting(f"{rule}: sample {number} alone"):
+            with self.reporting(f"{rule}: sample {number} alone"):
                 alone += self._run([sample], [run])
         if len(alone) == len(runs):
             self._compare(rule, runs, alone, "alone")
 
+    def elements_rule(self) -> None:
+        if not self.step.treats_elements_alike:
+            return
+        rule = "a step that says so must treat the elements of an array alike"
+        with self.reporting(rule):
+            count = max(2, min(len(self.samples), 4))
+            rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
+            samples = [_array_of(elements[:count]) for elements in rotated]
+            step = DataGroupArrayInPathElementsAppliedStep(self.step, _ARRAY)
+            layouts = {
+                (_ARRAY, index, *normalized_path(path)): layout
+                for path, layout in (self.how["layouts"] or {}).items()
+                for index in range(count)
+            }
+            on_gpu = [(_ARRAY, index, *normalized_path(path)) for path in self.how["on_gpu"] for index in range(count)]
+            how = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
+            at_once, one_by_one = (self._run(samples, fold_arrays=is_folded, **how) for is_folded in (True, False))
+            reasons = {run.not_folded for run in at_once} - {""}
+            if reasons:
+                self.break_rule(rule, f"it cannot be applied to all elements at once, since {max(reasons)}")
+            self._compare(rule, one_by_one, at_once, "at once")
+
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"
-        with self._reporting(rule):
+        with self.reporting(rule):
             samples = [_with_unknown_fields(sample, number) for number, sample in enumerate(self.samples)]
             for number, (sample, run) in enumerate(zip(samples, self._run(samples, runs), strict=True)):
                 lines = _lost_or_changed(sample, run.output)
                 known = _without_unknown_fields(run.output)
                 lines += sample_differences(runs[number].output, known, tolerance=self.tolerance)
                 if lines:
-                    self._break(rule, "\n".join(lines))
+                    self.break_rule(rule, "\n".join(lines))
                     return
 
     def wrong_format_rules(self) -> None:
@@ -235,7 +258,7 @@ class _StepCheck:
                 rule, text = found
                 broken.setdefault(rule, {})[path] = text
         for rule, texts in broken.items():
-            self._break(rule, f"with {format_paths(texts)} {what}: {next(iter(texts.values()))}")
+            self.break_rule(rule, f"with {format_paths(texts)} {what}: {next(iter(texts.values()))}")
 
     def _found_with_wrong_format(
         self, path: FieldPath, samples: Sequence[SampleDataGroup]
@@ -271,28 +294,10 @@ class _StepCheck:
         return run_step(step or self.step, samples, draws=draws, **{"seed": self.seed, **self.how, **how})
 
     def _compare(
-        self,
-        rule: str,
-        expected: Sequence[StepRun],
-        found: Sequence[StepRun],
-        in_found: str = "then",
+        self, rule: str, expected: Sequence[StepRun], found: Sequence[StepRun], in_found: str = "then"
     ) -> None:
-        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-            lines = sample_differences(one.output, other.output, tolerance=self.tolerance, in_found=in_found)
-            if lines:
-                self._break(rule, "\n".join([f"sample {number}", *lines]))
-                return
-
-    @contextlib.contextmanager
-    def _reporting(self, rule: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._break(rule, f"{type(error).__name__}: {error}")
-
-    def _break(self, rule: str, what: str) -> None:
-        text = what.strip().replace("\n", "\n      ")
-        self.broken.append(f"{rule}: {text}")
+        outputs = zip(itertools.count(), (run.output for run in expected), (run.output for run in found))
+        self.compare(rule, outputs, tolerance=self.tolerance, in_found=in_found)
 
 
 def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:
@@ -375,48 +380,39 @@ def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType
     }
 
 
+def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    sample.set_apply_mapping(False)
+    sample.add_data_group_field_array(_ARRAY, elements[0], len(elements))
+    sample.set_data([value for element in elements for value in element.get_data()])
+    return sample
+
+
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
     """A copy with unknown fields in each group, but not beside the elements of arrays."""
+    copy = sample.get_copy()
+    copy.set_apply_mapping(False)
+    copy.set_do_convert(True)
+    for group in list(_groups(copy)):
+        if not group.is_array() or len(group) == 0:
+            for name, (dtype, value) in _values_of_unknown_fields(number).items():
+                group.add_data_field(name, dtype)
+                group[name] = value
+    return copy
 
-    def extended(group: SampleDataGroup) -> SampleDataGroup:
-        copy = _mapped_over_groups(group, extended)
-        if group.is_array() and len(group) > 0:
-            return copy
-        for name, (dtype, value) in _values_of_unknown_fields(number).items():
-            copy.add_data_field(name, dtype)
-            copy[name] = value
-        return copy
 
-    return extended(sample)
+def _groups(group: SampleDataGroup) -> Iterator[SampleDataGroup]:
+    yield group
+    for name, child in zip(group, group.format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            yield from _groups(cast(SampleDataGroup, group[name]))
 
 
 def _without_unknown_fields(sample: SampleDataGroup) -> SampleDataGroup:
-    def reduced(group: SampleDataGroup) -> SampleDataGroup:
-        copy = _mapped_over_groups(group, reduced)
-        for name in group:
-            if isinstance(name, str) and name.startswith(_UNKNOWN):
-                copy.remove_field(name)
-        return copy
-
-    return reduced(sample)
-
-
-def _mapped_over_groups(
-    group: SampleDataGroup, change: Callable[[SampleDataGroup], SampleDataGroup]
-) -> SampleDataGroup:
-    """A copy in which each group below is replaced."""
-    copy = SampleDataGroup()
-    copy.set_apply_mapping(False)
-    for (name, value), child in zip(group.items(), group.format.children, strict=True):
-        if isinstance(child, GroupFormat):
-            changed = change(value)
-            copy.add_data_group_field(name, changed)
-            copy[name] = changed
-        else:
-            copy.add_data_field(name, child.dtype, child.mapping, ndim=child.ndim, content=child.content)
-            copy.set_do_convert(False)
-            copy[name] = value
-            copy.set_do_convert(True)
+    copy = sample.get_copy()
+    for path in sample.format.flat_paths:
+        if str(path[-1]).startswith(_UNKNOWN):
+            copy.get_parent_of_path(path).remove_field(path[-1])
     return copy
 
 

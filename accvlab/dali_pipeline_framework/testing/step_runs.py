@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 
+from ..checks import listed
 from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import PlannedDraw
@@ -28,7 +29,7 @@ from ..sample_data import (
     get_numpy_type_for_dali_type,
     normalized_path,
 )
-from .given_samples import REPLAYED, GivenSamples
+from .given_samples import REPLAYED, GivenSamples, filled
 
 _RECORDED = "recorded draws"
 
@@ -41,11 +42,14 @@ class StepRun:
         output: The sample, filled with NumPy arrays; text without padding.
         draws: The random draws of the sample, by name; for another run, or to replay them.
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
+        not_folded: Why a step that treats elements alike was applied to each element of an array; empty where it
+            was applied to all at once, and for other steps.
     """
 
     output: SampleDataGroup
     draws: DrawRecord
     layouts: dict[str, str]
+    not_folded: str = ""
 
 
 @overload
@@ -59,6 +63,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> StepRun: ...
 
 
@@ -73,6 +78,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> list[StepRun]: ...
 
 
@@ -86,6 +92,7 @@ def run_step(
     layouts: Mapping[Any, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
+    fold_arrays: bool = True,
 ) -> StepRun | list[StepRun]:
     """Run a step, or a chain of them, on one sample, or on several as one batch.
 
@@ -103,6 +110,7 @@ def run_step(
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
         on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
+        fold_arrays: As for `PipelineDefinition`.
 
     Returns:
         The output; for a list of samples, a list of outputs.
@@ -143,6 +151,7 @@ def run_step(
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
+        fold_arrays=fold_arrays,
     )
     pipeline = definition.get_dali_pipeline(
         num_threads=1,
@@ -158,7 +167,8 @@ def run_step(
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
-        runs = [_run(blueprint.get_empty_like_self(), outputs, slot) for slot in range(len(several))]
+        reason = next(iter(cast(StructuredPipeline, pipeline).not_folded.values()), "")
+        runs = [_run(blueprint.get_empty_like_self(), outputs, slot, reason) for slot in range(len(several))]
     finally:
         cast(StructuredPipeline, pipeline).close()
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
@@ -211,12 +221,11 @@ def _records(
     if len(given) != num_samples:
         raise SettingError(f"There must be draws for each of the {num_samples} samples, got {len(given)}.")
     known = {name for planned in draws for name in (planned.record_name, planned.draw.name)}
-    unknown = [name for of_sample in given for name in of_sample if name not in known]
-    if unknown:
-        names = ", ".join(planned.record_name for planned in draws) or "none"
+    unknown = next((name for of_sample in given for name in of_sample if name not in known), None)
+    if unknown is not None:
         raise SettingError(
-            f"`draws`: the step does not declare {unknown[0]!r} (or its range holds one number only). "
-            f"Declared draws: {names}."
+            f"`draws`: the step does not declare {unknown!r} (or its range holds one number only). "
+            f"Declared draws: {listed(planned.record_name for planned in draws)}."
         )
     return [{planned.record_name: _value(of_sample, planned) for planned in draws} for of_sample in given]
 
@@ -232,19 +241,14 @@ def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, An
     return converted
 
 
-def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int) -> StepRun:
-    output.set_apply_mapping(False)
-    output.set_do_convert(False)
+def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int, not_folded: str) -> StepRun:
     paths, leaves = output.format.flat_paths, output.format.flat_leaves
-    output.set_data([_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)])
-    layouts = {
-        format_path(path): tensors.layout()
-        for path, tensors in zip(paths, outputs, strict=True)
-        if path[0] != _RECORDED
-    }
+    filled(output, (_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)))
+    fields = zip(paths, outputs, strict=True)
+    layouts = {format_path(path): tensors.layout() for path, tensors in fields if path[0] != _RECORDED}
     draws = output[_RECORDED].to_dictionary()
     output.remove_field(_RECORDED)
-    return StepRun(output, draws, layouts)
+    return StepRun(output, draws, layouts, not_folded)
 
 
 def _array(tensors: Any, slot: int, leaf: LeafFormat) -> np.ndarray[Any, Any]:

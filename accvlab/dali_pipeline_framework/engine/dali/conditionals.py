@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from nvidia.dali import fn
+from nvidia.dali import _conditionals, fn
 from nvidia.dali.data_node import DataNode
 
 _operators: Any = fn._conditional  # type: ignore[attr-defined]
@@ -21,3 +22,13 @@ def merge(true: DataNode, false: DataNode, predicate: Any) -> DataNode:
     """Put the two halves of a batch together, in the order of the predicate. Nothing is copied."""
     merged: DataNode = _operators.merge(true, false, predicate=predicate)
     return merged
+
+
+def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Get a function, or a callable object, in which ``if`` on data is part of the graph."""
+
+    def apply(*args: Any) -> Any:
+        return function(*args)
+
+    converted: Callable[..., Any] = _conditionals._autograph.convert(recursive=True, user_requested=True)(apply)
+    return converted

@@ -38,7 +38,6 @@ NO_CONDITIONALS = "conditional"
 REPLACED_EXCEPTION = "StagingError"  # the name of its class
 
 # Warnings.
-UNUSED_OUTPUTS = r"outputs? at the ind(?:ices|ex) (\d+(?:, \d+)*) (?:is|are) not used"
 DEPRECATED_SEQUENCES = "readers.sequence"
 
 
@@ -72,23 +71,3 @@ def dali_reason(error: BaseException) -> str:
     if WRONG_LAYOUT in reason:
         reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
     return reason
-
-
-def unused_outputs(warning: str, names: Sequence[str]) -> str:
-    """DALI's warning of outputs of the external source that the graph does not use, with names for its numbers.
-
-    Args:
-        warning: What DALI says; returned as it is where it is about something else, or about a source of a native
-            input.
-        names: Names of the outputs of what workers load.
-    """
-    found = re.search(UNUSED_OUTPUTS, warning)
-    numbers = [] if found is None else [*map(int, found.group(1).split(", "))]
-    if not numbers or max(numbers) >= len(names):
-        return warning
-    unused = [names[number] for number in numbers]
-    return (
-        f"These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
-        f"output: {', '.join(unused)}. Leave fields out of the blueprint of the data provider "
-        f"(`sample_data_structure`), and draws out of what the step declares."
-    )

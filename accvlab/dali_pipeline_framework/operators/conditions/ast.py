@@ -23,12 +23,7 @@ class AST(ABC):
 
 @attrs.frozen(str=False)
 class Assignment(AST):
-    """``variable = expression``: ``'v' = <...>``.
-
-    Attributes:
-        variable: Name of what is assigned to.
-        expression: What is assigned.
-    """
+    """``variable = expression``: ``'v' = <...>``."""
 
     variable: str
     expression: AST
@@ -39,11 +34,7 @@ class Assignment(AST):
 
 @attrs.frozen(str=False)
 class Literal(AST):
-    """A number without sign.
-
-    Attributes:
-        value: The number as it was written.
-    """
+    """A number without sign; ``value`` is its text as it was written."""
 
     value: str
 
@@ -53,11 +44,7 @@ class Literal(AST):
 
 @attrs.frozen(str=False)
 class Variable(AST):
-    """A name: ``'name'``.
-
-    Attributes:
-        name: The name.
-    """
+    """A ``name``: ``'name'``."""
 
     name: str
 
@@ -92,11 +79,7 @@ class Comparison(AST):
 
 @attrs.frozen(str=False, init=False)
 class _Joined(AST):
-    """Several conditions with the same word between them.
-
-    Attributes:
-        conditions: The conditions.
-    """
+    """Several ``conditions`` with the same word between them."""
 
     word: ClassVar[str]
     conditions: tuple[AST, ...]
@@ -123,11 +106,7 @@ class And(_Joined):
 
 @attrs.frozen(str=False)
 class Not(AST):
-    """The opposite of a condition: ``not [x]``.
-
-    Attributes:
-        condition: The condition.
-    """
+    """The opposite of ``condition``: ``not [x]``."""
 
     condition: AST
 
@@ -137,11 +116,7 @@ class Not(AST):
 
 @attrs.frozen(str=False)
 class UnaryMinus(AST):
-    """The negative of a value: ``-(x)``.
-
-    Attributes:
-        value: The value.
-    """
+    """The negative of ``value``: ``-(x)``."""
 
     value: AST
 

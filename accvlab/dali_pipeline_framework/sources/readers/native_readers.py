@@ -15,6 +15,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from ...checks import listed
 from ...engine.dali.texts import NO_FILES, NO_FRAMES, dali_cause
 from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
@@ -24,20 +25,18 @@ from ...providers.media.container import sniff_codec
 from ...sample_data import ImageContent, Name
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sampling.random_access_sampler import Description
+from ..native_input import CODECS_ON_CPU
 from .array_files import type_of_argument, type_of_array_file
 from .openable_files import (
     files_in_folders,
     images_of_annotations,
     is_on_s3,
-    name_before_label,
     named_files,
     require_openable,
 )
-from .reader_input import ReaderField, ReaderInput, ReaderRun
+from .reader_input import ReaderField, ReaderInput, ReaderRun, is_empty
 from .video_files import require_complete, video_files
 
-_CPU_CODECS = ("vp8", "vp9", "mjpeg")
-_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
 _logger = logging.getLogger(__name__)
 
 
@@ -62,18 +61,18 @@ class FileReader(ReaderInput):
                 ``files`` says where the files are; a folder or list is missing; or a file is a pipe or the like.
             FileError: A folder or list cannot be read.
         """
-        self._fields = (
+        self.fields = (
             ReaderField(data_name, types.DALIDataType.UINT8, ENCODED_IMAGE),
             ReaderField(label_name, types.DALIDataType.INT32),
         )
         super().__init__(fn.readers.file, arguments)
-        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        self._require_source("file_list", "files", alone="file_root")
         require_openable(self.operator_name, self._files_to_look_at())
 
     def _files_to_look_at(self) -> Iterator[str]:
         given = self._arguments
         if given.get("files") is not None or given.get("file_list") is not None:
-            return named_files(given, name_before_label)
+            return named_files(given, lambda line: line.rsplit(None, 1)[0])  # the line ends with a label
         filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
         is_case_sensitive = given.get("case_sensitive_filter", False)
         wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
@@ -87,11 +86,6 @@ class FileReader(ReaderInput):
             "The sub-folders of `file_root` are the labels, and the files in them are read that match one of "
             "`file_filters` (by default the usual extensions of images)."
         )
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs."""
-        return self._fields
 
 
 class SequenceReader(ReaderInput):
@@ -113,9 +107,9 @@ class SequenceReader(ReaderInput):
             SettingError: An argument is unknown or missing, or the folder does not exist.
             FileError: A folder or list cannot be read.
         """
-        self._fields = (ReaderField(frames_name, types.DALIDataType.UINT8, DECODED_CLIP),)
+        self.fields = (ReaderField(frames_name, types.DALIDataType.UINT8, DECODED_CLIP),)
         super().__init__(cast(Any, fn.readers).sequence, arguments)
-        _require_folder(self.operator_name, self._arguments["file_root"])
+        self._require_folder()
         require_openable(self.operator_name, files_in_folders(self._arguments["file_root"], has_image_extension))
 
     def advice(self, reason: str) -> str:
@@ -134,11 +128,6 @@ class SequenceReader(ReaderInput):
             f"{longest} file(s)."
         )
 
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The output."""
-        return self._fields
-
 
 class VideoReader(ReaderInput):
     """Clips of video files: ``fn.experimental.readers.video``, or ``fn.readers.video`` (GPU only).
@@ -150,6 +139,8 @@ class VideoReader(ReaderInput):
     On the CPU, DALI decodes VP8, VP9 and MJPEG; a GPU decodes H.264, HEVC and others too. For other videos on
     the CPU there is `VideoDataProvider`.
     """
+
+    operator_name = "experimental.readers.video"
 
     def __init__(
         self,
@@ -177,35 +168,26 @@ class VideoReader(ReaderInput):
             VideoError: A video is incomplete.
             FileError: A video must not be read.
         """
-        self._experimental = experimental
+        if not experimental:
+            self.operator_name = "readers.video"
         names = types.DALIDataType
         dtype = arguments.get("dtype", names.UINT8) if not experimental else names.UINT8
         content = DECODED_CLIP if dtype == names.UINT8 else ImageContent(is_encoded=False, layout="FHWC")
         fields = [ReaderField(frames_name, dtype, content)]
         # An empty list counts: `fn.readers.video` then numbers the files.
         has_labels = arguments.get("labels") is not None
-        if has_labels or _is_given(arguments.get("file_list")) or _is_given(arguments.get("file_root")):
+        if has_labels or not all(is_empty(arguments.get(name)) for name in ("file_list", "file_root")):
             fields.append(ReaderField(label_name, names.INT32))
         if arguments.get("enable_frame_num", "none") not in ("none", False):
             fields.append(ReaderField(frame_num_name, names.INT32))
         if arguments.get("enable_timestamps"):
             fields.append(ReaderField(timestamps_name, names.FLOAT64))
-        self._fields = tuple(fields)
+        self.fields = fields
         super().__init__(fn.experimental.readers.video if experimental else fn.readers.video, arguments)
-        _require_source(self.operator_name, self._arguments, ("filenames", "file_list", "file_root"), None)
+        self._require_source("filenames", "file_list", "file_root")
         videos = video_files(self._arguments)
         require_openable(self.operator_name, videos)
         require_complete(videos)
-
-    @property
-    def operator_name(self) -> str:
-        """Name of the operator within `nvidia.dali.fn`."""
-        return "experimental.readers.video" if self._experimental else "readers.video"
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs."""
-        return self._fields
 
     def define(self, name: str, seed: int) -> Sequence[DataNode]:
         """Define the reader in the current pipeline. See `NativeInput.define`.
@@ -213,7 +195,7 @@ class VideoReader(ReaderInput):
         Raises:
             DeviceError: It decodes on a GPU only, and the pipeline is one for the CPU.
         """
-        if not self._experimental and not self._has_gpu():
+        if self.operator_name == "readers.video" and not self._has_gpu():
             raise DeviceError(
                 "fn.readers.video (experimental=False) decodes on a GPU only, and this pipeline is for the CPU "
                 "(device_id=None). Give it the number of a GPU as `device_id`; or, on the CPU, use "
@@ -243,16 +225,14 @@ class VideoReader(ReaderInput):
         """See `NativeInput.begin`. On the CPU, tell which videos DALI leaves out without a word."""
         if pipeline.device_id is None:
             codecs = {path: sniff_codec(path) for path in self._filenames}
-            left_out = {path: codec for path, codec in codecs.items() if codec not in _CPU_CODECS}
+            left_out = {path: codec for path, codec in codecs.items() if codec not in CODECS_ON_CPU}
             if left_out:
-                first = ", ".join(f"{path!r} ({codec or 'no video'})" for path, codec in [*left_out.items()][:5])
                 _logger.warning(
-                    "DALI leaves out %d of %d videos, which it cannot decode on the CPU: %s%s. VideoDataProvider "
+                    "DALI leaves out %d of %d videos, which it cannot decode on the CPU: %s. VideoDataProvider "
                     "decodes other codecs too.",
                     len(left_out),
                     len(codecs),
-                    first,
-                    ", ..." if len(left_out) > 5 else "",
+                    listed((f"{path!r} ({codec or 'no video'})" for path, codec in left_out.items()), 5),
                 )
         return super().begin(name, pipeline)
 
@@ -285,21 +265,14 @@ class NumpyReader(ReaderInput):
             SettingError: An argument is unknown, or not exactly one of ``file_root`` alone, ``file_list`` and
                 ``files`` says where the files are; there is no file, or it is no array.
         """
-        self._fields: Sequence[ReaderField] = (ReaderField(data_name, types.DALIDataType.FLOAT),)
+        self.fields = (ReaderField(data_name, types.DALIDataType.FLOAT),)
         self._use_gpu = use_gpu
         super().__init__(fn.readers.numpy, arguments)
-        _require_source(self.operator_name, self._arguments, ("file_list", "files"), "file_root")
+        self._require_source("file_list", "files", alone="file_root")
         require_openable(self.operator_name, named_files(self._arguments))
         if dtype is None:
-            found = type_of_array_file(_first_array_file(self._arguments))
-        else:
-            found = type_of_argument(dtype)
-        self._fields = (ReaderField(data_name, found),)
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The output."""
-        return self._fields
+            dtype = type_of_array_file(_first_array_file(self._arguments))
+        self.fields = (ReaderField(data_name, type_of_argument(dtype)),)
 
     def _device(self) -> str:
         return "gpu" if self._use_gpu and self._has_gpu() else "cpu"
@@ -333,28 +306,22 @@ class TFRecordReader(ReaderInput):
         """
         if not isinstance(features, Mapping) or not features:
             raise SettingError(f"`features` must be a dict of at least one feature, got {features!r}.")
-        self._fields = [ReaderField(name, types.DALIDataType.UINT8) for name in features]
+        self.fields = [ReaderField(name, types.DALIDataType.UINT8) for name in features]
         super().__init__(fn.readers.tfrecord, {**arguments, "features": dict(features)})
-        for name in ("path", "index_path"):
-            _require_files(self.operator_name, name, self._arguments[name])
+        self._require_files("path", "index_path")
         found = self._find_dtypes() if dtypes is None else dtypes
         if found.keys() != features.keys():
             raise SettingError(
                 f"`dtypes` must have the names of the features ({', '.join(features)}), got {found!r}."
             )
-        self._fields = [ReaderField(name, found[name]) for name in features]
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs."""
-        return self._fields
+        self.fields = [ReaderField(name, found[name]) for name in features]
 
     def _in_order(self, outputs: Any) -> Sequence[DataNode]:
-        return [outputs[field.name] for field in self._fields]
+        return [outputs[field.name] for field in self.fields]
 
     def describe(self) -> Description:
         """See `ReaderInput.describe`. DALI's features tell nothing of themselves: their types stand for them."""
-        features = {str(field.name): field.dtype.name for field in self._fields}
+        features = {str(field.name): field.dtype.name for field in self.fields}
         return {**super().describe(), "features": repr(features)}
 
     def _find_dtypes(self) -> dict[str, types.DALIDataType]:
@@ -401,21 +368,14 @@ class WebDatasetReader(ReaderInput):
         dtypes = arguments.get("dtypes")
         if dtypes is None:
             dtypes = [types.DALIDataType.UINT8] * len(extensions)
-        dtypes = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
+        dtypes = dtypes if isinstance(dtypes, list | tuple) else [dtypes]
         if len(dtypes) != len(extensions):
             raise SettingError(
                 f"`dtypes` must have one type per entry of `ext`, got {len(dtypes)} for {len(extensions)}."
             )
-        self._fields = [ReaderField(name, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        self.fields = [ReaderField(name, dtype) for name, dtype in zip(names, dtypes, strict=True)]
         super().__init__(fn.readers.webdataset, {**arguments, "ext": extensions})
-        for name in ("paths", "index_paths"):
-            if self._arguments.get(name) is not None:
-                _require_files(self.operator_name, name, self._arguments[name])
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs."""
-        return self._fields
+        self._require_files("paths", "index_paths")
 
 
 class CocoReader(ReaderInput):
@@ -468,79 +428,27 @@ class CocoReader(ReaderInput):
             fields.append(ReaderField(masks_name, int32))
         if arguments.get("image_ids"):
             fields.append(ReaderField(image_id_name, int32))
-        self._fields = fields
+        self.fields = fields
         super().__init__(fn.readers.coco, arguments)
-        if self._arguments.get("annotations_file"):
-            _require_files(self.operator_name, "annotations_file", self._arguments["annotations_file"])
-        if self._arguments.get("file_root"):
-            _require_folder(self.operator_name, self._arguments["file_root"])
-        if self._arguments.get("annotations_file"):
-            root = self._arguments.get("file_root") or ""
-            images = images_of_annotations(self._arguments["annotations_file"], root)
-            require_openable(self.operator_name, images)
-
-    @property
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs."""
-        return self._fields
-
-
-# --- checks ----------------------------------------------------------------------------------------------
-
-
-def _require_source(
-    operator: str, arguments: Mapping[str, Any], exclusive: Sequence[str], root: str | None
-) -> None:
-    """Check that exactly one argument says where the files are, and that it is there."""
-    given = [name for name in exclusive if _is_given(arguments.get(name))]
-    has_root = root is not None and arguments.get(root) is not None
-    if len(given) > 1 or not (given or has_root):
-        names = ", ".join(f"`{name}`" for name in exclusive)
-        alone = f", or `{root}` alone" if root is not None else ""
-        got = ", ".join(f"`{name}`" for name in given) or "none"
-        raise SettingError(f"fn.{operator} needs exactly one of {names}{alone}, got {got}.")
-    folder = "file_root"
-    if arguments.get(folder) and not (operator in _READ_S3 and is_on_s3(arguments[folder])):
-        _require_folder(operator, arguments[folder])
-    if arguments.get("file_list"):
-        _require_files(operator, "file_list", arguments["file_list"])
-    if "filenames" in given:
-        _require_files(operator, "filenames", arguments["filenames"])
-
-
-def _is_given(value: Any) -> bool:
-    return value is not None and not (hasattr(value, "__len__") and len(value) == 0)
-
-
-def _require_folder(operator: str, path: Any) -> None:
-    if not os.path.isdir(path):
-        what = "is a file" if os.path.exists(path) else "does not exist"
-        raise SettingError(f"`file_root` of fn.{operator} must be a folder, but {str(path)!r} {what}.")
-
-
-def _require_files(operator: str, name: str, paths: Any) -> None:
-    for path in [paths] if isinstance(paths, str) else paths:
-        if not os.path.isfile(path):
-            what = "is not a file" if os.path.exists(path) else "does not exist"
-            raise SettingError(f"`{name}` of fn.{operator}: {str(path)!r} {what}.")
+        root, annotations = self._arguments.get("file_root") or "", self._arguments.get("annotations_file")
+        if root:
+            self._require_folder()
+        if annotations:
+            self._require_files("annotations_file")
+            require_openable(self.operator_name, images_of_annotations(annotations, root))
 
 
 def _first_array_file(arguments: Mapping[str, Any]) -> str:
-    root = arguments.get("file_root")
-    files = arguments.get("files")
-    first = root
-    if files is not None:
-        first = os.path.join(root or "", files if isinstance(files, str) else files[0])
-    if is_on_s3(first):
-        raise SettingError(f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {first!r}.")
-    if files is not None:
-        return str(first)
+    root, first = arguments.get("file_root"), next(named_files(arguments), None)
+    looked_up = first or root
+    if is_on_s3(looked_up):
+        raise SettingError(
+            f"fn.readers.numpy: give the `dtype` of the arrays; it is not looked up in {looked_up!r}."
+        )
+    if first is not None:
+        return first
     if arguments.get("file_list") is not None:
-        file_list = Path(arguments["file_list"])
-        lines = os.fsdecode(file_list.read_bytes()).splitlines()
-        if not lines:
-            raise SettingError(f"`file_list` of fn.readers.numpy: {str(file_list)!r} is empty.")
-        return os.path.join(root or file_list.parent, lines[0].strip())
+        raise SettingError(f"`file_list` of fn.readers.numpy: {str(arguments['file_list'])!r} is empty.")
     pattern = arguments.get("file_filter", "*.npy")
     found = min((str(each) for each in Path(str(root)).rglob(pattern) if each.is_file()), default=None)
     if found is None:

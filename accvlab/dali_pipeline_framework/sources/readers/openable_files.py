@@ -67,29 +67,20 @@ def named_files(
                     yield os.path.join(folder, os.fsdecode(name_on_line(line.strip())))
 
 
-def name_before_label(line: bytes) -> bytes:
-    """Get the name on a line that ends with a label."""
-    return line.rsplit(None, 1)[0]
-
-
 def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
     """Get what is no regular file, nor a folder, in the folders within a root; the folders are listed only."""
     if is_on_s3(root):
         return
     with os.scandir(root) as folders:
         for folder in folders:
-            if folder.is_dir():
-                yield from irregular_files(folder.path, is_wanted)
-
-
-def irregular_files(folder: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Get the entries of a folder that are links or neither files nor folders."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            # What the folder itself tells: no file is looked at.
-            is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
-            if not is_plain and is_wanted(entry.name):
-                yield entry.path
+            if not folder.is_dir():
+                continue
+            with os.scandir(folder.path) as entries:
+                for entry in entries:
+                    # What the folder itself tells: no file is looked at. Links are.
+                    is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+                    if not is_plain and is_wanted(entry.name):
+                        yield entry.path
 
 
 def images_of_annotations(annotations_file: str, root: str) -> Iterator[str]:

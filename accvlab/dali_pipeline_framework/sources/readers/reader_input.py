@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import inspect
+import os
 import reprlib
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,7 +20,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ...checks import check_shard
+from ...checks import check_shard, did_you_mean, listed
 from ...draws.keyed_random import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
@@ -31,6 +30,7 @@ from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..native_input import NativeInput, NativeRun
 from ..reader_epochs import ReaderEpochs
+from .openable_files import is_on_s3
 
 _Self = TypeVar("_Self", bound="ReaderInput")
 
@@ -39,6 +39,8 @@ _short.maxstring = _short.maxother = 200
 _short_repr = _short.repr
 
 _OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
+_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
+_NOT_ORDER = ("shard_id", "num_shards", "bytes_per_sample_hint", "tensor_init_bytes", "prefetch_queue_depth")
 
 
 @attrs.frozen
@@ -66,7 +68,14 @@ class ReaderInput(NativeInput):
     Readers shuffle as DALI does (``random_shuffle`` with a buffer of ``initial_fill`` samples, or
     ``shuffle_after_epoch``); with no ``seed`` given, it is derived from the seed of the pipeline, and is the same
     for all readers of a pipeline and on all ranks.
+
+    Attributes:
+        fields: The outputs, in DALI's order; set before the constructor of this class runs.
+        is_resumable: True, since DALI's checkpoints know where readers stand.
     """
+
+    fields: Sequence[ReaderField]
+    is_resumable = True
 
     def __init__(self, operator: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         """Set up; nothing is read.
@@ -94,24 +103,46 @@ class ReaderInput(NativeInput):
             if given in _OWN:
                 raise SettingError(f"`{given}` of fn.{name} cannot be given: {_OWN[given]}.")
             if given not in parameters:
-                close = difflib.get_close_matches(given, parameters, 1)
-                hint = f" Did you mean `{close[0]}`?" if close else ""
-                raise SettingError(f"`{given}` is not an argument of fn.{name}.{hint}")
-        required = [
-            each.name
+                meant = did_you_mean(given, parameters).replace("'", "`")
+                raise SettingError(f"`{given}` is not an argument of fn.{name}.{meant}")
+        missing = [
+            f"`{each.name}`"
             for each in parameters.values()
-            if each.default is inspect.Parameter.empty and each.kind is inspect.Parameter.KEYWORD_ONLY
+            if each.default is each.empty and each.kind is each.KEYWORD_ONLY and each.name not in self._arguments
         ]
-        missing = [each for each in required if each not in self._arguments]
         if missing:
-            raise SettingError(f"fn.{name} needs {', '.join(f'`{each}`' for each in missing)}.")
+            raise SettingError(f"fn.{name} needs {', '.join(missing)}.")
+
+    def _require_source(self, *exclusive: str, alone: str | None = None) -> None:
+        """Check that exactly one argument says where the files are, and that it is there."""
+        given = [name for name in exclusive if not is_empty(self._arguments.get(name))]
+        if len(given) > 1 or not (given or (alone and self._arguments.get(alone) is not None)):
+            names = ", ".join(f"`{name}`" for name in exclusive)
+            or_alone = f", or `{alone}` alone" if alone else ""
+            got = listed(f"`{name}`" for name in given)
+            raise SettingError(f"fn.{self.operator_name} needs exactly one of {names}{or_alone}, got {got}.")
+        root = self._arguments.get("file_root")
+        if root and not (self.operator_name in _READ_S3 and is_on_s3(root)):
+            self._require_folder()
+        self._require_files(*(name for name in ("file_list", "filenames") if name in given))
+
+    def _require_folder(self) -> None:
+        root = self._arguments["file_root"]
+        if not os.path.isdir(root):
+            what = "is a file" if os.path.exists(root) else "does not exist"
+            raise SettingError(
+                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} {what}."
+            )
+
+    def _require_files(self, *names: str) -> None:
+        for name in names:
+            paths = self._arguments.get(name)
+            for path in [paths] if isinstance(paths, str) else paths or ():
+                if not os.path.isfile(path):
+                    what = "is not a file" if os.path.exists(path) else "does not exist"
+                    raise SettingError(f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.")
 
     # --- the operator -----------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def fields(self) -> Sequence[ReaderField]:
-        """The outputs, in DALI's order."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -200,16 +231,8 @@ class ReaderInput(NativeInput):
     def describe(self) -> Description:
         """What the order depends on, by name."""
         description: Description = {"input": f"fn.{self.operator_name}"}
-        not_order = (
-            "shard_id",
-            "num_shards",
-            "bytes_per_sample_hint",
-            "tensor_init_bytes",
-            "prefetch_queue_depth",
-        )
-        for name in sorted(self._arguments):
-            if name not in not_order:
-                value = self._arguments[name]
+        for name, value in sorted(self._arguments.items()):
+            if name not in _NOT_ORDER:
                 is_plain = value is None or isinstance(value, bool | int | float | str)
                 description[name] = value if is_plain else repr(value)
         description["last_batch"] = self._last_batch
@@ -231,11 +254,6 @@ class ReaderInput(NativeInput):
         return self._last_batch
 
     @property
-    def is_resumable(self) -> bool:
-        """True: DALI's checkpoints know where readers stand."""
-        return True
-
-    @property
     def used_sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the samples."""
         blueprint = SampleDataGroup()
@@ -244,11 +262,6 @@ class ReaderInput(NativeInput):
                 blueprint.add_data_field(field.name, field.dtype, content=field.content)
         return blueprint
 
-    @property
-    def length(self) -> int | None:
-        """None: the number of samples is known only to a pipeline that was built (`DataLoader` asks it)."""
-        return None
-
     def __repr__(self) -> str:
         """Return the arguments that were given."""
         given = ", ".join(f"{name}={_short_repr(value)}" for name, value in self._arguments.items())
@@ -256,28 +269,18 @@ class ReaderInput(NativeInput):
 
 
 class ReaderRun(NativeRun):
-    """Counts the batches that a reader makes.
-
-    Attributes:
-        epochs: How many there are.
-    """
+    """Counts the batches that a reader makes."""
 
     epochs: ReaderEpochs
 
     def __init__(self, epochs: ReaderEpochs) -> None:
         """Begin with the first batch."""
         self.epochs = epochs
-        self._epoch = 0
         self._num_begun = 0
-
-    @property
-    def epoch(self) -> int:
-        """See `NativeRun.epoch`."""
-        return self._epoch
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
         """See `NativeRun.continue_at`."""
-        self._epoch, self._num_begun = epoch, num_begun
+        self.epoch, self._num_begun = epoch, num_begun
 
     def begin_batch(self) -> None:
         """See `NativeRun.begin_batch`."""
@@ -287,12 +290,17 @@ class ReaderRun(NativeRun):
 
     def begin_epoch(self) -> None:
         """See `NativeRun.begin_epoch`."""
-        self._epoch += 1
+        self.epoch += 1
         self._num_begun = 0
 
     def num_valid(self, batch: int) -> int:
         """See `NativeRun.num_valid`."""
-        return self.epochs.num_valid(self._epoch, batch)
+        return self.epochs.num_valid(self.epoch, batch)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether an argument was not given, or has nothing in it."""
+    return value is None or (hasattr(value, "__len__") and len(value) == 0)
 
 
 def _plain(value: Any) -> Any:

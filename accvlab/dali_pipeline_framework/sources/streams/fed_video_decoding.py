@@ -16,12 +16,11 @@ from ...engine.dali.texts import NOTHING_FED, dali_cause
 from ...errors import SettingError, VideoError
 from ...providers.media.container import missing_bytes, sniff_codec
 from ...providers.videos.video_decoding import FrameConverter, VideoDecoder, import_av
+from ..native_input import CODECS_ON_CPU
 from .video_feed import FedVideo, UInt8Array
 
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
 DecoderChoice: TypeAlias = Literal["auto", "dali", "pyav"]
-
-_CODECS_OF_DALI_ON_CPU = ("vp8", "vp9", "mjpeg")
 
 
 @attrs.frozen
@@ -115,7 +114,7 @@ def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | N
     if device_id is not None:
         return True
     codec = sniff_codec(video.source)
-    if codec in _CODECS_OF_DALI_ON_CPU:
+    if codec in CODECS_ON_CPU:
         return True
     if settings.decoder == "auto":
         return codec is None and not has_pyav()

@@ -54,14 +54,16 @@ class VideoFeed:
 
     Attributes:
         changed: Guards the queue, and what the reader of the queue keeps with it; notified of any change.
+        num_fed: Number of videos that were fed.
+        is_closed: Whether no more videos follow those in the queue.
     """
 
     def __init__(self) -> None:
         """Start with nothing fed."""
         self.changed = threading.Condition()
+        self.num_fed = 0
+        self.is_closed = False
         self._waiting: collections.deque[FedVideo] = collections.deque()
-        self._num_fed = 0
-        self._is_closed = False
         self._is_claimed = False
 
     def put(self, video: EncodedVideo, name: str | None, check: Callable[[FedVideo], None]) -> int:
@@ -73,35 +75,25 @@ class VideoFeed:
         check(FedVideo(-1, source, called))
         with self.changed:
             self._require_open()
-            number = self._num_fed
+            number = self.num_fed
             self._waiting.append(FedVideo(number, source, f"{called} (video {number})"))
-            self._num_fed += 1
+            self.num_fed += 1
             self.changed.notify_all()
         return number
 
     def _require_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
 
     def close(self) -> None:
         """Close the queue for new videos."""
         with self.changed:
-            self._is_closed = True
+            self.is_closed = True
             self.changed.notify_all()
 
     def take(self) -> FedVideo | None:
         """Take the next video from the queue, or None where none waits; `changed` must be held."""
         return self._waiting.popleft() if self._waiting else None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more videos follow those in the queue."""
-        return self._is_closed
-
-    @property
-    def num_fed(self) -> int:
-        """Number of videos that were fed."""
-        return self._num_fed
 
     @property
     def num_waiting(self) -> int:

@@ -24,7 +24,7 @@ from ...unknown_arguments import explains_unknown_arguments
 from ..native_input import NativeInput
 from .fed_video_decoding import DecoderChoice, LastSequencePolicy, SequenceSettings, require_video
 from .video_feed import EncodedVideo, VideoFeed
-from .video_stream_run import BatchHandover, VideoStreamRun
+from .video_stream_run import BatchHandover, DecodedBatches, VideoStreamRun
 
 
 class VideoStreamInput(NativeInput):
@@ -47,8 +47,10 @@ class VideoStreamInput(NativeInput):
     state to save. Each rank has a stream of its own.
     """
 
+    operator_name = "external_source"
     has_epochs = False
     delivers_partial_batches = True
+    shard = (0, 1)
     is_joinable = False
     ragged_advice = (
         "The last sequence of a video can be shorter than the others: pass ragged='list' to the loader, or "
@@ -184,21 +186,6 @@ class VideoStreamInput(NativeInput):
             blueprint.add_data_field(name, types.DALIDataType.INT32)
         return blueprint
 
-    @property
-    def length(self) -> int | None:
-        """None: only the end tells."""
-        return None
-
-    @property
-    def is_resumable(self) -> bool:
-        """False: what was fed is gone when it is decoded."""
-        return False
-
-    @property
-    def operator_name(self) -> str:
-        """Name of the operator that gets what is decoded."""
-        return "external_source"
-
     def define(self, name: str, seed: int) -> Sequence[DataNode]:
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
@@ -216,7 +203,7 @@ class VideoStreamInput(NativeInput):
         if not self._columns:
             return [frames]
         places = fn.external_source(
-            source=handover.take_places,
+            source=lambda: handover.places,
             batch=True,
             num_outputs=len(self._columns),
             dtype=types.DALIDataType.INT32,
@@ -230,22 +217,16 @@ class VideoStreamInput(NativeInput):
     def begin(self, name: str, pipeline: Any) -> VideoStreamRun:
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
         return VideoStreamRun(
-            self._feed,
+            DecodedBatches(self._feed, self._num_ahead),
             self._settings,
             list(self._columns),
             self._handovers[pipeline],
-            batch_size=pipeline.max_batch_size,
-            device_id=pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None,
-            is_blocking=self._blocking,
-            num_ahead=self._num_ahead,
+            self._blocking,
+            pipeline.max_batch_size,
+            pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None,
         )
 
     # --- settings of a loader ---------------------------------------------------------------------
-
-    @property
-    def shard(self) -> tuple[int, int]:  # type: ignore[override]
-        """Shard id and number of shards: all of it."""
-        return 0, 1
 
     def with_settings(
         self, *, shard: tuple[int, int] | None = None, last_batch: LastBatch | None = None

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -30,69 +31,52 @@ def _close_at_exit() -> None:
         run.close()
 
 
+@attrs.define
 class BatchHandover:
-    """Holds the next batch for the operators of a pipeline."""
+    """Holds the next batch for the operators of a pipeline.
 
-    def __init__(self) -> None:
-        """Start without a batch."""
-        self._frames: Any = None
-        self._places: Sequence[npt.NDArray[np.int32]] = ()
+    Attributes:
+        frames: See `SequenceBatch`.
+        places: Columns of numbers that tell where the sequences stand.
+    """
 
-    def give(self, batch: SequenceBatch, sequence_length: int, columns: Sequence[str]) -> None:
-        """Set the next batch, with its named columns of numbers."""
-        size = len(batch.lengths)
-        numbers = {
-            "video": np.full(size, batch.video.number, np.int32),
-            "first_frame": np.arange(size, dtype=np.int32) * sequence_length + batch.first_frame,
-            "num_frames": np.array(batch.lengths, np.int32),
-        }
-        self._frames = batch.frames
-        self._places = [numbers[column].astype(np.int32) for column in columns]
+    frames: Any = None
+    places: Sequence[npt.NDArray[np.int32]] = ()
 
     def take_frames(self) -> Any:
         """Get the frames; only once, so that they are not held longer than needed."""
-        frames, self._frames = self._frames, None
+        frames, self.frames = self.frames, None
         return frames
 
-    def take_places(self) -> Sequence[npt.NDArray[np.int32]]:
-        """Get the columns of numbers."""
-        return self._places
 
-
+@attrs.define(eq=False)
 class DecodedBatches:
     """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed."""
 
-    def __init__(self, feed: VideoFeed, num_ahead: int) -> None:
-        """Start with none."""
-        self.feed = feed
-        self._num_ahead = num_ahead
-        self._batches: collections.deque[SequenceBatch] = collections.deque()
-        self._end: BaseException | None = None
-        self._is_decoding = False
-        self._is_stopped = False
+    feed: VideoFeed
+    _num_ahead: int
+    _batches: collections.deque[SequenceBatch] = attrs.field(factory=collections.deque, init=False)
+    _end: BaseException | None = attrs.field(default=None, init=False)
+    _is_decoding: bool = attrs.field(default=False, init=False)
+    _is_stopped: bool = attrs.field(default=False, init=False)
 
     # --- for the thread that decodes ------------------------------------------------------------------
 
     def next_video(self) -> FedVideo | None:
         """Wait for the next video; None when there are no more."""
-        with self.feed.changed:
+        feed = self.feed
+        with feed.changed:
             self._is_decoding = False
-            self.feed.changed.notify_all()
-            while not self._is_stopped:
-                video = self.feed.take()
-                if video is not None:
-                    self._is_decoding = True
-                    return video
-                if self.feed.is_closed:
-                    break
-                self.feed.changed.wait()
-        return None
+            feed.changed.notify_all()
+            feed.changed.wait_for(lambda: self._is_stopped or feed.num_waiting or feed.is_closed)
+            video = None if self._is_stopped else feed.take()
+            self._is_decoding = video is not None
+            return video
 
     def put(self, batch: SequenceBatch) -> bool:
         """Wait for room and add a batch; False where no more are wanted."""
         with self.feed.changed:
-            while len(self._batches) >= self._num_ahead and not self._is_stopped:
-                self.feed.changed.wait()
+            self.feed.changed.wait_for(lambda: len(self._batches) < self._num_ahead or self._is_stopped)
             self._batches.append(batch)
             self.feed.changed.notify_all()
             return not self._is_stopped
@@ -137,8 +121,7 @@ class DecodedBatches:
             StopIteration: The stream was closed, and all is delivered.
         """
         with self.feed.changed:
-            while not self.is_ready():
-                self.feed.changed.wait()
+            self.feed.changed.wait_for(self.is_ready)
             if self._is_stopped:
                 raise ClosedError("The pipeline was closed while it waited for a video.")
             if self._batches:
@@ -154,42 +137,27 @@ class DecodedBatches:
             self.feed.changed.notify_all()
 
 
+@attrs.define(eq=False, slots=False)
 class VideoStreamRun(NativeRun):
-    """A stream in a pipeline."""
+    """A stream in a pipeline; a `SettingError` where another pipeline reads it."""
 
     is_awaited = True
 
-    def __init__(
-        self,
-        feed: VideoFeed,
-        settings: SequenceSettings,
-        columns: Sequence[str],
-        handover: BatchHandover,
-        *,
-        batch_size: int,
-        device_id: int | None,
-        is_blocking: bool,
-        num_ahead: int,
-    ) -> None:
-        """Begin to decode.
+    _decoded: DecodedBatches
+    _settings: SequenceSettings
+    _columns: Sequence[str]
+    _handover: BatchHandover
+    _is_blocking: bool
+    _batch_size: int
+    _device_id: int | None
 
-        Raises:
-            SettingError: Another pipeline reads the stream.
-        """
-        feed.claim()
-        self._settings = settings
-        self._columns = columns
-        self._handover = handover
-        self._is_blocking = is_blocking
-        self._decoded = DecodedBatches(feed, num_ahead)
+    def __attrs_post_init__(self) -> None:
+        """Begin to decode."""
+        self._decoded.feed.claim()
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
         self._num_begun = 0
-        self._thread = threading.Thread(
-            target=_decode_all,
-            args=(self._decoded, settings, batch_size, device_id),
-            name="video stream",
-            daemon=True,
-        )
+        arguments = self._decoded, self._settings, self._batch_size, self._device_id
+        self._thread = threading.Thread(target=_decode_all, args=arguments, name="video stream", daemon=True)
         self._thread.start()
         self._end = weakref.finalize(self, _end, self._decoded)
         _running.add(self)
@@ -205,7 +173,14 @@ class VideoStreamRun(NativeRun):
     def begin_batch(self) -> None:
         """See `NativeRun.begin_batch`."""
         batch = self._decoded.take()
-        self._handover.give(batch, self._settings.sequence_length, self._columns)
+        starts = np.arange(len(batch.lengths)) * self._settings.sequence_length + batch.first_frame
+        numbers = {
+            "video": np.full(len(batch.lengths), batch.video.number),
+            "first_frame": starts,
+            "num_frames": np.array(batch.lengths),
+        }
+        self._handover.frames = batch.frames
+        self._handover.places = [numbers[column].astype(np.int32) for column in self._columns]
         last_frame = batch.first_frame + sum(batch.lengths) - 1
         text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
         self._labels.append((self._num_begun, text))
@@ -214,17 +189,6 @@ class VideoStreamRun(NativeRun):
     def describe_batch(self, batch: int) -> str:
         """See `NativeRun.describe_batch`."""
         return next((text for number, text in self._labels if number == batch), "")
-
-    def begin_epoch(self) -> None:
-        """Do nothing: a stream that has ended stays ended."""
-
-    def continue_at(self, epoch: int, num_begun: int) -> None:
-        """Do nothing: a stream cannot be continued."""
-
-    @property
-    def epoch(self) -> int:
-        """Get 0: a stream has no epochs."""
-        return 0
 
     def close(self) -> None:
         """End the thread, and wait until it has ended."""

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a batch travels from the workers through the graph, and what of it is packed into one buffer.
+
+DALI has fixed costs per output of an external source, and per sample of it. So a field gets an output of its own
+only where the graph uses it; all the others are *packed*: they travel in one buffer, which the graph passes on to its
+end, where they become views of it.
+
+The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that a
+field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded of
+``n`` elements stands in the first ``samples x n`` of them; the others are empty. Its values are ordered by elements,
+or by samples where the loader stacks the elements::
+
+    element by element    camera 0: sample 0, sample 1, ..   camera 1: sample 0, ..     cameras[c] is a slice
+    sample by sample      sample 0: camera 0, camera 1, ..   sample 1: camera 0, ..     the stack is a reshape
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+
+_shape_of = operator.attrgetter("shape")
+
+# A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample. Beyond
+# this size copying them together costs more than that.
+_MAX_BYTES_TO_STACK = 1 << 16
+# Blocks of the buffer begin at multiples of this: no element of an array is larger.
+_ALIGNMENT = 8
+
+Items: TypeAlias = tuple[int, ...]
+"""What makes up a folded field, element by element: positions among the flat fields of a sample and, after them, its
+random draws."""
+
+
+@attrs.define
+class TransportLayout:
+    """Which outputs the workers make of a batch; in this order.
+
+    Attributes:
+        packed: The fields in the buffer; none: there is no buffer.
+        sends_slots: Whether there is an output with the slot of each entry of the batch, int32.
+        element_counts: For each of these numbers of elements, an output with the element of each entry, int32.
+        fields: The fields with outputs of their own.
+        num_slots: Entries of the batch per sample.
+        is_by_sample: Whether folded fields are ordered sample by sample, otherwise element by element.
+    """
+
+    packed: tuple[Items, ...] = ()
+    sends_slots: bool = False
+    element_counts: tuple[int, ...] = ()
+    fields: tuple[Items, ...] = ()
+    num_slots: int = 1
+    is_by_sample: bool = False
+
+    @staticmethod
+    def of_plain(num_items: int) -> TransportLayout:
+        """A layout in which each item has an output of its own."""
+        return TransportLayout(fields=tuple([(item,) for item in range(num_items)]))
+
+
+class DimensionClash(Exception):
+    """Arrays of one field have different numbers of dimensions."""
+
+
+def outputs_of_batch(
+    layout: TransportLayout,
+    samples: Sequence[Sequence[Any]],
+    draws: Sequence[npt.NDArray[Any]],
+    must_be_contiguous: bool,
+) -> list[Any]:
+    """Make the outputs of a batch.
+
+    Args:
+        layout: Which outputs to make.
+        samples: The flat arrays of each sample.
+        draws: For each draw one array, with the samples as first axis.
+        must_be_contiguous: Whether strided arrays must be made contiguous here.
+
+    Returns:
+        For each output one array with the entries of the batch as first axis, or a list of arrays.
+
+    Raises:
+        DimensionClash: Arrays of an output have different numbers of dimensions.
+    """
+    num_samples = len(samples)
+    num_entries = num_samples * layout.num_slots
+    by_item: list[Sequence[Any]] = [*zip(*samples, strict=True), *draws]
+    outputs: list[Any] = []
+    if layout.packed:
+        blocks = [_in_order(by_item, items, layout.is_by_sample) for items in layout.packed]
+        outputs.append(_packed(blocks, num_samples, num_entries, layout.is_by_sample))
+    if layout.sends_slots:
+        outputs.append(np.repeat(np.arange(layout.num_slots, dtype=np.int32), num_samples))
+    for count in layout.element_counts:
+        elements = np.zeros(num_entries, np.int32)
+        in_order = np.arange(num_samples * count, dtype=np.int32)
+        elements[: len(in_order)] = in_order % count if layout.is_by_sample else in_order // num_samples
+        outputs.append(elements)
+    for items in layout.fields:
+        arrays = _in_order(by_item, items, layout.is_by_sample)
+        outputs.append(_own_output(arrays, num_entries, must_be_contiguous))
+    return outputs
+
+
+def _in_order(by_item: Sequence[Sequence[Any]], items: Items, is_by_sample: bool) -> Sequence[Any]:
+    if len(items) == 1:
+        return by_item[items[0]]
+    columns = [by_item[item] for item in items]
+    if is_by_sample:
+        return [array for of_sample in zip(*columns, strict=True) for array in of_sample]
+    return [array for column in columns for array in column]
+
+
+def _own_output(arrays: Sequence[Any], num_entries: int, must_be_contiguous: bool) -> Any:
+    shapes = set(map(_shape_of, arrays))
+    first = arrays[0]
+    if len(shapes) == 1 and first.nbytes <= _MAX_BYTES_TO_STACK:
+        if len(arrays) == num_entries:
+            return np.array(arrays)
+        output = np.zeros((num_entries, *first.shape), first.dtype)
+        output[: len(arrays)] = arrays
+        return output
+    if len(set(map(len, shapes))) > 1:
+        raise DimensionClash
+    if must_be_contiguous:
+        arrays = [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
+    empty = np.zeros((0,) * first.ndim, first.dtype)
+    return [*arrays, *[empty] * (num_entries - len(arrays))]
+
+
+# --- the buffer --------------------------------------------------------------------------------------------
+#
+#     int64   length of the header in int64, itself included
+#     int64   number of samples
+#     int64   for each block of arrays:  1, number of dimensions, shape              all arrays have this shape
+#                                        0, (number of dimensions, shape) each       they differ
+#     bytes   the blocks, each from a multiple of 8 bytes on: the arrays, one after the other
+
+
+def _packed(
+    blocks: Sequence[Sequence[Any]], num_samples: int, num_rows: int, is_by_sample: bool
+) -> npt.NDArray[np.uint8]:
+    """Pack blocks of arrays, ``(rows, bytes)``; the rows one after the other are the buffer."""
+    header: list[int] = [0, num_samples]
+    parts: list[Any] = [b""]
+    end = 0
+    for arrays in blocks:
+        shapes = list(map(_shape_of, arrays))
+        shape = shapes[0]
+        size = len(shapes) * arrays[0].nbytes
+        if shapes.count(shape) == len(shapes):
+            header += (1, len(shape), *shape)
+        else:
+            if len(set(map(len, shapes))) > 1:
+                _require_same_dimensions(shapes, num_samples, is_by_sample)
+            header.append(0)
+            for each in shapes:
+                header += (len(each), *each)
+            size = sum([array.nbytes for array in arrays])
+        parts += (arrays,) if isinstance(arrays, np.ndarray) else arrays
+        gap = -size % _ALIGNMENT
+        if gap:
+            parts.append(bytes(gap))
+        end += size + gap
+    header[0] = len(header)
+    parts[0] = np.array(header, np.int64)
+    size = 8 * len(header) + end
+    row = max(1, -(-size // num_rows))
+    parts.append(bytes(row * num_rows - size))
+    try:
+        buffer = b"".join(parts)
+    except (BufferError, ValueError, TypeError):  # strided arrays, and types that have no buffer of their own
+        buffer = b"".join([part if isinstance(part, bytes) else part.tobytes() for part in parts])
+    return np.frombuffer(buffer, np.uint8).reshape(num_rows, row)
+
+
+def _require_same_dimensions(shapes: Sequence[tuple[int, ...]], num_samples: int, is_by_sample: bool) -> None:
+    """Refuse a field whose samples have different numbers of dimensions; its elements may."""
+    num_elements = len(shapes) // num_samples
+    for element in range(num_elements):
+        start = element * num_samples
+        of_element = shapes[element::num_elements] if is_by_sample else shapes[start : start + num_samples]
+        if len(set(map(len, of_element))) > 1:
+            raise DimensionClash
+
+
+@attrs.frozen
+class Block:
+    """Where the arrays of a packed field stand.
+
+    Attributes:
+        starts: Byte at which each array begins.
+        shapes: Their shapes, in order; one shape for all where they have the same.
+    """
+
+    starts: Sequence[int]
+    shapes: Sequence[tuple[int, ...]]
+
+
+class Unpacker:
+    """Makes views of the packed fields. It remembers where they stood in the batch before: usually all is the same."""
+
+    def __init__(self, dtypes: Iterable[np.dtype[Any]], num_elements: Iterable[int]) -> None:
+        """Set up for the types of the packed fields, and their numbers of elements."""
+        self._fields = list(zip(dtypes, num_elements, strict=True))
+        self._header = b""
+        self._known: tuple[int, list[Block]] = (0, [])
+
+    def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block]]:
+        """Get the number of samples, and where the fields stand in a buffer, ``(bytes,)``."""
+        length = int(buffer[:8].view(np.int64)[0])
+        header = buffer[: 8 * length].tobytes()
+        if header != self._header:
+            self._known = self._parsed(np.frombuffer(header, np.int64).tolist())
+            self._header = header
+        return self._known
+
+    def _parsed(self, header: list[int]) -> tuple[int, list[Block]]:
+        at, num_samples = 2, header[1]
+        start = 8 * len(header)
+        blocks = []
+        for dtype, num_elements in self._fields:
+            count = num_samples * num_elements
+            is_uniform = header[at]
+            at += 1
+            shapes = []
+            for _ in range(1 if is_uniform else count):
+                ndim = header[at]
+                shapes.append(tuple(header[at + 1 : at + 1 + ndim]))
+                at += 1 + ndim
+            sizes = [dtype.itemsize * math.prod(shape) for shape in shapes] * (count if is_uniform else 1)
+            starts = [start]
+            for size in sizes:
+                starts.append(starts[-1] + size)
+            start = starts[-1] + -(starts[-1] - start) % _ALIGNMENT
+            blocks.append(Block(starts, shapes))
+        return num_samples, blocks

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of a sample in the graph: one node for a field of all elements, or one for each, as steps need them.
+
+See `FoldedFormat` for what is folded, and `TransportLayout` for how the batch of the pipeline is filled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+from nvidia.dali import fn, types
+from nvidia.dali.data_node import DataNode
+
+from ..engine.dali.conditionals import merge, split
+from ..engine.dali.levels import BatchPart
+from ..engine.dali.source_outputs import SourceOutputs
+from ..engine.delivery import FieldPlace, Delivery
+from ..engine.graph_inspection import is_random
+from ..engine.transport import Items, TransportLayout
+from ..sample_data import SampleDataGroup
+from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
+
+_DT = types.DALIDataType
+
+
+class NotFoldable(Exception):
+    """A step cannot be applied to folded arrays; says why."""
+
+
+@attrs.define(eq=False)
+class FieldNodes:
+    """The nodes of a field of a folded format. At least one of the two forms is there.
+
+    Attributes:
+        level: Which elements the field stands for.
+        changed_by: What set the field last.
+        folded: The node of all elements.
+        elements: A node for each element.
+    """
+
+    level: Level
+    changed_by: str
+    folded: DataNode | None = None
+    elements: Sequence[DataNode] | None = None
+
+    @property
+    def present(self) -> Sequence[DataNode]:
+        """The nodes of one of the forms, the folded one if it is there."""
+        return [self.folded] if self.folded is not None else self.elements or ()
+
+
+@attrs.frozen
+class FoldedSample:
+    """A sample in the graph.
+
+    Attributes:
+        format: Its format.
+        fields: The nodes of the fields of the folded format.
+    """
+
+    format: FoldedFormat
+    fields: Sequence[FieldNodes]
+
+
+@attrs.define
+class Folding:
+    """Moves fields between their folded form and single elements while a graph is defined.
+
+    Attributes:
+        source: What workers send; None where the nodes are given.
+        num_slots: Entries of the batch of the pipeline per sample; with 1, nothing is folded.
+    """
+
+    source: SourceOutputs | None
+    num_slots: int
+    _slots: DataNode | None = attrs.field(default=None, init=False)
+    _parts: dict[int, BatchPart] = attrs.field(factory=dict, init=False)
+    _element_numbers: dict[int, DataNode] = attrs.field(factory=dict, init=False)
+    _selections: dict[int, list[DataNode]] = attrs.field(factory=dict, init=False)
+    _sent: dict[tuple[Items, Level], DataNode] = attrs.field(factory=dict, init=False)
+    _items_of_source: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of the source's node
+    _source_of: dict[str, str] = attrs.field(factory=dict, init=False)  # such a node -> that of the source
+    _origins: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of a node that is as sent
+    _levels: dict[str, Level | None] = attrs.field(factory=dict, init=False)  # by node; None: batch of the pipeline
+    own_nodes: list[DataNode] = attrs.field(factory=list, init=False)
+
+    # --- what workers send ------------------------------------------------------------------------
+
+    def send(self, items: Items, dtype: types.DALIDataType, level: Level) -> DataNode:
+        """Get the node of a field that is folded of the given items."""
+        if (items, level) not in self._sent:
+            sent = self._add_output(dtype)
+            self._items_of_source[sent.name] = items
+            node = self.part(level).of(sent)
+            self._know(node, level)
+            self._origins[node.name] = items
+            self._source_of[node.name] = sent.name
+            self._sent[items, level] = node
+        return self._sent[items, level]
+
+    def _add_output(self, dtype: types.DALIDataType) -> DataNode:
+        assert self.source is not None
+        node = self.source.add(dtype)
+        self.own_nodes.append(node)
+        return node
+
+    def _know(self, node: DataNode, level: Level | None) -> None:
+        self._levels[node.name] = level
+        self.own_nodes.append(node)
+
+    def note_given(self, node: DataNode, level: Level = WHOLE_SAMPLE) -> None:
+        """Note a node that stands at a level."""
+        self._levels[node.name] = level
+
+    # --- what comes out ---------------------------------------------------------------------------
+
+    def delivered(self, sample: FoldedSample) -> tuple[Delivery, tuple[DataNode, ...]]:
+        """Decide what is packed, and tell the source what is used of it.
+
+        Returns:
+            Where the fields stand in the outputs, and the outputs of the graph.
+        """
+        untouched = [self._origin_of(field) for field in sample.fields]
+        reached = self.reached(
+            node for field, origin in zip(sample.fields, untouched, strict=True) if origin is None for node in field.present
+        )
+        packed: list[Items] = []
+        outputs: list[DataNode] = []
+        places: dict[int, FieldPlace] = {}
+        for leaf, field, origin in zip(sample.format.leaves, sample.fields, untouched, strict=True):
+            format = sample.format.full.flat_leaves[leaf.members[0]]
+            place = FieldPlace(len(packed), True, format.numpy_dtype, format.is_string, 0, leaf.level.count)
+            if origin is not None and not any(self._source_of[node.name] in reached for node in field.present):
+                packed.append(origin)
+                of_members = [attrs.evolve(place, element=element) for element in range(place.count)]
+            else:
+                nodes: Sequence[DataNode] = field.present
+                if format.is_string:  # padded to the longest of its own
+                    nodes = [fn.pad(node, fill_value=0) for node in self.elements(field)]
+                place = attrs.evolve(place, is_packed=False, is_text=False)
+                of_members = [
+                    attrs.evolve(place, output=len(outputs) + index, count=1) for index in range(len(nodes))
+                ]
+                if len(nodes) < place.count:
+                    place = attrs.evolve(place, output=len(outputs))
+                    of_members = [attrs.evolve(place, element=element) for element in range(place.count)]
+                outputs += nodes
+            places.update(zip(leaf.members, of_members, strict=True))
+        buffer = [self._add_output(_DT.UINT8)] if packed else []
+        if packed:  # the first output
+            places = {
+                member: place if place.is_packed else attrs.evolve(place, output=place.output + 1)
+                for member, place in places.items()
+            }
+        layout = self._layout(tuple(packed), buffer, outputs)
+        return Delivery([places[member] for member in range(len(places))], layout), (*buffer, *outputs)
+
+    def _origin_of(self, field: FieldNodes) -> Items | None:
+        """What workers send for a field that is as they send it, element by element; else None."""
+        origins = [self._origins.get(node.name) if node.device == "cpu" else None for node in field.present]
+        if None in origins:
+            return None
+        return tuple(item for origin in origins for item in origin or ())
+
+    def _layout(
+        self, packed: tuple[Items, ...], buffer: Sequence[DataNode], outputs: Sequence[DataNode]
+    ) -> TransportLayout:
+        reached = self.reached(outputs)
+        slots = [self._slots] if self._slots is not None and self._slots.name in reached else []
+        numbers = {count: node for count, node in self._element_numbers.items() if node.name in reached}
+        fields = {name: items for name, items in self._items_of_source.items() if name in reached}
+        if self.source is not None:
+            self.source.keep([*buffer, *slots, *numbers.values(), *(reached[name] for name in fields)])
+        return TransportLayout(packed, bool(slots), tuple(numbers), tuple(fields.values()), self.num_slots)
+
+    def reached(self, nodes: Iterable[DataNode]) -> dict[str, DataNode]:
+        """All nodes that these are computed from, and they themselves, by name."""
+        reached: dict[str, DataNode] = {}
+        pending = [*nodes]
+        while pending:
+            node = pending.pop()
+            if node.name not in reached:
+                reached[node.name] = node
+                pending += _inputs_of(node)
+        return reached
+
+    # --- folded form and elements -----------------------------------------------------------------
+
+    def part(self, level: Level) -> BatchPart:
+        """Get the part of the batch of the pipeline that holds a field of a level."""
+        count = level.count
+        if count not in self._parts:
+            predicate = None
+            if count != self.num_slots:
+                if self._slots is None:
+                    self._slots = self._add_output(_DT.INT32)
+                predicate = self._slots < count
+                self.own_nodes.append(predicate)
+            self._parts[count] = BatchPart(predicate)
+        return self._parts[count]
+
+    def folded(self, field: FieldNodes) -> DataNode:
+        """Get the node of all elements of a field."""
+        if field.folded is None:
+            assert field.elements is not None
+            selections = self._selection(field.level)
+            *before, node = field.elements
+            for element, selection in zip(reversed(before), reversed(selections), strict=True):
+                node = merge(element, node, selection)
+                self._know(node, None)
+            self._know(node, field.level)
+            field.folded = node
+        return field.folded
+
+    def elements(self, field: FieldNodes) -> Sequence[DataNode]:
+        """Get the nodes of the single elements of a field."""
+        if field.elements is None:
+            assert field.folded is not None
+            rest = field.folded
+            elements = []
+            for selection in self._selection(field.level):
+                element, rest = split(rest, selection)
+                self._know(rest, None)
+                elements.append(element)
+            field.elements = [*elements, rest]
+            origin = self._origins.get(field.folded.name)
+            for index, element in enumerate(field.elements):
+                self._know(element, WHOLE_SAMPLE)
+                if origin is not None:
+                    self._origins[element.name] = (origin[index],)
+                    self._source_of[element.name] = self._source_of[field.folded.name]
+        return field.elements
+
+    def _selection(self, level: Level) -> list[DataNode]:
+        """Predicates that cut a folded field into its elements: 0 of all, 1 of the rest, and so on."""
+        count = level.count
+        if count == 1:
+            return []
+        if count not in self._selections:
+            sent = self._add_output(_DT.INT32)
+            rest = self.part(level).of(sent)
+            self._element_numbers[count] = sent
+            self._selections[count] = []
+            for element in range(count - 1):
+                selection = rest == element
+                self._selections[count].append(selection)
+                _, rest = split(rest, selection)
+                self.own_nodes += [selection, rest]
+        return self._selections[count]
+
+    def values(self, sample: FoldedSample, is_folded: bool, checks_types: bool) -> SampleDataGroup:
+        """Get a sample as steps see it: with folded arrays, or with all elements."""
+        shown = sample.format.folded if is_folded else sample.format.full
+        data = SampleDataGroup.from_format(shown)
+        data.set_apply_mapping(False)
+        data.set_do_check_type(checks_types)
+        if is_folded:
+            data.set_data([self.folded(field) for field in sample.fields])
+            return data
+        nodes: list[Any] = [None] * shown.num_leaves
+        for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+            for member, node in zip(leaf.members, self.elements(field), strict=True):
+                nodes[member] = node
+        data.set_data(nodes)
+        return data
+
+    def sample_of(
+        self, data: SampleDataGroup, nodes: Sequence[DataNode], before: FoldedSample | None, changed_by: str
+    ) -> FoldedSample:
+        """Take the result of a step that was applied to single elements.
+
+        Args:
+            data: The result.
+            nodes: Its nodes.
+            before: The sample before the step: fields that it left alone stay folded.
+            changed_by: Name of the step.
+        """
+        new = FoldedFormat.of(data.format, self.num_slots)
+        unchanged = {} if before is None else {_key(field.elements): field for field in before.fields}
+        fields = []
+        for leaf in new.leaves:
+            elements = [nodes[member] for member in leaf.members]
+            field = unchanged.get(_key(elements))
+            if field is None or field.level.count != leaf.level.count:
+                field = FieldNodes(leaf.level, changed_by, None, elements)
+                if len(elements) == 1:
+                    field.folded = elements[0]
+                for element in elements:
+                    self.note_given(element)
+            fields.append(field if field.level == leaf.level else attrs.evolve(field, level=leaf.level))
+        return FoldedSample(new, fields)
+
+    def sample_of_folded(
+        self, data: SampleDataGroup, nodes: Sequence[DataNode], before: FoldedSample, changed_by: str
+    ) -> FoldedSample:
+        """Take the result of a step that was applied to folded arrays.
+
+        Raises:
+            NotFoldable: The step has changed an array as a whole, or put together what belongs to other elements.
+        """
+        new = FoldedFormat.of_folded(data.format, before.format.lengths)
+        if new is None:
+            raise NotFoldable("it changes the number of elements of an array, or is about one of them")
+        unchanged = {_key([field.folded]): field for field in before.fields}
+        fields = []
+        for leaf, node in zip(new.leaves, nodes, strict=True):
+            field = unchanged.get(_key([node]))
+            if field is None or field.level != leaf.level:
+                node = self._at_level(node, leaf.level, leaf.path)
+                field = FieldNodes(leaf.level, changed_by, node, [node] if leaf.level.count == 1 else None)
+            fields.append(field)
+        again = FoldedFormat.of(new.full, self.num_slots)
+        if again.folded == new.folded:
+            return FoldedSample(new, fields)
+        # There is an array more or less in it that can be folded.
+        sample = FoldedSample(new, fields)
+        elements = self.values(sample, False, True)
+        return self.sample_of(elements, [*elements.get_data()], sample, changed_by)
+
+    def _at_level(self, node: DataNode, level: Level, path: object) -> DataNode:
+        known = self._level_of(node)
+        if known is None:  # the same in all entries of the batch of the pipeline
+            node = self.part(level).of(node)
+        elif known != level:
+            raise NotFoldable(f"it makes {path} of what belongs to {known or 'the whole sample'}")
+        self.note_given(node, level)
+        return node
+
+    def _level_of(self, node: DataNode) -> Level | None:
+        """Find out at which level a node stands that a step has made; None for one that depends on no input.
+
+        Raises:
+            NotFoldable: It is made of nodes of several levels, or of random numbers of DALI.
+        """
+        pending = [node]
+        while pending:
+            last = pending[-1]
+            if last.name in self._levels:
+                pending.pop()
+                continue
+            inputs = _inputs_of(last)
+            unknown = [each for each in inputs if each.name not in self._levels]
+            if unknown:
+                pending += unknown
+                continue
+            levels = {self._levels[each.name] for each in inputs} - {None}
+            if not inputs and is_random(last):
+                raise NotFoldable("it draws with DALI's random operators")
+            if len(levels) > 1:
+                raise NotFoldable(f"it works on {' and '.join(sorted(str(each) or 'the whole sample' for each in levels))} together")
+            level = next(iter(levels), None)
+            if level is not None and level.count != self.num_slots and len({self._levels[each.name] for each in inputs}) > 1:
+                raise NotFoldable("it needs constants for arrays of several lengths")
+            self._levels[last.name] = level
+            pending.pop()
+        return self._levels[node.name]
+
+
+def _inputs_of(node: DataNode) -> list[DataNode]:
+    flat: Iterable[Any] = itertools.chain.from_iterable(
+        each if isinstance(each, list) else [each] for each in node.source.inputs
+    )
+    return [each for each in flat if isinstance(each, DataNode)]
+
+
+def _key(nodes: Sequence[DataNode | None] | None) -> tuple[str, ...]:
+    return tuple([repr(node) for node in nodes or ()])

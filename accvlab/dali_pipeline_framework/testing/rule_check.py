@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collection of the rules of a contract that are broken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from ..errors import ContractError
+from ..sample_data import SampleDataGroup
+from .sample_comparison import sample_differences
+
+
+@attrs.define
+class RuleCheck:
+    """Checks rules one by one.
+
+    Attributes:
+        broken: A text for each rule that is broken.
+    """
+
+    broken: list[str] = attrs.field(factory=list, init=False)
+
+    def break_rule(self, rule: str, what: str) -> None:
+        """Note that a rule is broken, and what was got."""
+        text = what.strip().replace("\n", "\n      ")
+        self.broken.append(f"{rule}: {text}")
+
+    @contextlib.contextmanager
+    def reporting(self, rule: str) -> Iterator[None]:
+        """Take an exception for a rule that is broken."""
+        try:
+            yield
+        except Exception as error:
+            self.break_rule(rule, f"{type(error).__name__}: {error}")
+
+    def compare(
+        self,
+        rule: str,
+        pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]],
+        **how: Any,
+    ) -> None:
+        """Check that samples are equal: number, expected and found sample; the first that differs is reported."""
+        for number, expected, found in pairs:
+            lines = sample_differences(expected, found, **how)
+            if lines:
+                self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
+                return
+
+    def raise_broken(self, checked: object, kind: str) -> None:
+        """Raise a `ContractError` with all rules that are broken, if there are any."""
+        if self.broken:
+            listed = "\n".join(f"  - {line}" for line in self.broken)
+            raise ContractError(f"{type(checked).__name__} breaks the contract of {kind}:\n{listed}")
