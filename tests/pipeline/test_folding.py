@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.laws import examples
@@ -115,6 +115,8 @@ class Alike(Step):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._name):
             value = data.get_item_in_path(path)
+            if isinstance(value, SampleDataGroup):
+                continue
             changed = value * types.Constant(np.float32(3), device="cpu")
             if self._key is not None:
                 changed = changed * self.draw("gain") + self.draw("offset")
@@ -291,7 +293,7 @@ def chains(draw: st.DrawFn, sample: SampleDataGroup) -> list[PipelineStepBase]:
                     Adds(name, f"f_new{number}"),
                     Single(("f9",)),
                     AddsToOne((array, 0), f"n_new{number}"),
-                    LooksOutside(name, "f9"),
+                    LooksOutside("f0", "f9"),
                     UnneededFieldRemover([name]),
                     *(
                         [Exchanges((array,), name), Single((array, 1, name))]
@@ -327,5 +329,5 @@ def test_the_results_are_the_same() -> None:
         )
         checked += folded.delivery.layout.num_slots > 1
 
-    settings(max_examples=examples(60, 600), deadline=None)(law)()
+    settings(max_examples=examples(60, 600), deadline=None, phases=[Phase.generate])(law)()
     assert checked > 10

@@ -976,8 +976,14 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: ClipSampler(SOME_CLIPS, last_batch=""), "`last_batch` must be 'drop', .* got ''"),
         (lambda: MixedSampler([SAMPLES], [1.0], last_batch=""), "`last_batch` must be 'drop', .* got ''"),
         (lambda: SAMPLES.with_settings(last_batch="keep"), "`last_batch` must be 'drop', .* got 'keep'"),
-        (lambda: ClipSampler(SOME_CLIPS, deliver="frame"), "`deliver` must be 'frames' or 'clips', got 'frame'"),
-        (lambda: ClipSampler(SOME_CLIPS, arrange="any"), "`arrange` must be 'shuffled' or 'streamed', got 'any'"),
+        (
+            lambda: ClipSampler(SOME_CLIPS, deliver="frame"),
+            "`deliver` must be one of 'frames', 'clips', got 'frame'",
+        ),
+        (
+            lambda: ClipSampler(SOME_CLIPS, arrange="any"),
+            "`arrange` must be one of 'shuffled', 'streamed', got 'any'",
+        ),
         (lambda: ClipSampler(SOME_CLIPS, cut_sequences=True), "`cut_sequences` goes with arrange='streamed'"),
         (lambda: ClipSampler([5, 6]), "must be of the class Clips, got list"),
         (

@@ -25,7 +25,7 @@ from ..sampling.plans.planned_batch import PlannedBatch as PlannedBatch
 from ..sampling.random_access_sampler import RandomAccessSampler as RandomAccessSampler
 from ..sampling.sampler_base import SamplerBase as SamplerBase
 from ..sampling.sequence_sampler import SequenceSampler as SequenceSampler
-from ..sampling.sequential_sampler import SequentialSampler as SequentialSampler
+from ..sampling.shuffled_sampler import SequentialSampler as SequentialSampler
 from ..sampling.shuffled_sampler import ShuffledSampler as ShuffledSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler as StreamingSequenceSampler
 from ..sampling.weighted_sampler import WeightedSampler as WeightedSampler

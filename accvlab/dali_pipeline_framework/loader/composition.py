@@ -12,8 +12,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
 from ..sampling.sampler_base import SamplerBase
-from ..sampling.sequential_sampler import SequentialSampler
-from ..sampling.shuffled_sampler import ShuffledSampler
+from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
 
 # PyTorch's samplers, and what takes their place.

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import attrs
 import nvidia.dali.fn as fn
 import nvidia.dali.pipeline as dali_pipeline
+from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
@@ -235,17 +237,16 @@ class Graph:
                 raise NotFoldable("it draws with DALI's random operators")
             self._folding.note_given(part, level)
 
-        part = self._folding.part(level)
-        token = elements_are_folded.set(is_folded)
-        try:
-            with self._supply.at(level), part.defining(self._has_conditionals, on_part) as to_part:
+        make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of
+        with self._supply.at(level), _folded_elements(is_folded):
+            with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
                 result = with_conditionals(step)(data) if self._has_conditionals else step(data)
-        finally:
-            elements_are_folded.reset(token)
-        nodes = list(map(to_part, result.get_data()))
-        if is_folded:
-            return self._folding.sample_of_folded(result, nodes, sample, name)
-        return self._folding.sample_of(result, nodes, sample, name)
+                # Steps may set fields to plain numbers and arrays.
+                values = [
+                    value if isinstance(value, DataNode) else types.Constant(value, device="cpu")
+                    for value in result.get_data()
+                ]
+            return make_sample(result, list(map(to_part, values)), sample, name)
 
     def _note(self, sample: FoldedSample, name: str) -> None:
         nodes = [node for field in sample.fields for node in field.present]
@@ -291,6 +292,15 @@ class Graph:
         data.add_data_group_field(name, group)
         data[name] = group
         return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
+
+
+@contextlib.contextmanager
+def _folded_elements(is_folded: bool) -> Iterator[None]:
+    token = elements_are_folded.set(is_folded)
+    try:
+        yield
+    finally:
+        elements_are_folded.reset(token)
 
 
 def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:

@@ -100,13 +100,10 @@ class ClipDataProvider(DataProvider):
         return self._clips.num_frames
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Load the clip that starts at a frame.
+        """Load the clip that starts at a frame; a `SettingError` where there is no such frame.
 
         What the provider raises for a frame is passed on with the index of the frame, as
         ``sample_index_in_data_set`` and as a note.
-
-        Raises:
-            SettingError: There is no such frame.
         """
         first_frame = operator.index(sample_index)
         frames, is_padding = self._clips.frames(np.array([first_frame]))
@@ -114,7 +111,11 @@ class ClipDataProvider(DataProvider):
         flat: list[Any] = []
         for position, frame in enumerate(frames[0].tolist()):
             if frame not in loaded:
-                loaded[frame] = self._load(frame, position, first_frame)
+                try:
+                    loaded[frame] = self._loader.load(frame)
+                except Exception as error:
+                    _name_clip(error, position, first_frame)
+                    raise
             flat += loaded[frame]
         return self._clip(flat, is_padding[0])
 
@@ -131,13 +132,7 @@ class ClipDataProvider(DataProvider):
         return bool(getattr(self._loader.provider, "loads_batches", False))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the clips of a batch that start at these frames, see the class.
-
-        Exceptions are those of `get_data`.
-
-        Raises:
-            SettingError: There is no such frame.
-        """
+        """Load the clips of a batch that start at these frames, see the class and `get_data`."""
         if not self.loads_batches:
             yield from map(self.get_data, sample_indices)
             return
@@ -167,13 +162,6 @@ class ClipDataProvider(DataProvider):
         clip = self.sample_data_structure
         clip.set_data(flat)
         return clip
-
-    def _load(self, frame: int, position: int, first_frame: int) -> tuple[Any, ...]:
-        try:
-            return self._loader.load(frame)
-        except Exception as error:
-            _name_clip(error, position, first_frame)
-            raise
 
 
 def _name_clip(error: Exception, position: int, first_frame: int) -> None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -27,7 +26,7 @@ from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider
 from .data_set_checks import check_number_of_samples
-from .sample_loading import rename_sample
+from .sample_loading import next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
 
@@ -111,14 +110,9 @@ class ConcatDataProvider(DataProvider):
             SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or what it
                 has are not the lengths of sequences that cover its samples one after the other.
         """
-        ends = (*self._starts[1:], self._num_samples)
-        lengths = [
-            _sequence_lengths(provider, position, end - start)
-            for position, (provider, start, end) in enumerate(
-                zip(self._providers, self._starts, ends, strict=True)
-            )
-        ]
-        return _read_only(np.concatenate(lengths))
+        counts = np.diff([*self._starts, self._num_samples]).tolist()
+        lengths = map(_sequence_lengths, self._providers, itertools.count(), counts)
+        return _read_only(np.concatenate([*lengths]))
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -140,12 +134,7 @@ class ConcatDataProvider(DataProvider):
         return self._num_samples
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Load one sample from the provider it belongs to.
-
-        Raises:
-            SettingError: Also an IndexError; there is no sample of this index (negative ones do not count
-                from the end).
-        """
+        """Load one sample from the provider it belongs to, see `locate`."""
         position, index = self.locate(sample_index)
         try:
             return self._providers[position].get_data(index)
@@ -164,11 +153,7 @@ class ConcatDataProvider(DataProvider):
         return any(provider.loads_batches for provider in self._providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch: those of each provider in one call of its `load_batch`.
-
-        Raises:
-            SettingError: Also an IndexError; there is no sample of an index.
-        """
+        """Load the samples of a batch: those of each provider in one call of its `load_batch`."""
         located = [self.locate(sample_index) for sample_index in sample_indices]
         loading: dict[int, Iterator[SampleDataGroup]] = {}
         for position in dict.fromkeys(position for position, _ in located):
@@ -181,13 +166,7 @@ class ConcatDataProvider(DataProvider):
                 loading[position] = map(provider.get_data, indices)
         for position, index in located:
             try:
-                sample = next(loading[position])
-            except StopIteration as error:
-                name = type(self._providers[position]).__name__
-                raise RuntimeError(
-                    f"{name}.load_batch delivered no sample for index {index}: it must deliver as many samples as "
-                    f"it is asked for."
-                ) from error
+                sample = next_sample(loading[position], self._providers[position], f"index {index}")
             except Exception as error:
                 self._rename(error, position)
                 raise
@@ -202,7 +181,7 @@ class ConcatDataProvider(DataProvider):
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 
         Raises:
-            SettingError: Also an IndexError; there is no sample of this index.
+            SettingError: Also an IndexError; there is no sample of this index. Negative ones do not count.
         """
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1
@@ -247,8 +226,7 @@ def _number_of_samples(provider: DataProvider, position: int) -> int:
         raise SettingError(f"`providers[{position}]`: {error}") from error
 
 
-@attrs.frozen
-class _Part:
+class _Part(NamedTuple):
     """A provider that is no concatenation, under its name in messages."""
 
     name: str

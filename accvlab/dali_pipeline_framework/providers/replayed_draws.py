@@ -26,7 +26,7 @@ from ..sample_data import (
     get_dali_type_for_numpy_type,
 )
 from .data_provider import DataProvider
-from .sample_loading import rename_sample
+from .sample_loading import next_sample, rename_sample
 
 
 class ReplayedDrawsProvider(DataProvider):
@@ -110,11 +110,7 @@ class ReplayedDrawsProvider(DataProvider):
         return self._provider.loads_batches
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of the records of a batch.
-
-        Raises:
-            SettingError: Also an IndexError; there is no record of an index.
-        """
+        """Load the samples of the records of a batch."""
         if not self.loads_batches:
             return map(self.get_data, sample_indices)
         return self._loaded(sample_indices, lambda indices: self._provider.load_batch(indices, slots))
@@ -126,12 +122,7 @@ class ReplayedDrawsProvider(DataProvider):
         samples = iter(load(indices))
         for sample_index in sample_indices:
             try:
-                sample = next(samples)
-            except StopIteration as error:
-                raise RuntimeError(
-                    f"{type(self._provider).__name__} delivered no sample for record {sample_index}: it must "
-                    f"deliver as many samples as it is asked for."
-                ) from error
+                sample = next_sample(samples, self._provider, f"record {sample_index}")
             except Exception as error:
                 named = getattr(error, "sample_index_in_data_set", None)
                 if named is not None:  # a sample of the provider: maybe that of another record of the batch
@@ -193,15 +184,12 @@ def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[
 
 
 def require_fitting_record(group: GroupFormat, draws: Sequence[PlannedDraw], path: FieldPath) -> None:
-    """Refuse a group of recorded draws that are not the draws of a chain.
+    """Raise a `FormatError` that lists every recorded draw that is missing, of another form, or too many.
 
     Args:
-        group: Format of the group.
+        group: Format of the group of recorded draws.
         draws: The draws of the chain.
         path: Path of the group in the sample.
-
-    Raises:
-        FormatError: Lists every draw that is missing, of another form, or too many.
     """
     problems: list[FormatProblem] = []
     for planned in draws:
@@ -239,11 +227,8 @@ class ReplayedDraws:
 
         Args:
             draws: The draws.
-            group: Path of the group of recorded draws in the sample.
+            group: Path of the group of recorded draws in the sample, which workers must load.
             field_paths: Paths in the sample of the fields that workers load.
-
-        Raises:
-            SettingError: The group is not loaded by workers.
         """
         positions = {path: position for position, path in enumerate(field_paths)}
         paths = [(*group, planned.record_name) for planned in draws]

@@ -96,6 +96,17 @@ class SampleLoader:
             )
 
 
+def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what: str) -> SampleDataGroup:
+    """Get the next sample of a batch that a wrapped provider loads; a RuntimeError where there is none."""
+    try:
+        return next(samples)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"{type(provider).__name__}.load_batch delivered no sample for {what}: it must deliver as many "
+            f"samples as it is asked for."
+        ) from error
+
+
 def name_sample(error: BaseException, sample_index: int) -> None:
     """Attach the index of the sample that was being loaded to an exception."""
     if getattr(error, "sample_index_in_data_set", None) is not None:
@@ -110,10 +121,7 @@ def name_sample(error: BaseException, sample_index: int) -> None:
 def rename_sample(error: BaseException, sample_index: int, owner: str) -> None:
     """Replace the index of a sample of a wrapped provider by that of the provider that wraps it.
 
-    Args:
-        error: Carries an index of ``owner``.
-        sample_index: Index of the sample in the wrapping provider.
-        owner: Name of the wrapped provider, for the note.
+    ``error`` carries the former; ``owner`` is the name of the wrapped provider, for the note.
     """
     known = error.sample_index_in_data_set  # type: ignore[attr-defined]
     error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]

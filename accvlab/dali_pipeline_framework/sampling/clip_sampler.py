@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import whole_number
+from ..checks import choice, whole_number
 from ..draws.keyed_random import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch
@@ -76,12 +76,8 @@ class ClipSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        for name, value, known in (
-            ("deliver", deliver, ("frames", "clips")),
-            ("arrange", arrange, ("shuffled", "streamed")),
-        ):
-            if value not in known:
-                raise SettingError(f"`{name}` must be '{known[0]}' or '{known[1]}', got {value!r}.")
+        choice(deliver, "deliver", ("frames", "clips"))
+        choice(arrange, "arrange", ("shuffled", "streamed"))
         if not isinstance(clips, Clips):
             raise SettingError(f"`clips` must be of the class Clips, got {type(clips).__name__}.")
         self.is_streamed = arrange == "streamed"
@@ -91,6 +87,7 @@ class ClipSampler(PlannedSampler):
             last_batch = "pad" if self.is_streamed else "drop"
         super().__init__(total_batch_size, last_batch)
         self.clips = clips
+        self._num_samples = clips.num_frames
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
@@ -99,11 +96,6 @@ class ClipSampler(PlannedSampler):
         self.unit_table = unit_table(clips, as_one=deliver == "clips")
         self.order = units_order(self.unit_table.num_units, weights, num_per_epoch, self.seed, self.shuffles)
         self._weights_digest = None if weights is None else digest(np.asarray(weights, dtype=np.float64))
-
-    @property
-    def num_samples(self) -> int:
-        """Number of frames of the data set."""
-        return self.clips.num_frames
 
     def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
@@ -118,19 +110,12 @@ class ClipSampler(PlannedSampler):
         own, other = _window(self.clips), _window(clips)
         if own != other:
             differing = ", ".join(
-                f"{name}: {other.get(name)!r} and {value!r}"
-                for name, value in own.items()
-                if other.get(name) != value
+                f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
             )
             raise SettingError(
                 f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
                 f"differ {differing}. Give both the same Clips object."
             )
-
-    @property
-    def knows_sequences(self) -> bool:
-        """True."""
-        return True
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
         return (*super()._exact_settings(), self.clips)

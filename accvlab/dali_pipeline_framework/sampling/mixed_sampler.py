@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import attrs
+import numpy as np
+
 from ..checks import MOST_SAMPLES, whole_number
 from ..errors import SettingError
+from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.mixture_schedule import MixtureSchedule
 from .planned_sampler import PlannedSampler
-from .plans.mixed_order import MixedOrder
-from .plans.planned_batch import Int64Array
+from .plans.orders import EpochOrder, Order
+from .plans.planned_batch import Int64Array, distinct
 from .plans.tracks import JoinedUnits
 from .random_access_sampler import Description
 from .sampler_base import SamplerBase
@@ -88,6 +92,9 @@ class MixedSampler(PlannedSampler):
                     f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "
                     f"{len(self._samplers)} sampler(s)."
                 )
+        self._num_samples = max(
+            offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
+        )
         self.seed = first.seed
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
@@ -114,17 +121,9 @@ class MixedSampler(PlannedSampler):
         the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples that the data set must have."""
-        return max(
-            offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
-        )
-
     def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""
-        starts = getattr(provider, "offsets", None)
-        joined = getattr(provider, "providers", None)
+        starts, joined = getattr(provider, "offsets", None), getattr(provider, "providers", None)
         if starts is None or joined is None:
             for sampler in self._samplers:
                 sampler.check_provider(provider)
@@ -146,7 +145,7 @@ class MixedSampler(PlannedSampler):
             )
 
     @property
-    def knows_sequences(self) -> bool:
+    def knows_sequences(self) -> bool:  # type: ignore[override]
         """Whether all components know their sequences."""
         return all(sampler.knows_sequences for sampler in self._samplers)
 
@@ -164,6 +163,68 @@ class MixedSampler(PlannedSampler):
         for number, sampler in enumerate(self._samplers):
             description.update({f"samplers[{number}].{name}": value for name, value in sampler.describe().items()})
         return description
+
+
+@attrs.frozen(eq=False)
+class MixedOrder(Order):
+    """Takes units of several orders in turn, at given rates.
+
+    The components continue over the epochs of the mixture: each starts its own next epoch when it is used up.
+    Unit ``u`` of component ``c`` is unit ``first_units[c] + u`` of the mixture.
+    """
+
+    orders: Sequence[Order]
+    first_units: Sequence[int]
+    schedule: MixtureSchedule
+    num_positions: int
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The order of an epoch."""
+        return EpochOrder(self.num_positions, _Mixed(self, epoch).units)
+
+
+class _Mixed:
+    def __init__(self, order: MixedOrder, epoch: int) -> None:
+        self._orders = order.orders
+        self._schedule = order.schedule
+        self._first_position = epoch * order.num_positions
+        self._epochs: dict[tuple[int, int], EpochOrder] = {}
+        self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
+        self._offsets = np.array(order.first_units, np.int64)
+        # The permutations of the components, and of which epochs they are.
+        self._table = PermutationTable(len(order.orders))
+        self._table_epochs = np.full(len(order.orders), -1, np.int64)
+
+    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        components, in_component = self._schedule.locate(positions + self._first_position)
+        epochs, in_epoch = np.divmod(in_component, self._sizes[components])
+        if (self._table_epochs[components] == epochs).all():  # the usual case, which must be fast
+            units = self._table.items(components, in_epoch)
+        else:
+            units = self._units_one_by_one(components, epochs, in_epoch)
+        return units + self._offsets[components], positions + 1
+
+    def _units_one_by_one(self, components: Int64Array, epochs: Int64Array, in_epoch: Int64Array) -> Int64Array:
+        units = np.empty(len(components), np.int64)
+        for component in distinct(components):
+            slots = np.flatnonzero(components == component)
+            for epoch in distinct(epochs[slots]):
+                now = slots[epochs[slots] == epoch]
+                order = self._epoch_of(component, epoch)
+                units[now] = order.units(in_epoch[now])[0]
+                if order.permutation is not None:
+                    self._table[component] = order.permutation
+                    self._table_epochs[component] = epoch
+        return units
+
+    def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
+        order = self._epochs.get((component, epoch))
+        if order is None:
+            order = self._orders[component].of_epoch(epoch)
+            if len(self._epochs) >= 4 * len(self._orders):
+                del self._epochs[next(iter(self._epochs))]
+            self._epochs[component, epoch] = order
+        return order
 
 
 def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler]:

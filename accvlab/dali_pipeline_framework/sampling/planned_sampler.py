@@ -6,9 +6,8 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import abstractmethod
-from typing import Any, TypeVar
+from typing import Any
 
-import attrs
 import numpy as np
 
 from ..checks import whole_number
@@ -21,14 +20,16 @@ from .plans.orders import Order, ShuffledOrder
 from .plans.planned_batch import PlannedBatch
 from .plans.stream_plan import Segments, StreamPlan
 from .plans.tracks import UnitTable
-from .random_access_sampler import Description, RandomAccessSampler
+from .random_access_sampler import Description, EpochSegment, RandomAccessSampler
 
-_Self = TypeVar("_Self", bound="EpochPlanSampler")
 _logger = logging.getLogger(__name__)
 
 
 class EpochPlanSampler(RandomAccessSampler):
     """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
+
+    supports_last_batch = True
+    _num_samples: int
 
     def __init__(self, total_batch_size: int | None, last_batch: LastBatch) -> None:
         """Set the batch size, see `RandomAccessSampler`."""
@@ -36,12 +37,10 @@ class EpochPlanSampler(RandomAccessSampler):
         self._plans: dict[int, EpochPlan] = {}
         self._has_reported_cuts = False
 
-    supports_last_batch = True
-
     @property
-    @abstractmethod
     def num_samples(self) -> int:
         """Number of samples that the data set must have."""
+        return self._num_samples
 
     def describe(self) -> Description:
         """What the order depends on, as short values by name."""
@@ -57,17 +56,13 @@ class EpochPlanSampler(RandomAccessSampler):
         return self.num_batches_before(epoch) + self._plan(epoch).num_batches
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch of an epoch.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
+        """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
         plan = self._plan(epoch)
         before = self.num_batches_before(epoch)
-        if not before <= batch < before + plan.num_batches:
+        stop = before + plan.num_begun_batches
+        if not before <= batch < stop:
             raise SettingError(
-                f"Epoch {epoch} has the batches {before} .. {before + plan.num_batches - 1}, "
-                f"asked for was batch {batch}."
+                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
             )
         return plan.batch(batch - before)
 
@@ -77,36 +72,21 @@ class EpochPlanSampler(RandomAccessSampler):
         segments = self._segments(epoch)
         if not segments:
             return own
-        num_samples = self._begin_plan(
-            epoch, segments[0].total_batch_size, segments[0].num_shards
-        ).sample_counts.num_samples
-        num_delivered = num_samples - own.num_samples  # before the last segment
-        num_padded = sum(segment.num_batches * segment.total_batch_size for segment in segments) - num_delivered
-        is_wrapped = self.last_batch == "wrap"
-        return attrs.evolve(
-            own,
+        begun = self._begin_plan(epoch, segments[0].total_batch_size, segments[0].num_shards).sample_counts
+        segments.append(EpochSegment(self._num_shards, self.total_batch_size, own.num_batches))
+        return SampleCounts.of_slots(
+            self.last_batch,
             num_batches=own.num_batches + self.num_batches_before(epoch),
-            num_samples=num_samples,
-            num_delivered=own.num_delivered + num_delivered,
-            num_repeated=own.num_repeated + (num_padded if is_wrapped else 0),
-            num_padded=own.num_padded + (0 if is_wrapped else num_padded),
+            num_samples=begun.num_samples,
+            num_delivered=own.num_delivered + begun.num_samples - own.num_samples,
+            num_slots=sum(segment.num_batches * segment.total_batch_size for segment in segments),
+            num_cuts=own.num_cuts,
         )
 
-    def with_settings(
-        self: _Self,
-        *,
-        total_batch_size: int | None = None,
-        num_shards: int = 1,
-        last_batch: LastBatch | None = None,
-    ) -> _Self:
-        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
-        changed = super().with_settings(
-            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
-        )
-        is_same = (changed._total_batch_size, changed._last_batch) == (self._total_batch_size, self._last_batch)
-        if is_same and (not self.depends_on_shards or num_shards == self._num_shards):
-            changed._plans = dict(self._plans)  # plans can take a while to make
-        return changed
+    def _take_over(self, original: Any) -> None:
+        is_same = (self._total_batch_size, self._last_batch) == (original._total_batch_size, original._last_batch)
+        if is_same and (not self.depends_on_shards or self._num_shards == original._num_shards):
+            self._plans = dict(original._plans)  # plans can take a while to make
 
     def num_batches_of_first(self, num_epochs: int) -> int:
         """Number of batches of the first epochs together."""
@@ -136,16 +116,10 @@ class EpochPlanSampler(RandomAccessSampler):
         return plan
 
     def _make_plan(self, epoch: int) -> EpochPlan:
-        settings = [
-            *(
-                (segment.total_batch_size, segment.num_shards, segment.num_batches)
-                for segment in self._segments(epoch)
-            ),
-            (self.total_batch_size, self._num_shards, 0),
-        ]
-        plan = self._begin_plan(epoch, settings[0][0], settings[0][1])
-        for (_, _, num_delivered), (total_batch_size, num_shards, _) in itertools.pairwise(settings):
-            plan = plan.rest(num_delivered, total_batch_size, num_shards, self.last_batch)
+        segments = [*self._segments(epoch), EpochSegment(self._num_shards, self.total_batch_size, 0)]
+        plan = self._begin_plan(epoch, segments[0].total_batch_size, segments[0].num_shards)
+        for done, following in itertools.pairwise(segments):
+            plan = plan.rest(done.num_batches, following.total_batch_size, following.num_shards, self.last_batch)
         return plan
 
     @abstractmethod
@@ -188,6 +162,11 @@ class PlannedSampler(EpochPlanSampler):
     cuts: bool = False
     shuffles: bool = True
     seed: int = 0
+
+    @property
+    def knows_sequences(self) -> bool:  # type: ignore[override]
+        """Whether the units are sequences or clips."""
+        return self.unit_table.num_sequences > 0
 
     @property
     def has_slots(self) -> bool:  # type: ignore[override]

@@ -66,7 +66,8 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `with_settings` may change the policy for the last batch: all methods look at ``last_batch``."""
+    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods look at
+    ``last_batch``."""
 
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
@@ -74,6 +75,9 @@ class RandomAccessSampler(SamplerBase):
     has_slots = False
     """Whether a slot delivers a sequence or clip over several batches; then slots stay on their shard in smaller
     batches too."""
+
+    knows_sequences = False
+    """Whether the sampler tells which sequence or clip a sample belongs to."""
 
     def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
         """Set the batch size.
@@ -115,11 +119,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def total_batch_size(self) -> int:
-        """Samples per batch, all shards together.
-
-        Raises:
-            SettingError: It was not set yet.
-        """
+        """Samples per batch, all shards together; a `SettingError` where it was not set yet."""
         if self._total_batch_size is None:
             raise SettingError(
                 f"The batch size of the {type(self).__name__} is not set. Give `total_batch_size`, or let a "
@@ -142,11 +142,6 @@ class RandomAccessSampler(SamplerBase):
         """Number of samples that the data set must have, or None where the sampler does not tell."""
         return None
 
-    @property
-    def knows_sequences(self) -> bool:
-        """Whether the sampler tells which sequence or clip a sample belongs to."""
-        return False
-
     def sample_counts(self, epoch: int) -> SampleCounts | None:
         """Sample counts of an epoch, or None where they are not known."""
         return None
@@ -156,9 +151,9 @@ class RandomAccessSampler(SamplerBase):
 
         Unless a subclass tells more: its name, and the first samples of two epochs.
         """
-        first = [self.get_batch_indices(0, 0)]
-        first.append(self.get_batch_indices(1, 0) if self.is_epoch_based else self.get_batch_indices(0, 1))
-        return {"sampler": type(self).__name__, "first_batches": digest(np.concatenate(first))}
+        second = (1, 0) if self.is_epoch_based else (0, 1)
+        first = np.concatenate([self.get_batch_indices(0, 0), self.get_batch_indices(*second)])
+        return {"sampler": type(self).__name__, "first_batches": digest(first)}
 
     def check_provider(self, provider: Any) -> None:
         """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
@@ -189,7 +184,11 @@ class RandomAccessSampler(SamplerBase):
                     f"or set `supports_last_batch = True` in the class if its methods look at `self.last_batch`."
                 )
         changed._num_shards = num_shards
+        changed._take_over(self)
         return changed
+
+    def _take_over(self, original: Any) -> None:
+        """Keep what is right also with the settings that this copy has."""
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered already.
@@ -218,29 +217,30 @@ class RandomAccessSampler(SamplerBase):
 
     def _copy(self: _Self) -> _Self:
         changed = copy.copy(self)
-        epoch, segments = self._history
-        changed._next_position = (epoch, sum(segment.num_batches for segment in segments))
+        changed._next_position = self._first_position
         return changed
+
+    @property
+    def _first_position(self) -> tuple[int, int]:
+        epoch, segments = self._history
+        return epoch, sum(segment.num_batches for segment in segments)
 
     def _segments(self, epoch: int) -> list[EpochSegment]:
         """The segments of an epoch that were delivered with other settings than those of this sampler."""
         segments: list[EpochSegment] = []
-        if self._history[0] != epoch:
-            return segments
-        for segment in self._history[1]:
+        for segment in self._history[1] if self._history[0] == epoch else ():
             if segments and self._are_alike(segments[-1], segment):
                 segments[-1] = attrs.evolve(segment, num_batches=segments[-1].num_batches + segment.num_batches)
             elif segment.num_batches:
                 segments.append(segment)
-        if self._total_batch_size is not None and segments:
+        if segments and self._total_batch_size is not None:
             own = EpochSegment(self._num_shards, self._total_batch_size, 0)
             return segments[:-1] if self._are_alike(segments[-1], own) else segments
         return segments
 
     def _are_alike(self, one: EpochSegment, other: EpochSegment) -> bool:
-        if self.depends_on_shards and one.num_shards != other.num_shards:
-            return False
-        return one.total_batch_size == other.total_batch_size
+        is_same_shard = not self.depends_on_shards or one.num_shards == other.num_shards
+        return is_same_shard and one.total_batch_size == other.total_batch_size
 
     def num_batches_of_first(self, num_epochs: int) -> int:
         """Number of batches of the first epochs together, from their beginnings. 0 for endless samplers."""
@@ -269,19 +269,14 @@ class RandomAccessSampler(SamplerBase):
         return planned
 
     def get_next_batch_indices(self) -> list[int]:
-        """Get the sample indices of the next batch, one per slot.
-
-        Raises:
-            StopIteration: The epoch has ended; `reset` starts the next one.
-        """
+        """Get the sample indices of the next batch, one per slot, see `plan_next_batch`."""
         indices: list[int] = self.plan_next_batch().indices.tolist()
         return indices
 
     @property
     def is_at_start(self) -> bool:
         """Whether no batch was asked for by `get_next_batch_indices` yet."""
-        epoch, segments = self._history
-        return self._next_position == (epoch, sum(segment.num_batches for segment in segments))
+        return self._next_position == self._first_position
 
     @property
     def is_epoch_based(self) -> bool:
@@ -289,11 +284,7 @@ class RandomAccessSampler(SamplerBase):
         return self.num_batches(0) is not None
 
     def reset(self) -> None:
-        """Start the next epoch.
-
-        Raises:
-            NotSupportedError: The sampler is endless.
-        """
+        """Start the next epoch; a `NotSupportedError` where the sampler is endless."""
         if not self.is_epoch_based:
             raise NotSupportedError(f"{type(self).__name__} is not epoch-based, so there is no epoch to start.")
         self._next_position = (self._next_position[0] + 1, 0)
@@ -312,9 +303,11 @@ class RandomAccessSampler(SamplerBase):
             return True
         if not isinstance(other, RandomAccessSampler) or type(other) is not type(self):
             return NotImplemented
-        if not self._has_own_description:
-            return False
-        return self._exact_settings() == other._exact_settings() and self.describe() == other.describe()
+        return (
+            self._has_own_description
+            and self._exact_settings() == other._exact_settings()
+            and self.describe() == other.describe()
+        )
 
     def __hash__(self) -> int:
         if not self._has_own_description:

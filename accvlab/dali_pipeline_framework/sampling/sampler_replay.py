@@ -6,10 +6,9 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 
 from ..draws.keyed_random import digest
@@ -20,8 +19,7 @@ from .random_access_sampler import Description, RandomAccessSampler
 from .sampler_base import SamplerBase
 
 
-@attrs.frozen
-class CompleteBatch:
+class CompleteBatch(NamedTuple):
     """A batch of a sampler, filled up to the size of all its batches.
 
     Attributes:
@@ -104,7 +102,62 @@ class BatchChecker:
         return indices
 
 
-_Table: TypeAlias = list[list[CompleteBatch]]
+class _Recording(SamplerBase):
+    """Delivers the batches that a sampler delivered before, epoch by epoch."""
+
+    is_epoch_based, length = True, None
+
+    def __init__(self, epochs: list[list[Sequence[int]]]) -> None:
+        self._epochs = epochs
+        self._epoch = self._batch = 0
+
+    def __deepcopy__(self, memo: object) -> _Recording:
+        return _Recording(self._epochs)
+
+    def get_next_batch_indices(self) -> Sequence[int]:
+        if self._batch == len(self._epochs[self._epoch]):
+            raise StopIteration
+        self._batch += 1
+        return self._epochs[self._epoch][self._batch - 1]
+
+    def reset(self) -> None:
+        self._epoch, self._batch = self._epoch + 1, 0
+
+
+def _play(
+    sampler: SamplerBase, checker: BatchChecker, max_batches: int | None
+) -> Iterator[tuple[Sequence[int], CompleteBatch | None] | None]:
+    """Yield batches as given and completed (None where one is dropped), and None at the end of an epoch."""
+    checker.start_epoch()
+    epoch = num_batches = num_played = 0
+    while num_played != max_batches:
+        try:
+            given = sampler.get_next_batch_indices()
+        except StopIteration:
+            if num_batches == 0:
+                raise SettingError(
+                    f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler "
+                    f"must deliver batches again after reset()."
+                ) from None
+            sampler.reset()
+            checker.start_epoch()
+            epoch, num_batches = epoch + 1, 0
+            yield None
+            continue
+        complete = checker.complete(given)
+        num_batches += complete is not None
+        num_played += complete is not None
+        yield given, complete
+
+
+def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> _Recording:
+    epochs: list[list[Sequence[int]]] = [[]]
+    for played in _play(sampler, copy.copy(checker), max_batches):
+        if played is None:
+            epochs.append([])
+        else:
+            epochs[-1].append(played[0])
+    return _Recording(epochs)
 
 
 class SamplerReplay:
@@ -113,7 +166,7 @@ class SamplerReplay:
     Every process plays a copy of the untouched sampler forward as far as it is asked, and starts over with
     a new copy when it is asked for something that it has passed and forgotten. Only the untouched sampler
     is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
-    can be neither copied nor pickled is played once, up to ``max_batches``, into a table.
+    can be neither copied nor pickled is played once, up to ``max_batches``, and its batches are recorded.
     """
 
     _WINDOW = 64
@@ -128,9 +181,7 @@ class SamplerReplay:
         """
         self._checker = checker
         self._max_batches = max_batches
-        self._is_epoch_based = bool(sampler.is_epoch_based)
-        self._untouched: SamplerBase | None = None
-        self._table: _Table | None = None
+        self._untouched: SamplerBase
         try:
             self._untouched = copy.deepcopy(sampler)
         except Exception as error:
@@ -140,36 +191,25 @@ class SamplerReplay:
                     f"number of iterations is not limited. Make what cannot be copied on first use, "
                     f"or give `max_num_iterations`."
                 ) from error
-            self._table = self._play_into_table(sampler, max_batches)
+            self._untouched = _recorded(sampler, checker, max_batches)
         self._forget()
 
     def _forget(self) -> None:
-        self._player: SamplerBase | None = None
-        self._checker.start_epoch()
-        self._epoch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
-        self._batch = 0
-        self._num_played = 0
+        self._played: Iterator[tuple[Sequence[int], CompleteBatch | None] | None] | None = None
+        self._epoch = self._batch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
         self._recent: dict[tuple[int, int], CompleteBatch] = {}
         self._epoch_lengths: dict[int, int] = {}
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
         self._used_up = False
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {
-            "_checker": self._checker,
-            "_max_batches": self._max_batches,
-            "_is_epoch_based": self._is_epoch_based,
-            "_untouched": self._untouched,
-            "_table": self._table,
-        }
-        if self._untouched is not None and self._max_batches is not None:
+        untouched = self._untouched
+        if self._max_batches is not None:
             try:
-                pickle.dumps(self._untouched)
+                pickle.dumps(untouched)
             except Exception:  # whatever a member raises: it cannot be pickled, so send what it chooses
-                sampler = copy.deepcopy(self._untouched)
-                state["_table"] = self._play_into_table(sampler, self._max_batches)
-                state["_untouched"] = None
-        return state
+                untouched = _recorded(copy.deepcopy(untouched), self._checker, self._max_batches)
+        return {"_checker": self._checker, "_max_batches": self._max_batches, "_untouched": untouched}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -178,7 +218,7 @@ class SamplerReplay:
     @property
     def untouched(self) -> SamplerBase | None:
         """A copy of the sampler that was not used yet, or None where it cannot be copied."""
-        return self._untouched
+        return None if isinstance(self._untouched, _Recording) else self._untouched
 
     def get(self, epoch: int, batch: int) -> CompleteBatch:
         """Get a batch.
@@ -187,8 +227,6 @@ class SamplerReplay:
             StopIteration: The epoch has fewer batches.
             RuntimeError: The sampler is used up before this epoch begins.
         """
-        if self._table is not None:
-            return self._get_from_table(epoch, batch)
         known = self._recent.get((epoch, batch))
         if known is not None:
             return known
@@ -208,72 +246,32 @@ class SamplerReplay:
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch; plays the sampler to its end."""
-        if self._table is not None:
-            return len(self._table[epoch]) if epoch < len(self._table) else 0
         while epoch not in self._epoch_lengths and not self._used_up:
             self._advance()
         return self._epoch_lengths.get(epoch, 0)
 
     def _advance(self) -> None:
-        if self._player is None:
-            self._player = copy.deepcopy(self._untouched)
-        if self._num_played == self._max_batches:
+        if self._played is None:
+            self._played = _play(copy.deepcopy(self._untouched), self._checker, self._max_batches)
+        try:
+            played = next(self._played)
+        except StopIteration:
             self._epoch_lengths[self._epoch] = self._batch
             self._used_up = True
             return
-        try:
-            given = self._player.get_next_batch_indices()  # type: ignore[union-attr]
-            batch = self._checker.complete(given)
-        except StopIteration:
-            _require_progress(self._player, self._epoch, self._batch)
+        except Exception:
+            self._forget()
+            raise
+        if played is None:
             self._epoch_lengths[self._epoch] = self._batch
-            self._player.reset()  # type: ignore[union-attr]
-            self._checker.start_epoch()
-            self._epoch += 1
-            self._batch = 0
-            return
-        if batch is None:
-            self._num_dropped[self._epoch] = len(given)
-            return
-        self._recent[self._epoch, self._batch] = batch
-        if len(self._recent) > self._WINDOW:
-            del self._recent[next(iter(self._recent))]
-        self._batch += 1
-        self._num_played += 1
-
-    def _play_into_table(self, sampler: SamplerBase, max_batches: int) -> _Table:
-        epochs: _Table = [[]]
-        num_played = 0
-        self._checker.start_epoch()
-        while num_played < max_batches:
-            try:
-                batch = self._checker.complete(sampler.get_next_batch_indices())
-            except StopIteration:
-                _require_progress(sampler, len(epochs) - 1, len(epochs[-1]))
-                sampler.reset()
-                self._checker.start_epoch()
-                epochs.append([])
-                continue
-            if batch is not None:
-                epochs[-1].append(batch)
-                num_played += 1
-        return epochs
-
-    def _get_from_table(self, epoch: int, batch: int) -> CompleteBatch:
-        table = self._table or []
-        if epoch >= len(table):
-            raise RuntimeError(used_up_message(epoch, self._max_batches))
-        if batch >= len(table[epoch]):
-            raise StopIteration
-        return table[epoch][batch]
-
-
-def _require_progress(sampler: SamplerBase | None, epoch: int, num_batches: int) -> None:
-    if num_batches == 0:
-        raise SettingError(
-            f"{type(sampler).__name__} ended epoch {epoch} without a single batch. An epoch-based sampler must "
-            f"deliver batches again after reset()."
-        )
+            self._epoch, self._batch = self._epoch + 1, 0
+        elif played[1] is None:
+            self._num_dropped[self._epoch] = len(played[0])
+        else:
+            self._recent[self._epoch, self._batch] = played[1]
+            if len(self._recent) > self._WINDOW:
+                del self._recent[next(iter(self._recent))]
+            self._batch += 1
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:
@@ -320,11 +318,7 @@ class ReplayedSampler(RandomAccessSampler):
         return not self._is_endless
 
     def has_batch(self, epoch: int, batch: int) -> bool:
-        """Whether there is such a batch; plays the sampler no further than to it.
-
-        Raises:
-            RuntimeError: The sampler is used up before this epoch begins.
-        """
+        """Whether there is such a batch; plays the sampler no further than to it. See `SamplerReplay.get`."""
         try:
             self._replay.get(epoch, batch)
         except StopIteration:
@@ -332,11 +326,7 @@ class ReplayedSampler(RandomAccessSampler):
         return True
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
+        """Get the samples of a batch."""
         if batch < 0 or not self.has_batch(epoch, batch):
             raise SettingError(f"Epoch {epoch} of {self._name} has no such batch: asked for was batch {batch}.")
         complete = self._replay.get(epoch, batch)
@@ -346,11 +336,7 @@ class ReplayedSampler(RandomAccessSampler):
         return PlannedBatch(complete.indices, fills)
 
     def with_settings(
-        self,
-        *,
-        total_batch_size: int | None = None,
-        num_shards: int = 1,
-        last_batch: LastBatch | None = None,
+        self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
     ) -> ReplayedSampler:
         """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
         if total_batch_size not in (None, self.total_batch_size):
@@ -370,9 +356,9 @@ class ReplayedSampler(RandomAccessSampler):
         return ReplayedSampler(sampler, num_samples, num_shards, max_batches, last_batch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """What becomes of the samples of an epoch; plays the sampler to its end. None for an endless sampler.
+        """Sample counts of an epoch; plays the sampler to its end.
 
-        None also where the sampler had to be played into a table.
+        None for an endless sampler, and for one that can neither be copied nor pickled.
         """
         if self._is_endless or self._replay.untouched is None:
             return None
@@ -381,16 +367,13 @@ class ReplayedSampler(RandomAccessSampler):
         if num_batches:
             last = self._replay.get(epoch, num_batches - 1)
             num_surplus = len(last.indices) - last.num_given
-        num_delivered = num_batches * self.total_batch_size - num_surplus
-        num_dropped = self._replay.num_dropped(epoch)
-        is_wrapped = self._policy == "wrap"
-        return SampleCounts(
+        num_slots = num_batches * self.total_batch_size
+        return SampleCounts.of_slots(
+            self.last_batch,
             num_batches=num_batches,
-            num_samples=num_delivered + num_dropped,
-            num_delivered=num_delivered,
-            num_dropped=num_dropped,
-            num_repeated=num_surplus if is_wrapped else 0,
-            num_padded=0 if is_wrapped else num_surplus,
+            num_samples=num_slots - num_surplus + self._replay.num_dropped(epoch),
+            num_delivered=num_slots - num_surplus,
+            num_slots=num_slots,
         )
 
     # Two samplers with the same first batch may differ in later ones.

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 
 from ..checks import whole_number
@@ -42,7 +41,7 @@ class SequenceSampler(RandomAccessSampler):
         [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
     """
 
-    has_slots = True
+    has_slots = knows_sequences = True
 
     def __init__(
         self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
@@ -79,11 +78,7 @@ class SequenceSampler(RandomAccessSampler):
         return None
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch.
-
-        Raises:
-            SettingError: Another epoch than 0, or a batch below 0 is asked for.
-        """
+        """Get the samples of a batch; a `SettingError` where the epoch is not 0, or the batch is below 0."""
         if epoch != 0:
             raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
         if batch < 0:
@@ -101,22 +96,13 @@ class SequenceSampler(RandomAccessSampler):
         )
 
     def reset(self) -> None:
-        """Refuse: an endless sampler has no next epoch.
-
-        Raises:
-            NotSupportedError: Always.
-        """
+        """Refuse, by a `NotSupportedError`: an endless sampler has no next epoch."""
         raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
 
     @property
     def num_samples(self) -> int:
         """Number of samples of all sequences together."""
         return int(self._lengths.sum())
-
-    @property
-    def knows_sequences(self) -> bool:
-        """True."""
-        return True
 
     def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
         """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
@@ -139,34 +125,20 @@ class SequenceSampler(RandomAccessSampler):
         }
 
 
-@attrs.frozen(eq=False)
-class _Order:
-    """The order of the sequences in a cycle.
+class _Order(NamedTuple):
+    """The order of the sequences in a cycle."""
 
-    Attributes:
-        sequences: ``(num_sequences,)``.
-        loads: ``(B,)`` number of samples of the share of each slot.
-        behind: State of the generator from which the next order is drawn.
-    """
-
-    sequences: Int64Array
-    loads: Int64Array
-    behind: Mapping[str, Any]
+    sequences: Int64Array  # (num_sequences,)
+    loads: Int64Array  # (B,), number of samples of the share of each slot
+    behind: Mapping[str, Any]  # state of the generator from which the next order is drawn
 
 
-@attrs.frozen(eq=False)
-class _Share:
-    """What a slot plays in a cycle.
-
-    Attributes:
-        cycle: Number of the cycle.
-        sequences: ``(n,)`` its sequences.
-        ends: ``(n,)`` the batch behind each of them, counted from the slot's start of the cycle.
-    """
+class _Share(NamedTuple):
+    """What a slot plays in a cycle."""
 
     cycle: int
-    sequences: Int64Array
-    ends: Int64Array
+    sequences: Int64Array  # (n,)
+    ends: Int64Array  # (n,), the batch behind each sequence, counted from the slot's start of the cycle
 
 
 class _Slots:
@@ -183,9 +155,7 @@ class _Slots:
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
         self._num_slots = num_slots
-        self._rng: np.random.Generator | None = None
-        if seed is not None:
-            self._rng = np.random.default_rng(seed=seed)
+        self._rng = None if seed is None else np.random.default_rng(seed=seed)
         self._num_drawn = 0  # orders up to where the generator stands
         self._first_order = self._draw(0, {})
         self._begin()

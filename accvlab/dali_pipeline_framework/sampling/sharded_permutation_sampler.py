@@ -1,19 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of `ShuffledShardedInputCallable`, as a sampler of all shards."""
+"""The order of `ShuffledShardedInputCallable`: each shard delivers a range of the order of the epoch."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import SettingError
-from .arithmetic.last_batch import LastBatch
+from .arithmetic.last_batch import LastBatch, SampleCounts
 from .planned_sampler import EpochPlanSampler
 from .plans.epoch_plan import EpochPlan
 from .plans.planned_batch import Int64Array, PlannedBatch
-from .plans.range_plan import RangePlan
 from .random_access_sampler import Description
+
+
+class RangePlan(EpochPlan):
+    """The positions of an order, cut into one range per shard."""
+
+    def __init__(
+        self,
+        make_order: Callable[[], Int64Array] | None,
+        intervals: Sequence[tuple[int, int]],
+        total_batch_size: int,
+        num_shards: int,
+        last_batch: LastBatch,
+    ) -> None:
+        """Divide the positions among the shards.
+
+        Args:
+            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
+                the order of the data set.
+            intervals: Positions to deliver, as ``[start, stop)``; several where an epoch continues.
+            total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
+            num_shards: Number of shards.
+            last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
+                of the order is dropped; otherwise the lengths differ by at most 1.
+        """
+        self._make_order = make_order
+        self._order: Int64Array | None = None
+        self._starts = np.array([start for start, _ in intervals], np.int64)
+        lengths = np.array([stop - start for start, stop in intervals], np.int64)
+        self._ends = np.cumsum(lengths)  # of the intervals, counted in the positions that are left
+        self._num_positions = int(self._ends[-1]) if len(lengths) else 0
+        self._batch_size = total_batch_size // num_shards
+        self._num_shards = num_shards
+        self._last_batch = last_batch
+        shards = np.arange(num_shards + 1)
+        if last_batch == "drop":
+            bounds = shards * (self._num_positions // num_shards)
+        else:
+            bounds = shards * self._num_positions // num_shards
+        self._first, self._stop = bounds[:-1], bounds[1:]
+        self._sizes = self._stop - self._first
+        self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
+        self.num_batches = int(self._sizes[0]) // self._batch_size if last_batch == "drop" else self._num_begun
+
+    @property
+    def num_begun_batches(self) -> int:
+        """Number of batches, with one that is dropped, since it is not full."""
+        return self._num_begun
+
+    def batch(self, number: int) -> PlannedBatch:
+        """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
+        slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
+        left = self._first[:, None] + slots  # (num_shards, batch size)
+        beyond = left >= self._stop[:, None]
+        visits = np.zeros(left.shape, np.int64)
+        if self._last_batch == "wrap":
+            left = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
+            visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
+        else:
+            left = np.where(beyond, self._stop[:, None] - 1, left)
+        positions = self._positions(np.clip(left.ravel(), 0, self._num_positions - 1))
+        if self._order is None and self._make_order is not None:
+            self._order = self._make_order()
+        indices = positions if self._order is None else self._order[positions]
+        return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
+
+    def _positions(self, left: Int64Array) -> Int64Array:
+        interval = np.searchsorted(self._ends, left, side="right")
+        before = np.where(interval > 0, self._ends[interval - 1], 0)
+        return self._starts[interval] + left - before
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        """Plan what the shards have left, and behind it what would have been dropped."""
+        done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
+        pieces = [
+            *zip(done.tolist(), self._stop.tolist(), strict=True),
+            (int(self._stop[-1]), self._num_positions),
+        ]
+        intervals = [part for start, stop in pieces for part in self._parts(start, stop)]
+        return RangePlan(self._make_order, intervals, total_batch_size, num_shards, last_batch)
+
+    def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """The intervals of positions behind the range ``[first, stop)`` of what is left."""
+        parts = []
+        ends = self._ends.tolist()
+        for start, begin, end in zip(self._starts.tolist(), [0, *ends][: len(ends)], ends, strict=True):
+            low, high = max(first, begin), min(stop, end)
+            if low < high:
+                parts.append((start + low - begin, start + high - begin))
+        return parts
+
+    @property
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
+        num_slots = self.num_batches * self._batch_size
+        num_delivered = int(np.minimum(self._sizes, num_slots).sum())
+        return SampleCounts.of_slots(
+            self._last_batch,
+            num_batches=self.num_batches,
+            num_samples=self._num_positions,
+            num_delivered=num_delivered,
+            num_slots=num_slots * self._num_shards,
+        )
 
 
 class ShardedPermutationSampler(EpochPlanSampler):
@@ -34,11 +135,6 @@ class ShardedPermutationSampler(EpochPlanSampler):
         self._seed = seed
         self._shuffle = shuffle
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return self._num_samples
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {
@@ -50,21 +146,7 @@ class ShardedPermutationSampler(EpochPlanSampler):
 
     def num_begun_batches(self, epoch: int) -> int:
         """Number of batches of an epoch, with one that is dropped, since it is not full."""
-        plan = self._plan(epoch)
-        return self.num_batches_before(epoch) + (plan.num_begun_batches if isinstance(plan, RangePlan) else 0)
-
-    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch of an epoch; also of one that is dropped, since it is not full.
-
-        Raises:
-            SettingError: There is no such batch.
-        """
-        before, stop = self.num_batches_before(epoch), self.num_begun_batches(epoch)
-        if not before <= batch < stop:
-            raise SettingError(
-                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
-            )
-        return self._plan(epoch).batch(batch - before)
+        return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
     def _permutation(self, epoch: int) -> Int64Array:
         return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)

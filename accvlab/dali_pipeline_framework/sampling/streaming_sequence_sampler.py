@@ -83,7 +83,7 @@ class StreamingSequenceSampler(PlannedSampler):
         """
         super().__init__(total_batch_size, last_batch)
         self._lengths = checked_lengths(sequence_lengths)
-        self._num_frames = int(self._lengths.sum())
+        self._num_samples = int(self._lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = bool(shuffle)
         self.cuts = bool(cut_sequences)
@@ -94,22 +94,12 @@ class StreamingSequenceSampler(PlannedSampler):
             "weights": None if weights is None else digest(np.asarray(weights, dtype=np.float64)),
         }
 
-    @property
-    def num_samples(self) -> int:
-        """Number of frames of all sequences."""
-        return self._num_frames
-
-    @property
-    def knows_sequences(self) -> bool:
-        """True."""
-        return True
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {
             **super().describe(),
             "num_sequences": len(self._lengths),
-            "num_samples": self._num_frames,
+            "num_samples": self._num_samples,
             **self._digests,
             "num_per_epoch": self.order.num_positions,
             "seed": self.seed if self.shuffles else None,

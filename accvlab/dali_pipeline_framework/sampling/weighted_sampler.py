@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
 from ..checks import MOST_SAMPLES, whole_number
-from ..draws.keyed_random import digest
+from ..draws.keyed_random import derive_key, digest
 from ..errors import SettingError
 from .arithmetic.class_weights import checked_weights
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.weighted_choice import WeightedChoice
 from .planned_sampler import PlannedSampler
-from .plans.orders import Order, ShuffledOrder
+from .plans.orders import EpochOrder, Order, ShuffledOrder
 from .plans.tracks import SampleUnits
-from .plans.weighted_order import WeightedOrder
 from .random_access_sampler import Description
 
 Weights = Sequence[float] | npt.NDArray[np.float64]
@@ -68,11 +68,6 @@ class WeightedSampler(PlannedSampler):
         self.order = units_order(self._num_samples, array, num_per_epoch, self.seed, shuffle=True)
         self.unit_table = SampleUnits(self._num_samples)
 
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return self._num_samples
-
     def describe(self) -> Description:
         """What the order depends on."""
         return {
@@ -84,14 +79,24 @@ class WeightedSampler(PlannedSampler):
         }
 
 
+@attrs.frozen(eq=False)
+class WeightedOrder(Order):
+    """Each position draws a unit by weight, with replacement."""
+
+    choice: WeightedChoice
+    num_positions: int
+    seed: int
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The draws of an epoch."""
+        key = derive_key("weighted order", self.seed, epoch)
+        return EpochOrder(self.num_positions, lambda positions: (self.choice.draw(key, positions), positions + 1))
+
+
 def units_order(
     num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
 ) -> Order:
-    """The order of units: by weight where there are weights, else each once.
-
-    Raises:
-        SettingError: The weights do not fit, or do not go with the other arguments.
-    """
+    """The order of units: by weight where there are weights, else each once."""
     if weights is None:
         if num_per_epoch is not None:
             raise SettingError(
@@ -104,8 +109,6 @@ def units_order(
             "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
         )
     array = checked_weights(weights, num_units, "weights")
-    if num_per_epoch is None:
-        num_per_epoch = num_units
-    else:
-        num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
+    num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
+    num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
     return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)

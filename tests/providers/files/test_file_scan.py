@@ -250,7 +250,7 @@ class TestListsAgainstNativeReader:
             ("a ٣".encode(), 1, "got"),
             (b"a \xb2", 1, "got"),
             (b"# comment\na 0", 1, "got '# comment'"),
-            (b"x" * 5000 + b" y", 1, "got 'xxx.*…"),
+            (b"x" * 5000 + b" y", 1, r"got 'xxx.*\.\.\."),
         ],
     )
     def test_bad_lines(self, tmp_path: Path, content: bytes, line: int, message: str) -> None:

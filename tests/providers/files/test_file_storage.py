@@ -23,9 +23,7 @@ from accvlab.dali_pipeline_framework.providers.files.storage import (
     Storage,
     is_url,
     joined_url,
-    list_folder,
     parent_of,
-    read_bytes,
 )
 
 FILES = {"a/x.jpg": b"abc", "a/deep/y.jpg": b"d", "b c/ä.jpg": b"efgh", "top": b"i"}
@@ -68,7 +66,7 @@ class TestEachKind:
         for name, content in FILES.items():
             array = storage.read_bytes(name)
             assert (array.dtype, array.tobytes()) == (np.uint8, content)
-            assert read_bytes(storage.path(name)).tobytes() == content
+            assert Storage(storage.path(name)).read_bytes("").tobytes() == content
             assert Storage("").read_bytes(storage.path(name)).tobytes() == content
             with storage.open_binary(name) as file:
                 assert file.read() == content
@@ -78,7 +76,7 @@ class TestEachKind:
         expected = {("a", True), ("b c", True), ("top", False)}
         assert {tuple(entry) for entry in storage.list_folder()} - {("in", True)} == expected
         assert set(storage.list_folder("a")) == {FolderEntry("x.jpg", False), FolderEntry("deep", True)}
-        assert set(list_folder(storage.path("a"))) == set(storage.list_folder("a", follows_links=False))
+        assert set(Storage(storage.path("a")).list_folder()) == set(storage.list_folder("a", follows_links=False))
 
     def test_what_is_not_there_is_named(self, root: str) -> None:
         storage = Storage(root)

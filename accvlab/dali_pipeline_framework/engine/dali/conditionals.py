@@ -9,6 +9,8 @@ from typing import Any
 from nvidia.dali import _conditionals, fn
 from nvidia.dali.data_node import DataNode
 
+from .texts import REPLACED_EXCEPTION
+
 _operators: Any = fn._conditional  # type: ignore[attr-defined]
 
 
@@ -31,4 +33,13 @@ def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args)
 
     converted: Callable[..., Any] = _conditionals._autograph.convert(recursive=True, user_requested=True)(apply)
-    return converted
+
+    def call(*args: Any) -> Any:
+        try:
+            return converted(*args)
+        except Exception as error:
+            if type(error).__name__ == REPLACED_EXCEPTION and isinstance(error.__context__, Exception):
+                raise error.__context__.with_traceback(error.__traceback__) from None
+            raise
+
+    return call

@@ -158,8 +158,7 @@ class FileDataProvider(DataProvider):
     @property
     def num_classes(self) -> int | None:
         """Number of label folders, also of empty ones; None where labels are not folders."""
-        names = self._table.notes.get("classes")
-        return None if names is None else len(names)
+        return None if self.class_names is None else len(self.class_names)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -175,18 +174,14 @@ class FileDataProvider(DataProvider):
         return len(self._table)
 
     def path(self, sample_index: SupportsIndex) -> str:
-        """Get the full path or URL of a file.
-
-        Raises:
-            SettingError: There is no such sample.
-        """
+        """Get the full path or URL of a file."""
         return self._storage.path(self._name(sample_index))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load one sample.
 
         Raises:
-            SettingError: There is no such sample.
+            SettingError: Also an IndexError; there is no such sample.
             FileError: The file cannot be read, is empty, or cannot be decoded. Also the builtin exception of the
                 cause, e.g. `FileNotFoundError`.
         """

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex
 
 from ...errors import SettingError
-from .file_scan import content_hash, is_unchanged, list_given_files, read_list_file, scan_folders
+from .file_scan import is_same_list, is_unchanged, list_given_files, read_list_file, scan_folders
 from .file_table import FileTable, is_table_file
 from .name_filter import NameFilter
 from .storage import Storage, StoragePath, checked_path, parent_of
@@ -17,7 +18,6 @@ from .storage import Storage, StoragePath, checked_path, parent_of
 _logger = logging.getLogger(__name__)
 
 FilePath = str | os.PathLike[str]
-_Cache = Callable[[Mapping[str, Any], Callable[[], FileTable], Callable[[FileTable], bool]], FileTable]
 
 
 def find_files(
@@ -33,10 +33,9 @@ def find_files(
     cache_file: FilePath | None,
     refresh: bool,
 ) -> tuple[Storage, FileTable]:
-    """Find the files of a data set. For arguments and errors see `FileDataProvider`.
+    """Find the files of a data set: where they are, and their names there, with int32 labels.
 
-    Returns:
-        Where the files are, and their names there, with int32 labels.
+    For arguments and errors see `FileDataProvider`.
     """
     _check_mode(file_root, file_list, files, labels)
     file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
@@ -44,46 +43,31 @@ def find_files(
     if dir_filters is not None:
         folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
 
-    def cached(
-        arguments: Mapping[str, Any], scan: Callable[[], FileTable], is_current: Callable[[FileTable], bool]
-    ) -> FileTable:
-        if cache_file is None:
-            return scan()
-        return _cached_table(cache_file, arguments, scan, is_current, refresh=refresh)
-
+    storage = Storage("" if file_root is None else file_root, storage_options)
+    arguments: dict[str, Any]
+    scan: Callable[[], FileTable]
+    is_current: Callable[[FileTable], bool]
     if files is not None:
         given = list_given_files(files, labels)
-        storage = Storage("" if file_root is None else file_root, storage_options)
-        return storage, cached({"files": given.digest()}, lambda: given, lambda table: True)
-    if file_list is not None:
-        return _files_of_list(checked_path(file_list, "file_list"), file_root, storage_options, cached)
-    storage = Storage("" if file_root is None else file_root, storage_options)
-    arguments = {
-        "root": storage.root if storage.is_remote else os.path.abspath(storage.root),
-        "file_filters": list(file_filter.patterns),
-        "dir_filters": None if folder_filter is None else list(folder_filter.patterns),
-        "case_sensitive_filter": bool(case_sensitive_filter),
-    }
-    table = cached(
-        arguments,
-        lambda: scan_folders(storage, file_filter, folder_filter),
-        lambda table: is_unchanged(storage, table),
-    )
-    return storage, table
-
-
-def _files_of_list(
-    file_list: str, file_root: StoragePath | None, storage_options: Mapping[str, Any] | None, cached: _Cache
-) -> tuple[Storage, FileTable]:
-    folder, list_name = parent_of(file_list)
-    list_storage = Storage(folder, storage_options)
-    storage = list_storage if file_root is None else Storage(file_root, storage_options)
-
-    def is_current(table: FileTable) -> bool:
-        return bool(table.notes.get("content") == content_hash(list_storage, list_name))
-
-    table = cached({"list": "labelled"}, lambda: read_list_file(list_storage, list_name), is_current)
-    return storage, table
+        arguments, scan, is_current = {"files": given.digest()}, lambda: given, lambda table: True
+    elif file_list is not None:
+        folder, name = parent_of(checked_path(file_list, "file_list"))
+        of_list = Storage(folder, storage_options)
+        storage = of_list if file_root is None else storage
+        arguments, scan = {"list": "labelled"}, functools.partial(read_list_file, of_list, name)
+        is_current = functools.partial(is_same_list, of_list, name)
+    else:
+        arguments = {
+            "root": storage.root if storage.is_remote else os.path.abspath(storage.root),
+            "file_filters": list(file_filter.patterns),
+            "dir_filters": None if folder_filter is None else list(folder_filter.patterns),
+            "case_sensitive_filter": bool(case_sensitive_filter),
+        }
+        scan = functools.partial(scan_folders, storage, file_filter, folder_filter)
+        is_current = functools.partial(is_unchanged, storage)
+    if cache_file is None:
+        return storage, scan()
+    return storage, _cached_table(cache_file, arguments, scan, is_current, refresh)
 
 
 def _check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
@@ -102,26 +86,19 @@ def _cached_table(
     arguments: Mapping[str, Any],
     scan: Callable[[], FileTable],
     is_current: Callable[[FileTable], bool],
-    *,
-    refresh: bool = False,
+    refresh: bool,
 ) -> FileTable:
     """Map the table in a file; scan and write it first if it is missing, out of date, or damaged.
 
-    Several processes may do so at the same time: the file is replaced as a whole.
+    Several processes may do so at the same time: the file is replaced as a whole. Where another process has put
+    another table there meanwhile, the table in memory is returned.
 
     Args:
         path: The file. A leading ``~`` is the home folder.
-        arguments: What the result of the scan depends on, as values that JSON can hold (lists, no tuples). A
-            table of other arguments is out of date.
+        arguments: What the result of the scan depends on, as values that JSON can hold (lists, no tuples).
         scan: Makes the table.
         is_current: Whether a table of the same arguments is what a scan would give.
         refresh: Scan in any case.
-
-    Returns:
-        The table, mapped from the file; in memory where another process has put another table there meanwhile.
-
-    Raises:
-        SettingError: The file holds something else, which is not overwritten, or cannot be read or written.
     """
     path = os.path.expanduser(path)
     known = _known_table(path) if os.path.lexists(path) else None

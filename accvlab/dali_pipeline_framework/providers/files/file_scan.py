@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import SupportsIndex
 
+from ...checks import shown, whole_number
 from ...draws.keyed_random import hash_bytes
 from ...errors import FileError, SettingError
 from .file_table import FileTable, FileTableBuilder
@@ -22,7 +22,6 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
 """Patterns of the files that are listed if no others are given, as in DALI 2.4."""
 
 _LARGEST_LABEL = 2**31 - 1
-_LONGEST_SHOWN = 120
 _COARSEST_CLOCK_NS = 2 * 10**9  # of a file system: FAT counts in steps of two seconds
 
 
@@ -56,13 +55,8 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     """
     builder = FileTableBuilder()
     changed_ns = [_settled_time_ns(storage, "")]
-    folders: list[str] = []
-    num_at_top = 0
-    for name, is_folder in storage.list_folder():
-        if is_folder:
-            folders.append(name)
-        else:
-            num_at_top += 1
+    at_top = [*storage.list_folder()]
+    folders = [name for name, is_folder in at_top if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
@@ -80,6 +74,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         while names:  # popped, so that the names are not held twice
             builder.add(start + names.pop(), label)
     if not len(builder):
+        num_at_top = len(at_top) - len(folders)
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
     return builder.finish({"classes": classes, "changed_ns": changed_ns})
 
@@ -153,12 +148,13 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     return builder.finish({"content": content})
 
 
-def content_hash(storage: Storage, name: str) -> str:
-    """Make a text that tells files of different content apart: 16 hexadecimal digits.
+def is_same_list(storage: Storage, list_name: str, table: FileTable) -> bool:
+    """Whether a list is as it was when `read_list_file` made the table."""
+    return bool(table.notes.get("content") == content_hash(storage, list_name))
 
-    Raises:
-        FileError: The file cannot be read.
-    """
+
+def content_hash(storage: Storage, name: str) -> str:
+    """Make a text that tells files of different content apart: 16 hexadecimal digits."""
     hashes = []
     with storage.open_binary(name) as file:
         while part := file.read(1 << 20):
@@ -173,9 +169,6 @@ def list_given_files(
     """Take names and labels that are given; without labels the label of a file is its position.
 
     Unlike DALI, labels that are no whole numbers of 32 bits are refused (there they are cut off).
-
-    Raises:
-        SettingError: There is no file, the number of labels is another one, or one of them is not as described.
     """
     names = [files] if isinstance(files, str | os.PathLike) else files
     if labels is None:
@@ -184,29 +177,22 @@ def list_given_files(
             builder.add(name, position)
         table = builder.finish()
     else:
-        table = FileTable.from_names(names, (_checked_label(label) for label in _as_iterable(labels)))
+        given = labels if isinstance(labels, Iterable) else [labels]
+        table = FileTable.from_names(names, map(_checked_label, given))
     if not len(table):
         raise SettingError("`files` must name at least one file, got none.")
     return table
 
 
-def _as_iterable(labels: SupportsIndex | Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-    return labels if isinstance(labels, Iterable) else [labels]
-
-
 def _checked_label(label: SupportsIndex) -> int:
     try:
-        number = operator.index(label)
-    except TypeError:
-        number = None
-    if number is None or not -_LARGEST_LABEL - 1 <= number <= _LARGEST_LABEL:
-        raise SettingError(f"`labels` must be whole numbers in [-2**31, 2**31 - 1], got {label!r}.")
-    return number
+        return whole_number(label, "labels", at_least=-_LARGEST_LABEL - 1, at_most=_LARGEST_LABEL)
+    except SettingError as error:
+        raise SettingError(f"`labels` must be whole numbers in [-2**31, 2**31 - 1], got {label!r}.") from error
 
 
 def _shown(text: bytes) -> str:
-    shown = repr(os.fsdecode(text.rstrip()))
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
+    return shown(os.fsdecode(text.rstrip()))
 
 
 def _why_nothing_is_found(
@@ -227,9 +213,14 @@ def _why_nothing_is_found(
         )
     if not classes:
         return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."
-    below = next(_folders_below(storage, classes), None) if not num_seen else None
-    if below is not None:
-        folder, name = below
+    below = (
+        (folder, name)
+        for folder in classes
+        for name, is_folder in storage.list_folder(folder, follows_links=False)
+        if is_folder
+    )
+    if not num_seen and (found := next(below, None)):
+        folder, name = found
         return text + (
             f"Its {len(classes)} subfolder(s) have no files, but folders, e.g. {f'{folder}/{name}'!r}. If these "
             f"are the labels, the root is one level deeper: {storage.path(folder)!r}."
@@ -238,10 +229,3 @@ def _why_nothing_is_found(
         f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
         f"{', '.join(file_filter.patterns)}."
     )
-
-
-def _folders_below(storage: Storage, folders: list[str]) -> Iterator[tuple[str, str]]:
-    for folder in folders:
-        for name, is_folder in storage.list_folder(folder, follows_links=False):
-            if is_folder:
-                yield folder, name

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import operator
 import os
 import struct
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ...checks import index_in
 from ...draws.keyed_random import hash_bytes
 from ...errors import SettingError
-from .storage import open_regular_file
+from .storage import open_regular_file, replace_file
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -74,13 +74,10 @@ class FileTable:
             offsets: ``(N + 1,)`` int64, where each name starts, and where the last ends; not decreasing.
             labels: ``(N,)`` int32 or int64, or None.
             notes: What else is to be kept with the table in its file: anything that JSON can hold.
-
-        Raises:
-            SettingError: The arrays do not fit each other.
         """
         _check_arrays(names, offsets, labels)
-        self._names = _read_only(names)
-        self._offsets = _read_only(offsets)
+        self._names = _read_only(names[offsets[0] : offsets[-1]])
+        self._offsets = _read_only(offsets - offsets[0] if offsets[0] else offsets)
         self._labels = None if labels is None else _read_only(labels)
         self._notes = dict(notes or {})
         self._path: str | None = None
@@ -108,18 +105,15 @@ class FileTable:
         if isinstance(names, str | bytes | os.PathLike):
             raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
         builder = FileTableBuilder()
-        if labels is None:
-            for name in names:
-                builder.add(name)
-        else:
-            rest = iter(labels)
-            for name in names:
-                builder.add(name, next(rest, None))
-            if len(builder) != builder.num_labels or next(rest, None) is not None:
-                raise SettingError(
-                    f"There must be one label for each name, got {len(builder)} name(s) and "
-                    f"{'fewer' if len(builder) != builder.num_labels else 'more'} labels."
-                )
+        rest = iter(() if labels is None else labels)
+        for name in names:
+            builder.add(name, next(rest, None))
+        has_too_few = labels is not None and len(builder) != builder.num_labels
+        if has_too_few or next(rest, None) is not None:
+            raise SettingError(
+                f"There must be one label for each name, got {len(builder)} name(s) and "
+                f"{'fewer' if has_too_few else 'more'} labels."
+            )
         return builder.finish(notes)
 
     @classmethod
@@ -142,11 +136,7 @@ class FileTable:
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file, which appears only once it is complete.
-
-        Raises:
-            SettingError: The file cannot be written, or JSON cannot hold the notes.
-        """
+        """Write the table to a file, which appears only once it is complete; a `SettingError` where that fails."""
         path = os.path.abspath(path)
         try:
             notes = json.dumps(self._notes).encode()
@@ -154,26 +144,15 @@ class FileTable:
             raise SettingError(f"The notes of a table must be values that JSON can hold: {error}.") from error
         notes += b" " * (-len(notes) % 8)
         label_size = 0 if self._labels is None else self._labels.itemsize
-        names = self._own_names()
+        names = self._names
         sizes = (label_size, len(self), len(names), len(notes))
         header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
+        offsets = self._offsets.astype("<i8", copy=False)
+        parts: list[bytes | memoryview] = [header, notes, offsets.data, names.data, bytes(-len(names) % 8)]
+        if self._labels is not None:
+            parts.append(self._labels.astype(f"<i{label_size}", copy=False).data)
         try:
-            with tempfile.NamedTemporaryFile(
-                dir=os.path.dirname(path), prefix=f".{os.path.basename(path)[:32]}-", delete=False
-            ) as file:
-                try:
-                    file.write(header + notes)
-                    file.write(self._own_offsets().astype("<i8", copy=False).data)
-                    file.write(names.data)
-                    file.write(bytes(-len(names) % 8))
-                    if self._labels is not None:
-                        file.write(self._labels.astype(f"<i{label_size}", copy=False).data)
-                    file.flush()
-                    os.fchmod(file.fileno(), 0o644)
-                    os.replace(file.name, path)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
+            replace_file(path, parts)
         except OSError as error:
             raise SettingError(f"The table of names {path!r} cannot be written: {error.strerror}.") from error
 
@@ -199,32 +178,23 @@ class FileTable:
     @property
     def num_bytes(self) -> int:
         """Size of the table in bytes."""
-        size = self._own_names().nbytes + self._offsets.nbytes
+        size = self._names.nbytes + self._offsets.nbytes
         return size + (0 if self._labels is None else self._labels.nbytes)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``).
-
-        Raises:
-            IndexError: There is no such name; negative numbers do not count from the end.
-        """
+        """Get a name as text (``os.fsdecode``); an IndexError where there is none. Negative numbers are none."""
         return os.fsdecode(self.name_bytes(index))
 
     def name_bytes(self, index: SupportsIndex) -> bytes:
-        """Get a name as the file system has it. Raises as `name` does."""
+        """Get a name as the file system has it, as `name` does."""
         number = index_in(index, "index", len(self))
         return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
 
     def label(self, index: SupportsIndex) -> int:
-        """Get a label.
-
-        Raises:
-            IndexError: There is no such name.
-            SettingError: The table has no labels.
-        """
+        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
         if self._labels is None:
             raise SettingError("The table has no labels: make it with `labels`.")
         return int(self._labels[index_in(index, "index", len(self))])
@@ -237,7 +207,7 @@ class FileTable:
                 yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
 
     def __getitem__(self, part: slice) -> FileTable:
-        """Get a range of names as a table, which shares the memory of this one. The step must be 1."""
+        """Get a range of names as a table, which shares their memory. The step must be 1."""
         if not isinstance(part, slice):
             raise TypeError("A table is indexed by ranges of names; for one name use `name` or `label`.")
         start, stop, step = part.indices(len(self))
@@ -267,24 +237,17 @@ class FileTable:
     def digest(self) -> str:
         """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
         if self._digest is None:
-            parts = [self._own_names(), self._own_offsets().astype("<i8", copy=False).view(np.uint8)]
+            parts = [self._names, self._offsets.astype("<i8", copy=False).view(np.uint8)]
             if self._labels is not None:
                 parts.append(self._labels.astype("<i8").view(np.uint8))
             hashes = [_hash_in_chunks(part) for part in parts]
             self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
         return self._digest
 
-    def _own_names(self) -> UInt8Array:
-        return self._names[self._offsets[0] : self._offsets[-1]]
-
-    def _own_offsets(self) -> Int64Array:
-        """The offsets in the bytes of `_own_names`."""
-        return self._offsets - self._offsets[0] if self._offsets[0] else self._offsets
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self._path is not None:
             return _mapped_again, (self._path, self.digest())
-        return _of_arrays, (self._own_names().tobytes(), self._own_offsets(), self._labels, self._notes)
+        return functools.partial(FileTable, notes=self._notes), (self._names, self._offsets, self._labels)
 
 
 class FileTableBuilder:
@@ -305,11 +268,7 @@ class FileTableBuilder:
         return len(self._labels)
 
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
-        """Append a name.
-
-        Raises:
-            SettingError: It is no name, or the label is no whole number of at most 64 bits.
-        """
+        """Append a name, and its label: a whole number of at most 64 bits."""
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
@@ -327,11 +286,7 @@ class FileTableBuilder:
         self._offsets.append(len(self._names))
 
     def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
-        """Make the table, without a copy of the names. The builder is empty afterwards.
-
-        Raises:
-            SettingError: Some names have a label, and others none.
-        """
+        """Make the table, without a copy of the names. The builder is empty afterwards."""
         if self._labels and len(self._labels) != len(self):
             raise SettingError(
                 f"Either all names must have a label or none, got {len(self)} name(s) and {len(self._labels)} "
@@ -421,9 +376,3 @@ def _mapped_again(path: str, digest: str) -> FileTable:
             f"file of a table unchanged while it is in use."
         )
     return table
-
-
-def _of_arrays(
-    names: bytes, offsets: Int64Array, labels: LabelArray | None, notes: Mapping[str, Any]
-) -> FileTable:
-    return FileTable(np.frombuffer(names, np.uint8), offsets, labels, notes=notes)

@@ -14,11 +14,7 @@ from ...errors import FileError, SettingError
 
 
 def pillow_image_module() -> ModuleType:
-    """Import Pillow.
-
-    Raises:
-        SettingError: It is not installed.
-    """
+    """Import Pillow, or raise a `SettingError` where it is not installed."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -26,15 +26,12 @@ class NameFilter:
     """
 
     def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
-        """Compile the patterns.
+        """Compile the patterns, one or several texts.
 
         Args:
-            patterns: One or several.
+            patterns: The patterns.
             case_sensitive: Whether the case of letters counts.
             argument: Name of the argument that they come from, for messages.
-
-        Raises:
-            SettingError: There is no pattern, or one is no text.
         """
         self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         self._case_sensitive = bool(case_sensitive)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -21,12 +22,7 @@ _ARCHIVES = ("zip://", "tar://")
 
 
 class FolderEntry(NamedTuple):
-    """The entries of a folder.
-
-    Attributes:
-        name: Its name in the folder.
-        is_folder: Whether it is a folder, or a link to one.
-    """
+    """An entry of a folder: its name in it, and whether it is a folder, or a link to one."""
 
     name: str
     is_folder: bool
@@ -51,9 +47,6 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them. They do not concern local files.
-
-        Raises:
-            SettingError: The root is no path.
         """
         self._root = checked_path(root)
         self._options = dict(storage_options or {})
@@ -103,12 +96,11 @@ class Storage:
 
         Args:
             name: The folder; ``""`` for the root.
-            follows_links: Whether a link to a folder is a folder. If not, all links are files, and it is not
-                found out where they lead, which takes time. Local folders only.
+            follows_links: Whether a link to a folder is a folder, and one that leads nowhere an error. If not, all
+                links are files, and it is not found out where they lead, which takes time. Local folders only.
 
         Raises:
-            FileError: There is no such folder, it cannot be read, or a link in it that is to be followed leads
-                nowhere. Also the builtin exception of the cause.
+            FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
         try:
             if self._is_remote or is_url(name):
@@ -121,11 +113,7 @@ class Storage:
             self._refuse("The folder", name, error)
 
     def modification_time_ns(self, name: str = "") -> int | None:
-        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one.
-
-        Raises:
-            FileError: There is no such file, or it cannot be accessed.
-        """
+        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one."""
         if self._is_remote or is_url(name):
             return None
         try:
@@ -134,11 +122,7 @@ class Storage:
             self._refuse("The folder", name, error)
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file to be read piece by piece.
-
-        Raises:
-            FileError: As `read_bytes`, except that the file may be empty.
-        """
+        """Open a file to be read piece by piece. Errors are those of `read_bytes`, except that it may be empty."""
         try:
             if self._is_remote or is_url(name):
                 file_system, path = self._located(name)
@@ -207,33 +191,26 @@ def is_url(path: str) -> bool:
 
 def joined_url(root: str, name: str) -> str:
     """Append a name to a URL; in a chain such as ``zip://folder::file.zip`` to the part that it belongs to."""
-    links = root.split("::")
-    position = next(number for number, link in enumerate(links) if is_url(link))
-    link = links[position]
-    links[position] = f"{link}{'' if link.endswith('/') else '/'}{name}"
-    return "::".join(links)
+    before, link, behind = _link_of_names(root)
+    return f"{before}{link}{'' if link.endswith('/') else '/'}{name}{behind}"
 
 
 def parent_of(path: str) -> tuple[str, str]:
     """Split a path or URL into the folder and the name in it."""
     if not is_url(path):
         return os.path.split(path)
-    links = path.split("::")
-    position = next(number for number, link in enumerate(links) if is_url(link))
-    protocol, _, inner = links[position].partition("://")
+    before, link, behind = _link_of_names(path)
+    protocol, _, inner = link.partition("://")
     folder, _, name = inner.rpartition("/")
-    links[position] = f"{protocol}://{folder}"
-    return "::".join(links), name
+    return f"{before}{protocol}://{folder}{behind}", name
 
 
-def read_bytes(root: StoragePath, name: str = "", storage_options: Mapping[str, Any] | None = None) -> UInt8Array:
-    """Read one file, see `Storage.read_bytes`. For more than one make a `Storage`."""
-    return Storage(root, storage_options).read_bytes(name)
-
-
-def list_folder(root: StoragePath, storage_options: Mapping[str, Any] | None = None) -> Iterator[FolderEntry]:
-    """List one folder, see `Storage.list_folder`."""
-    return Storage(root, storage_options).list_folder()
+def _link_of_names(url: str) -> tuple[str, str, str]:
+    """The first link of a chain with ``://`` in it, and what stands before and behind it."""
+    links = url.split("::")
+    position = next(number for number, link in enumerate(links) if is_url(link))
+    before, behind = links[:position], links[position + 1 :]
+    return "".join(f"{link}::" for link in before), links[position], "".join(f"::{link}" for link in behind)
 
 
 def as_utf8(path: str) -> str:
@@ -242,11 +219,7 @@ def as_utf8(path: str) -> str:
 
 
 def checked_path(path: StoragePath, name: str = "root") -> str:
-    """Return a path as text.
-
-    Raises:
-        SettingError: It is neither a ``str`` nor a path of text.
-    """
+    """Return a path as text, or raise a `SettingError` where it is neither a ``str`` nor a path of text."""
     text = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(text, str):
         raise SettingError(f"`{name}` must be a str or a Path, got {path!r}.")
@@ -265,12 +238,23 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
 
 
 def open_regular_file(path: str) -> BinaryIO:
-    """Open a local file for reading; a pipe, which would block forever, is refused.
-
-    Raises:
-        OSError: There is no such file, it cannot be read, or it is something else, such as a pipe or a folder.
-    """
+    """Open a local file for reading; anything else, such as a pipe, which would block forever, is an OSError."""
     return os.fdopen(_opened_local(path)[0], "rb")
+
+
+def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file, which appears only once it is complete."""
+    folder, name = os.path.split(path)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
+        try:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
 
 
 def _opened_local(path: str) -> tuple[int, int]:

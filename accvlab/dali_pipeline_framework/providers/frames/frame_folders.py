@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ...checks import choice, number, valid
+from ...checks import number, valid
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.storage import StoragePath
-from ..rigs.camera_rig import CameraRig
+from ..rigs.camera_rig import CameraRig, one_of
 from ..rigs.frame_times import TimestampParser, TimestampRule
 
 Alignment: TypeAlias = Literal["name", "time"]
@@ -87,12 +87,8 @@ class FrameFolders(CameraRig):
 
     file_root: StoragePath = attrs.field(kw_only=False)
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
-    layout: RigLayout = attrs.field(
-        default="recording/camera", validator=valid(choice, allowed=get_args(RigLayout)), kw_only=True
-    )
-    align: Alignment = attrs.field(
-        default="name", validator=valid(choice, allowed=get_args(Alignment)), kw_only=True
-    )
+    layout: RigLayout = attrs.field(default="recording/camera", validator=one_of(RigLayout), kw_only=True)
+    align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
     timestamp: TimestampRule | None = attrs.field(default=None, kw_only=True)
     timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
     storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)

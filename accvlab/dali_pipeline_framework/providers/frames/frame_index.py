@@ -25,6 +25,7 @@ from ..rigs.frame_times import (
     align_by_name,
     align_by_time,
     as_times,
+    stamp_of,
 )
 from .frame_folders import FrameFolders
 from .recording_folders import RecordingFolders
@@ -90,8 +91,7 @@ class FrameIndex:
         return encoded(as_utf8(self.path(frame, camera)))
 
     def places(self, frame: int, has: Sequence[bool]) -> list[Any]:
-        """Get the values of the fields for the name and number of the recording, and the number of the frame in
-        it.
+        """Get the name and number of the recording, and the number of the frame in it, as values of fields.
 
         Args:
             frame: The frame.
@@ -116,25 +116,16 @@ class FrameIndex:
         return f"{self.storage.root!r}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
 
     def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Read a file.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Read a file."""
         return self.storage.read_bytes(self._files.name(frame * self.num_cameras + camera))
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames.
+    """List the frames; for errors see `FrameDataProvider`.
 
     Args:
         folders: Where they are.
         has_timestamps: Whether time stamps are kept also where they do not align cameras.
-
-    Raises:
-        FileError: The root is missing, or a folder cannot be read.
-        SettingError: There are no frames; a folder of a camera is nowhere; or names do not have the time stamps
-            that they must have, or have the same twice.
     """
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
         raise SettingError(
@@ -232,10 +223,5 @@ class _Scan:
                 for prefix, name in zip(prefixes, times.rows[number], strict=True):
                     self._files.add(f"{prefix}{name}")
                     if self._keeps_timestamps:
-                        self._timestamps.append(self._stamp(prefix, str(name)))
-
-    def _stamp(self, prefix: str, name: str) -> int | float:
-        try:
-            return self._parser(name)
-        except SettingError as error:
-            raise SettingError(f"{error} The folder is {self._storage.path(prefix[:-1])!r}.") from error
+                        folder = self._storage.path(prefix[:-1])
+                        self._timestamps.append(stamp_of(str(name), folder, self._parser))

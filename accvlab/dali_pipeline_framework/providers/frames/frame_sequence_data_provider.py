@@ -4,25 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import flag, whole_number
+from ...checks import choice, flag, whole_number
 from ...errors import FileError, SettingError
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.image_content import ENCODED_IMAGE
-from ...sampling.clips.clip_settings import ClipTail, checked_tail
-from ...sampling.clips.clips import Clips, PlayedClips
+from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
 from ..media.image_size import image_size
 from ..rigs.frame_times import Int64Array
 from ..rigs.rig_provider_base import OptionalField
-from ..sample_loading import name_sample
+from ..sample_loading import add_note, name_sample
 from .frame_data_provider import FrameProviderBase
 from .frame_folders import FrameFolders, frame_folders
 from .frame_index import FrameIndex, index_frames
@@ -121,7 +120,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             at_least=1,
             advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
         )
-        checked_tail(tail)
+        choice(tail, "tail", get_args(ClipTail))
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
             raise SettingError(
@@ -181,16 +180,11 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return next(self._load([sample_index], played, lay_out_alone(played.frames)))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Read the sequences of a batch, each frame once if they share frames.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sequence.
-            FileError: A file cannot be read, or two frames of a camera in a sequence have different sizes.
-        """
+        """Read the sequences of a batch, each frame once if they share frames, see `get_data`."""
+        if not self._shares:
+            return map(self.get_data, sample_indices)
         played = self._play(sample_indices)
-        layout = lay_out_alone(played.frames)
-        if self._shares:
-            layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
+        layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
         return self._load(sample_indices, played, layout)
 
     def _load(
@@ -232,9 +226,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
         try:
             content = index.read(frame, camera)
         except FileError as error:
-            if hasattr(error, "add_note"):  # Python >= 3.11
-                recording = index.recording_names[index.recording_of(frame)]
-                error.add_note(f"which is frame {index.numbers[frame]} of recording {recording!r}")
+            recording = index.recording_names[index.recording_of(frame)]
+            add_note(error, f"which is frame {index.numbers[frame]} of recording {recording!r}")
             raise _UnreadableFrame(frame, error) from error
         size = image_size(content)
         if size is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from ...checks import listed
-from ...errors import FileError, SettingError
+from ...errors import SettingError
 from ..files.storage import Storage
 from .frame_folders import RigLayout
 
@@ -38,12 +38,7 @@ class RecordingFolders:
     skipped: str = ""
 
     def recordings(self) -> list[str]:
-        """List the names of the recordings, in the order in which DALI finds them.
-
-        Raises:
-            FileError: A folder cannot be read.
-            SettingError: There are none.
-        """
+        """List the names of the recordings, in the order in which DALI finds them; at least one."""
         if self.cameras is None or self.layout == "recording/camera":
             names = self._folders("")
         else:
@@ -72,11 +67,7 @@ class RecordingFolders:
     def frames(self, recording: str, camera: str | None) -> list[str] | None:
         """List the file names of the frames of a camera of a recording, in the order of their bytes.
 
-        Returns:
-            None where the recording has no folder of that camera.
-
-        Raises:
-            FileError: The folder cannot be read.
+        None where the recording has no folder of that camera.
         """
         folder = self.folder(recording, camera)
         names: list[str] = []
@@ -89,10 +80,10 @@ class RecordingFolders:
                 else:
                     self.num_skipped += 1
                     self.skipped = self.skipped or self.storage.path(f"{folder}/{name}")
-        except FileError as error:
-            if isinstance(error, FileNotFoundError) and camera is not None:
-                return None
-            raise
+        except FileNotFoundError:
+            if camera is None:
+                raise
+            return None
         names.sort(key=os.fsencode)
         return names
 
@@ -111,10 +102,8 @@ class RecordingFolders:
     def _folders_if_any(self, folder: str) -> list[str] | None:
         try:
             return self._folders(folder)
-        except FileError as error:
-            if isinstance(error, FileNotFoundError):
-                return None
-            raise
+        except FileNotFoundError:
+            return None
 
     def _why_there_is_no_recording(self) -> str:
         files = [name for name, is_folder in self.storage.list_folder() if not is_folder]
@@ -131,22 +120,19 @@ class RecordingFolders:
     def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
         """Say why no recording has a frame."""
         recording = recordings[0]
-        within: list[str] = []
-        if self.cameras is None or self.layout == "recording/camera":
-            within = self._folders(recording)
-        advice = (
-            f"Each file must have the extension of an image ({', '.join(_EXTENSIONS)})."
-            if self.num_skipped
-            else "The folders are empty."
-        )
+        has_recordings_on_top = self.cameras is None or self.layout == "recording/camera"
+        within = self._folders(recording) if has_recordings_on_top else []
+        advice = "The folders are empty."
+        if self.num_skipped:
+            advice = f"Each file must have the extension of an image ({', '.join(_EXTENSIONS)})."
         if within and self.cameras is None:
             advice = (
                 f"In {recording!r} {_listed(within)}: if these are cameras, name them with "
                 f"`cameras={sorted(within)[:3]!r}`; if they are recordings, the root is "
                 f"{self.storage.path(recording)!r}."
             )
-        elif within and self.cameras is not None:
-            advice = f"`cameras` are {[*self.cameras.values()]!r}; in {recording!r} {_listed(within)}."
+        elif within:
+            advice = f"`cameras` are {[*(self.cameras or {}).values()]!r}; in {recording!r} {_listed(within)}."
         skipped = f" {self.num_skipped} other file(s) or folder(s), e.g. {self.skipped!r}." if self.skipped else ""
         return (
             f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: frames must lie "

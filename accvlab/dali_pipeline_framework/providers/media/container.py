@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 from .video_file import opened
 
@@ -22,41 +22,38 @@ _NAMES = {
     **dict.fromkeys(("jpeg", "mjpg", "V_MJPEG"), "mjpeg"),
     **dict.fromkeys(("xvid", "divx", "dx50", "fmp4", "V_MPEG4/ISO/ASP"), "mpeg4"),
 }
-_EBML_HEADER, _SEGMENT, _TRACKS, _TRACK, _TRACK_TYPE, _CODEC_ID = (
-    0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE, 0x83, 0x86,
-)  # fmt: skip
+_EBML_MAGIC = b"\x1a\x45\xdf\xa3"
+_SEGMENT, _TRACKS, _TRACK, _TRACK_TYPE, _CODEC_ID = 0x18538067, 0x1654AE6B, 0xAE, 0x83, 0x86
+_T = TypeVar("_T")
 
 
 def sniff_codec(source: Any) -> str | None:
-    """Find the codec of the first video stream in an MP4, MOV, Matroska, WebM or AVI file.
-
-    Args:
-        source: A path, bytes, or an open binary file, whose position stays.
+    """Find the codec of the first video stream in an MP4, MOV, Matroska, WebM or AVI file, see `opened`.
 
     Returns:
         FFmpeg's name for the codec, else what the container calls it; None where that cannot be found out.
     """
+    found = _asked(source, _codec)
+    return None if found is None else _NAMES.get(found, _NAMES.get(found.lower(), found))
+
+
+def _asked(source: Any, question: Callable[[BinaryIO, bytes, int], _T]) -> _T | None:
+    """Ask about an open file, its first 12 bytes, and its size; None where it is damaged or cannot be read."""
     try:
         with opened(source) as file:
-            found = _sniff(file)
+            file.seek(0)
+            start = file.read(12)
+            return question(file, start, file.seek(0, os.SEEK_END))
     except (OSError, ValueError, struct.error, IndexError, AttributeError):
         return None
-    if found is None:
-        return None
-    return _NAMES.get(found, _NAMES.get(found.lower(), found))
 
 
-def _sniff(file: BinaryIO) -> str | None:
-    file.seek(0)
-    start = file.read(12)
-    size = file.seek(0, os.SEEK_END)
+def _codec(file: BinaryIO, start: bytes, size: int) -> str | None:
     if start[:4] == b"RIFF" and start[8:] == b"AVI ":
         return _in_avi(file)
-    if start[:4] == struct.pack(">I", _EBML_HEADER):
+    if start[:4] == _EBML_MAGIC:
         return _in_matroska(file, size)
-    if start[4:8] in _MP4_STARTS:
-        return _in_mp4(file, size)
-    return None
+    return _in_mp4(file, size) if start[4:8] in _MP4_STARTS else None
 
 
 def _in_avi(file: BinaryIO) -> str | None:
@@ -109,28 +106,17 @@ def _text(raw: bytes) -> str | None:
 
 
 def missing_bytes(source: object) -> int:
-    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end.
+    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end, see `opened`.
 
-    Args:
-        source: A path, bytes, or an open binary file, whose position stays.
-
-    Returns:
-        Number of bytes, 0 where the file is complete or does not tell.
+    0 where the file is complete or does not tell.
     """
-    try:
-        with opened(source) as file:
-            size = file.seek(0, os.SEEK_END)
-            return max(0, _stated_end(file, size) - size)
-    except (OSError, ValueError, struct.error, IndexError, AttributeError):
-        return 0
+    return _asked(source, lambda file, start, size: max(0, _stated_end(file, start, size) - size)) or 0
 
 
-def _stated_end(file: BinaryIO, size: int) -> int:
-    file.seek(0)
-    start = file.read(12)
+def _stated_end(file: BinaryIO, start: bytes, size: int) -> int:
     if start[:4] == b"RIFF" and start[8:] == b"AVI ":
         return 8 + int(struct.unpack("<I", start[4:8])[0])
-    if start[:4] == b"\x1a\x45\xdf\xa3":  # EBML
+    if start[:4] == _EBML_MAGIC:
         file.seek(4)
         file.seek(_ebml_number(file), os.SEEK_CUR)
         _ebml_number(file, keeps_marker=True)  # the segment, which holds all the rest
@@ -147,8 +133,7 @@ def _stated_end(file: BinaryIO, size: int) -> int:
 def _mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
     """Walk the boxes of an MP4 file: name, start and end of the content of each.
 
-    Args:
-        enters: Whether to walk also the boxes within those that lead to the codec.
+    With ``enters`` also the boxes within those that lead to the codec.
     """
     for _ in range(_MOST_ELEMENTS):
         if start + 8 > end:

@@ -82,11 +82,7 @@ class FieldPictureSearch:
     """
 
     def __init__(self, extradata: bytes | None) -> None:
-        """Read the SPS of the container.
-
-        Args:
-            extradata: The codec configuration of the stream: ``avcC`` (AVCDecoderConfigurationRecord), or Annex B.
-        """
+        """Read the SPS of the container: ``avcC`` (AVCDecoderConfigurationRecord), or Annex B."""
         self.is_possible = False
         self._seen_sps: set[bytes] = set()
         self._frame_num_bits = 4  # log2_max_frame_num

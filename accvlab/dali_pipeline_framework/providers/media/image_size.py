@@ -17,15 +17,9 @@ _WITHOUT_CONTENT = (0x01, *range(0xD0, 0xD8))
 
 
 def image_size(content: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
-    """Read height and width, in pixels as stored, of a JPEG or PNG file.
+    """Read height and width, in pixels as stored, of a JPEG or PNG file, ``(num_bytes,)`` uint8, without decoding.
 
-    It looks at a few bytes and decodes nothing.
-
-    Args:
-        content: ``(num_bytes,)`` uint8.
-
-    Returns:
-        None for other formats, and for files that are damaged where the size should be.
+    None for other formats, and for files that are damaged where the size should be.
     """
     if content[:8].tobytes() == _PNG and len(content) >= 24:
         width, height = content[16:24].view(">u4").tolist()

@@ -78,11 +78,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of_video(cls, path: str | os.PathLike[str], name: str | None = None) -> FileState:
-        """Get the state of a file.
-
-        Args:
-            path: The file.
-            name: What messages call it; None for its path.
+        """Get the state of a file, which messages call ``name``, or by its path.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
@@ -96,11 +92,7 @@ class FileState(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns)
 
     def require(self, path: str | os.PathLike[str], name: str) -> None:
-        """Check that a video was not changed.
-
-        Args:
-            path: Its file.
-            name: What messages call it.
+        """Check that a video was not changed; messages call it ``name``.
 
         Raises:
             FileError: The file is not there any more, or cannot be accessed.

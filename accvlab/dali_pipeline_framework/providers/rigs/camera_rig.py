@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import choice, listed, number, valid
+from ...checks import bullets, choice, listed, number, valid
 from ...errors import SettingError
 from .frame_times import Int64Array
 
@@ -42,22 +42,19 @@ def _tolerance_s(value: float | None) -> float | None:
     return None if value is None else number(value, "tolerance_s", at_least=0)
 
 
+def one_of(alternatives: Any) -> Any:
+    """Make a validator of attrs for one of the values of a ``Literal``."""
+    return valid(choice, allowed=get_args(alternatives))
+
+
 @attrs.frozen(kw_only=True)
 class CameraRig:
-    """How the frames of several cameras belong together.
-
-    Attributes:
-        cameras: What there is of each camera, by its name; None for a single one without a name.
-        reference_camera: The camera whose frames are the points in time; None for the first.
-        tolerance_s: How far a frame may be from its point in time, in seconds; None for half the usual interval of
-            the reference camera.
-        missing: What to do at points in time at which a camera has no frame.
-    """
+    """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
 
     cameras: Mapping[str, Any] | None = None
     reference_camera: str | None = None
     tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
-    missing: MissingPolicy = attrs.field(default="drop", validator=valid(choice, allowed=get_args(MissingPolicy)))
+    missing: MissingPolicy = attrs.field(default="drop", validator=one_of(MissingPolicy))
 
     def __attrs_post_init__(self) -> None:
         if self.reference_camera is not None:
@@ -79,11 +76,7 @@ class CameraRig:
         return self.camera_names.index(self.reference_camera) if self.reference_camera is not None else 0
 
     def runs(self, is_complete: npt.NDArray[np.bool_]) -> list[Int64Array]:
-        """Get the points in time of each sequence of a recording.
-
-        Args:
-            is_complete: ``(T,)``, whether all cameras have a frame at each point in time.
-        """
+        """Get the points in time of each sequence of a recording, given ``(T,)`` which of all are complete."""
         places = np.flatnonzero(is_complete)
         if not len(places):
             return []
@@ -113,20 +106,17 @@ class RigAccount:
         self.notes.setdefault(recording, []).append(text)
 
     def report(self, rig: CameraRig, is_empty: bool, where: str = "", advice: str = "") -> None:
-        """Warn of what is missing, or refuse it.
+        """Warn of what is missing; or raise a `SettingError`, if `missing` is ``"raise"`` or nothing is left.
 
         Args:
             rig: The cameras.
             is_empty: Whether no point in time is left.
             where: Where the recordings are, e.g. ``" in 'train'"``.
             advice: What to look at if none is left.
-
-        Raises:
-            SettingError: Something is missing, and `missing` is ``"raise"`` or nothing is left.
         """
         if not (self.missing or self.notes):
             return
-        lines = "\n".join(self._lines())
+        lines = bullets(self._recordings(), 10)
         num_dropped = len({(frame.recording, frame.frame_number) for frame in self.missing})
         text = f"Not all cameras have a frame at {num_dropped} of {self.num_times} points in time{where}"
         if rig.missing == "raise" and (self.missing or self.lacks_folders):
@@ -138,17 +128,12 @@ class RigAccount:
             )
         _logger.warning("%s; they are left out:\n%s", text, lines)
 
-    def _lines(self, most: int = 10) -> list[str]:
-        counts: dict[str | int, collections.Counter[str]] = {}
-        for frame in self.missing:
-            counts.setdefault(frame.recording, collections.Counter())[frame.camera] += 1
-        recordings = [*dict.fromkeys([*counts, *self.notes])]
-        lines = []
-        for recording in recordings[:most]:
-            of_cameras = counts.get(recording, collections.Counter()).items()
-            parts = [f"{count} frame(s) of {camera} missing" for camera, count in of_cameras]
-            name = recording if isinstance(recording, str) else f"recording {recording}"
-            lines.append(f"  - {name}: {', '.join([*parts, *self.notes.get(recording, ())])}")
-        if len(recordings) > most:
-            lines.append(f"  - and {len(recordings) - most} more recordings")
-        return lines
+    def _recordings(self) -> list[str]:
+        counts = collections.Counter((frame.recording, frame.camera) for frame in self.missing)
+        parts: dict[str | int, list[str]] = {}
+        for (recording, camera), count in counts.items():
+            parts.setdefault(recording, []).append(f"{count} frame(s) of {camera} missing")
+        for recording, notes in self.notes.items():
+            parts.setdefault(recording, []).extend(notes)
+        names = [each if isinstance(each, str) else f"recording {each}" for each in parts]
+        return [f"{name}: {', '.join(texts)}" for name, texts in zip(names, parts.values(), strict=True)]

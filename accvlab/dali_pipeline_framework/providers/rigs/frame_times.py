@@ -37,11 +37,8 @@ class TimestampParser:
             rule: A regular expression that is searched in the file name and whose first group is a number; a
                 function that takes the file name and returns a number; or None: the name without its extension
                 is the number. Whole numbers stay whole.
-
-        Raises:
-            SettingError: It is none of these, or the expression is not valid or has no group.
         """
-        self._function: Callable[[str], float] | None = None
+        self._rule = rule
         self._pattern: re.Pattern[str] | None = None
         if isinstance(rule, str):
             try:
@@ -52,21 +49,15 @@ class TimestampParser:
                 raise SettingError(
                     f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {rule!r}."
                 )
-        elif callable(rule):
-            self._function = rule
-        elif rule is not None:
+        elif rule is not None and not callable(rule):
             raise SettingError(
                 f"`timestamp` must be a regular expression, a function of the file name, or None, got {rule!r}."
             )
 
     def __call__(self, file_name: str) -> int | float:
-        """Read a time stamp.
-
-        Raises:
-            SettingError: There is none, or it is not finite.
-        """
-        if self._function is not None:
-            return _by_function(self._function, file_name)
+        """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
+        if callable(self._rule):
+            return _by_function(self._rule, file_name)
         text = os.path.splitext(file_name)[0]
         if self._pattern is not None:
             found = self._pattern.search(file_name)
@@ -94,9 +85,8 @@ class TimestampParser:
 
 
 def _by_function(function: Callable[[str], float], file_name: str) -> int | float:
-    value: object = None
     try:
-        value = function(file_name)
+        value: object = function(file_name)
     except Exception as error:
         raise SettingError(
             f"The function given as `timestamp` failed for the file name {file_name!r}: "
@@ -112,18 +102,15 @@ def _by_function(function: Callable[[str], float], file_name: str) -> int | floa
 
 
 def _checked(value: int | float) -> int | float:
-    if isinstance(value, int) and -(2**62) < value < 2**62:
-        return value
-    if isinstance(value, float) and np.isfinite(value):
-        return value
-    raise ValueError
+    if (isinstance(value, int) and abs(value) >= 2**62) or not np.isfinite(value):
+        raise ValueError
+    return value
 
 
 def as_times(values: Sequence[int | float]) -> TimeArray:
     """Make an array of time stamps: int64 if all are whole numbers, else float64."""
-    if all(isinstance(value, int) for value in values):
-        return np.array(values, np.int64)
-    return np.array(values, np.float64)
+    is_whole = all(isinstance(value, int) for value in values)
+    return np.array(values, np.int64) if is_whole else np.array(values, np.float64)
 
 
 def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int64Array:
@@ -197,9 +184,6 @@ def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTi
     Args:
         files: The sorted file names of each camera.
         where: The folder of each camera, for messages.
-
-    Raises:
-        SettingError: A camera has two frames of the same name.
     """
     if len(files) == 1:
         return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
@@ -235,16 +219,12 @@ def align_by_time(
         where: The folder of each camera, for messages.
         parser: Reads time stamps off file names.
         reference: The camera whose frames are the points in time.
-        tolerance: How far a frame may be from its point in time, in the unit of the time stamps; None for half the
-            usual interval.
-
-    Raises:
-        SettingError: A time stamp cannot be read, or two frames of a camera have the same.
+        tolerance: See `align_times`.
     """
     ordered: list[list[str]] = []
     times: list[TimeArray] = []
     for names, folder in zip(files, where, strict=True):
-        stamps = _stamps(names, folder, parser)
+        stamps = as_times([stamp_of(name, folder, parser) for name in names])
         order = np.argsort(stamps, kind="stable")
         stamps = stamps[order]
         same = np.flatnonzero(stamps[1:] == stamps[:-1])
@@ -265,8 +245,9 @@ def align_by_time(
     return RigTimes(rows, ordered[reference], num_unused)
 
 
-def _stamps(names: Sequence[str], folder: str, parser: TimestampParser) -> TimeArray:
+def stamp_of(name: str, folder: str, parser: TimestampParser) -> int | float:
+    """Read a time stamp off a file name, or raise a `SettingError` that tells the folder, too."""
     try:
-        return as_times([parser(name) for name in names])
+        return parser(name)
     except SettingError as error:
         raise SettingError(f"{error} The folder is {folder!r}.") from error

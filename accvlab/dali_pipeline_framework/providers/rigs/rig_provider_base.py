@@ -36,10 +36,6 @@ class RigProviderBase(DataProvider):
             of_frames: Further fields of each camera.
             of_sample: Fields that a sample has once.
             missing: Missing frames.
-
-        Raises:
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
         """
         self._camera_names = tuple(camera_names)
         self._missing = tuple(missing)

@@ -61,7 +61,7 @@ class FrameReader:
         kept: KeptFrames = KeptFrames(),
         name: str | None = None,
     ) -> None:
-        """Open the video.
+        """Open the video; for errors see `VideoDecoder`.
 
         Args:
             source: Path, bytes, or an open binary file.
@@ -71,11 +71,6 @@ class FrameReader:
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
-
-        Raises:
-            SettingError: PyAV is missing, or an argument is out of its range.
-            FileError: The file cannot be opened.
-            VideoError: It is not a video, or was changed after it was indexed.
         """
         self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
         self._index = index
@@ -119,13 +114,10 @@ class FrameReader:
         return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self._next_frame])
 
     def frames(self, numbers: npt.ArrayLike) -> UInt8Array:
-        """Get frames.
+        """Get frames: ``(n, height, width, C)`` uint8.
 
         Args:
             numbers: Numbers of the frames, ``(n,)``, in [0, number of frames), in any order, repeated or not.
-
-        Returns:
-            ``(n, height, width, C)`` uint8.
 
         Raises:
             SettingError: There is no such frame.

@@ -33,6 +33,14 @@ class DecodingStatistics:
     num_seeks: int = 0
     num_opened: int = 0
 
+    def _plus(self, reader: FrameReader) -> DecodingStatistics:
+        return DecodingStatistics(
+            self.num_delivered + reader.num_delivered,
+            self.num_decoded + reader.num_decoded,
+            self.num_seeks + reader.num_seeks,
+            self.num_opened + 1,
+        )
+
 
 @attrs.define(eq=False)
 class _Entry:
@@ -56,8 +64,7 @@ class FrameReaderPool:
 
         Args:
             open_reader: Opens a video, given its number.
-            max_open: Number of open decoders at most, at least 1. While threads read, one per thread may be
-                open in any case.
+            max_open: Number of open decoders at most. While threads read, one per thread may be open in any case.
         """
         self._open_reader = open_reader
         self._max_open = max_open
@@ -101,7 +108,7 @@ class FrameReaderPool:
             if entry is not None:
                 self._idle.remove(entry)
                 if entry.video != video:
-                    self._count(entry)
+                    self._closed = self._closed._plus(entry.reader)
             self._num_busy += 1
         try:
             if entry is not None and entry.video != video:
@@ -134,11 +141,8 @@ class FrameReaderPool:
     def _give_up(self, entry: _Entry) -> None:
         with self._lock:
             self._num_busy -= 1
-            self._count(entry)
+            self._closed = self._closed._plus(entry.reader)
         entry.reader.close()
-
-    def _count(self, entry: _Entry) -> None:
-        self._closed = _sum(self._closed, entry.reader)
 
     @property
     def statistics(self) -> DecodingStatistics:
@@ -147,7 +151,7 @@ class FrameReaderPool:
         with self._lock:
             total = self._closed
             for entry in self._idle:
-                total = _sum(total, entry.reader)
+                total = total._plus(entry.reader)
             return total
 
     @property
@@ -163,18 +167,9 @@ class FrameReaderPool:
         with self._lock:
             idle, self._idle[:] = list(self._idle), []
             for entry in idle:
-                self._count(entry)
+                self._closed = self._closed._plus(entry.reader)
         for entry in idle:
             entry.reader.close()
-
-
-def _sum(total: DecodingStatistics, reader: FrameReader) -> DecodingStatistics:
-    return DecodingStatistics(
-        total.num_delivered + reader.num_delivered,
-        total.num_decoded + reader.num_decoded,
-        total.num_seeks + reader.num_seeks,
-        total.num_opened + 1,
-    )
 
 
 def _close_all(entries: list[_Entry], pid: int) -> None:

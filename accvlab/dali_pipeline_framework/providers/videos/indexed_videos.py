@@ -31,17 +31,12 @@ class IndexedVideos:
     """
 
     def __init__(self, streams: Sequence[tuple[str, int]], settings: Videos, kept: KeptFrames) -> None:
-        """Make the indices.
+        """Make the indices. Videos that cannot be used are all listed in one `VideoError`.
 
         Args:
             streams: Path of the video and number of the stream in it, for each.
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
-
-        Raises:
-            SettingError: PyAV is missing, or a stream is not there.
-            FileError: A file cannot be opened.
-            VideoError: A file is not a video, or incomplete. All of them are listed.
         """
         self.num_channels = FrameConverter(settings.image_type).num_channels
         self._image_type, self._kept = settings.image_type, kept
@@ -64,12 +59,7 @@ class IndexedVideos:
         return self._indices[video]
 
     def read(self, video: int, numbers: Int64Array) -> UInt8Array:
-        """Get ``(n, height, width, C)`` uint8 frames of a video by their ``(n,)`` numbers.
-
-        Raises:
-            FileError: The file cannot be opened.
-            VideoError: A frame cannot be decoded.
-        """
+        """Get ``(n, height, width, C)`` uint8 frames of a video by their ``(n,)`` numbers."""
         with _first_use:
             if self._pool is None:
                 self._pool = FrameReaderPool(self._open, self._max_open)

@@ -13,7 +13,7 @@ from ...errors import SettingError
 from ...sample_data import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from .video_decoding import FrameConverter, UInt8Array
-from .video_provider_base import VideoFields, VideoProviderBase
+from .video_provider_base import VideoProviderBase
 from .video_windows import VideoTail, VideoWindows
 from .videos import VideoPaths, Videos, as_videos
 
@@ -106,18 +106,22 @@ class VideoDataProvider(VideoProviderBase):
         """
         videos = as_videos(videos)
         windows = VideoWindows(sequence_length, stride, step, tail, uniform_sample)
-        fields = VideoFields(
+        super().__init__(
+            videos,
+            windows,
+            windows.kept_frames,
             frames=frames_name,
             label=label_name,
-            first_frame_number=first_frame_number_name,
-            frame_numbers=frame_numbers_name,
-            timestamps=timestamps_name,
-            path=path_name,
             recording_number=recording_number_name,
+            of_frames={
+                "first_frame_number": first_frame_number_name,
+                "frame_numbers": frame_numbers_name,
+                "timestamps": timestamps_name,
+                "path": path_name,
+            },
             holds_one_frame=False,
+            fill_value=_checked_fill(fill_value, FrameConverter(videos.image_type).num_channels),
         )
-        fill = _checked_fill(fill_value, FrameConverter(videos.image_type).num_channels)
-        super().__init__(videos, windows, windows.kept_frames, fields, fill)
         if not self.get_number_of_samples():
             lengths = self._tracks.ends - self._tracks.starts
             longest = int(lengths.argmax())

@@ -42,13 +42,9 @@ _OLDEST_PYAV = 17
 
 
 def import_av(source: VideoSource | None = None) -> ModuleType:
-    """Import PyAV.
+    """Import PyAV, or raise a `SettingError` where it is not installed, or too old.
 
-    Args:
-        source: The video to decode, so that the message can name its codec.
-
-    Raises:
-        SettingError: PyAV is not installed, or too old.
+    With the video to decode, the message names its codec.
     """
     try:
         import av
@@ -91,6 +87,15 @@ class VideoDecoder:
     decoder must not be used by two threads at once, nor after a fork.
 
     Attributes:
+        codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
+        container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
+        extradata: Settings of the codec as the container has them, or None.
+        width: Width of the frames in pixels, as coded: rotations for display are not applied.
+        height: Height of the frames in pixels.
+        time_base: Seconds per unit of a frame's ``pts``.
+        average_rate: Frames per second as the container states it, or None.
+        start_pts: ``pts`` of the first frame, as the container states it, or None.
+        stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         num_seeks: Number of seeks.
     """
@@ -119,17 +124,25 @@ class VideoDecoder:
         self._av = import_av(source)
         self._container = self._open(source)
         try:
-            self._stream = self._choose_stream(source)
-            self._stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
-            self._stream.thread_count = num_threads
+            self._stream = stream_ = self._choose_stream(source)
+            stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
+            stream_.thread_count = num_threads
+            context = stream_.codec_context
+            self.codec_name: str = context.codec.canonical_name
             if self.codec_name == "hevc":
                 # The decoder would silently continue from frames before the error. (That of H.264 does not, and
                 # would fail on frames before a key frame in display order, after a seek to it.)
-                self._stream.codec_context.options = {"err_detect": "explode"}
+                context.options = {"err_detect": "explode"}
         except BaseException:
             self._container.close()
             raise
-        self._size = (self._stream.codec_context.width, self._stream.codec_context.height)
+        self.container_name: str = self._container.format.name
+        self.extradata: bytes | None = context.extradata
+        self.width, self.height = context.width, context.height
+        self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
+        self.average_rate: Fraction | None = stream_.average_rate
+        self.start_pts: int | None = stream_.start_time
+        self.stated_num_frames: int = stream_.frames
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._ready: collections.deque[av.VideoFrame] = collections.deque()
         self.num_decoded = 0
@@ -180,53 +193,6 @@ class VideoDecoder:
             )
         return cast("VideoStream", chosen)
 
-    # --- what it is -------------------------------------------------------------------------------------
-
-    @property
-    def codec_name(self) -> str:
-        """Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ..."""
-        return self._stream.codec_context.codec.canonical_name
-
-    @property
-    def container_name(self) -> str:
-        """Names of the format of the container, as FFmpeg has them: ``"matroska,webm"``, ``"avi"``, ..."""
-        return self._container.format.name
-
-    @property
-    def extradata(self) -> bytes | None:
-        """Settings of the codec as the container has them, or None."""
-        return self._stream.codec_context.extradata
-
-    @property
-    def width(self) -> int:
-        """Width of the frames in pixels, as coded: rotations for display are not applied."""
-        return self._size[0]
-
-    @property
-    def height(self) -> int:
-        """Height of the frames in pixels."""
-        return self._size[1]
-
-    @property
-    def time_base(self) -> Fraction:
-        """Seconds per unit of a frame's ``pts``."""
-        return self._stream.time_base or Fraction(1, 1_000_000)
-
-    @property
-    def average_rate(self) -> Fraction | None:
-        """Frames per second as the container states it, or None."""
-        return self._stream.average_rate
-
-    @property
-    def start_pts(self) -> int | None:
-        """``pts`` of the first frame, as the container states it, or None."""
-        return self._stream.start_time
-
-    @property
-    def stated_num_frames(self) -> int:
-        """Number of frames as the container states it; 0 where it does not."""
-        return self._stream.frames
-
     @property
     def stated_duration_s(self) -> float | None:
         """Duration of the stream in seconds as the container states it, or None."""
@@ -245,9 +211,6 @@ class VideoDecoder:
         """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
 
         The last one is empty: to decode it brings out the frames that the codec still holds.
-
-        Raises:
-            VideoError: The file cannot be read.
         """
         demuxed = self._container.demux(self._stream)
         has_ended = False
@@ -282,14 +245,14 @@ class VideoDecoder:
             except self._av.error.FFmpegError as error:
                 raise self._failure("Cannot decode", error) from error
         frame = self._ready.popleft()
-        if (frame.width, frame.height) != self._size:
-            if all(self._size):
+        if (frame.width, frame.height) != (self.width, self.height):
+            if self.width and self.height:
                 raise VideoError(
-                    f"All frames of a video must have one size, but {self.name} changes from {self._size[0]} x "
-                    f"{self._size[1]} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
+                    f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
+                    f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
                     f"frames{self._time_of(frame)}."
                 )
-            self._size = (frame.width, frame.height)
+            self.width, self.height = frame.width, frame.height
         self.num_decoded += 1
         return frame
 
@@ -299,16 +262,10 @@ class VideoDecoder:
             yield frame
 
     def seek(self, pts: int) -> None:
-        """Go to a key frame at or before a time; the next frame can be any one at or before that time.
+        """Go to a key frame at or before a time in units of `time_base`; the next frame is one at or before it.
 
         In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
         frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
-
-        Args:
-            pts: The time, in units of `time_base`.
-
-        Raises:
-            VideoError: The container cannot seek.
         """
         self._packets = None
         self._ready.clear()
@@ -335,13 +292,11 @@ class VideoDecoder:
         self._container.close()
 
     def __enter__(self) -> VideoDecoder:
-        """Return the decoder."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file."""
         self.close()
 
 
@@ -354,14 +309,7 @@ class FrameConverter:
     """
 
     def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
-        """Choose the channels.
-
-        Args:
-            image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
-
-        Raises:
-            SettingError: The image type is another one.
-        """
+        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255])."""
         if image_type not in _PIXEL_FORMATS:
             raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {image_type!r}.")
         self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
@@ -369,14 +317,9 @@ class FrameConverter:
         self._copy: av.VideoFrame | None = None
 
     def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
-        """Convert a frame.
+        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
 
-        Args:
-            frame: The frame.
-            out: Where to write, ``(height, width, C)`` uint8 with contiguous pixels; None for a new array.
-
-        Returns:
-            ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+        It is written to ``out``, of that shape with contiguous pixels, or to a new array.
         """
         if self._reformatter is None:
             self._reformatter = import_av().video.reformatter.VideoReformatter()

@@ -12,7 +12,7 @@ from ...checks import whole_number
 from ...sample_data import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from .frame_reader import KeptFrames
-from .video_provider_base import VideoFields, VideoProviderBase
+from .video_provider_base import VideoProviderBase
 from .video_windows import VideoWindows
 from .videos import VideoPaths, Videos, as_videos
 
@@ -71,26 +71,21 @@ class VideoFrameDataProvider(VideoProviderBase):
                 that a clip shares with the next.
 
         Raises:
-            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a line
-                of the list is wrong.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A file is not a video, or incomplete.
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
+            As `VideoDataProvider`.
         """
-        fields = VideoFields(
-            frames=image_name,
-            label=label_name,
-            frame_numbers=frame_number_name,
-            timestamps=timestamp_name,
-            path=path_name,
-            recording_number=recording_number_name,
-            holds_one_frame=True,
-        )
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         # At least the last frame: padded slots repeat it.
         kept = KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0)
-        super().__init__(as_videos(videos), VideoWindows(1), kept, fields)
+        super().__init__(
+            as_videos(videos),
+            VideoWindows(1),
+            kept,
+            frames=image_name,
+            label=label_name,
+            recording_number=recording_number_name,
+            of_frames={"frame_numbers": frame_number_name, "timestamps": timestamp_name, "path": path_name},
+            holds_one_frame=True,
+        )
 
     @property
     def timestamps_s(self) -> npt.NDArray[np.float64]:

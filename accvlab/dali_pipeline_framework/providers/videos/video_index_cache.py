@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import secrets
 import struct
 import zlib
 from fractions import Fraction
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
+from ..files.storage import replace_file
 from ..media.video_file import FileState, is_file_or_missing
 from .video_index import VideoIndex, index_video
 
@@ -38,11 +37,7 @@ class VideoIndexCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Name the folder; it is made if it is not there.
-
-        Raises:
-            SettingError: It is no folder and cannot be made.
-        """
+        """Name the folder; it is made if it is not there."""
         self._folder = Path(folder).expanduser().absolute()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -50,10 +45,7 @@ class VideoIndexCache:
             raise SettingError(f"`index_cache` must be a folder, {str(folder)!r} is not: {error}.") from error
 
     def index(self, path: str | os.PathLike[str], stream: int = 0) -> VideoIndex:
-        """Get the index of a video, from its file if that is up to date.
-
-        Returns:
-            The index; its arrays are read-only.
+        """Get the index of a video, from its file if that is up to date; its arrays are read-only.
 
         Raises:
             SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
@@ -75,12 +67,7 @@ class VideoIndexCache:
 
 
 def load_index(file: str, checksum: int) -> VideoIndex:
-    """Read an index again from the file that it was read from, in another process.
-
-    Raises:
-        VideoError: The file is damaged, or holds another index now.
-        FileError: It is not there any more, or cannot be read. Also the builtin exception of the cause.
-    """
+    """Read an index again from the file that it was read from, in another process."""
     index, key = _load_in_use(Path(file))
     if index.cache_checksum != checksum:
         raise VideoError(
@@ -118,16 +105,10 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
     values = {name: getattr(index, name) for name in _VALUES}
     header = json.dumps({"key": key, **counts, **values}, default=str).encode()  # fractions as texts
     header += b" " * (-len(header) % 8)
-    content = header + b"".join(
-        array.astype("<i8").tobytes() for array in (index.pts, index.key_pts, index.seek_points)
-    )
-    temporary = file.with_name(f"{file.stem}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    content = header + np.concatenate([index.pts, index.key_pts, index.seek_points]).astype("<i8").tobytes()
     try:
-        temporary.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)) + content)
-        os.replace(temporary, file)
+        replace_file(str(file), [_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)), content])
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import attrs
 import numpy as np
 
+from ...checks import shown
 from ...errors import FileError, SettingError, error_that_is_also
 from ..files.file_scan import scan_folders
 from ..files.name_filter import NameFilter
@@ -18,8 +19,6 @@ from ..files.storage import Storage, open_regular_file
 from ..media.video_file import path_advice
 from .video_index import VideoIndex
 from .videos import MOST_LABEL, Videos
-
-_LONGEST_SHOWN = 120
 
 
 @attrs.frozen
@@ -42,11 +41,7 @@ class ListedVideo:
 
 
 def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[int, int]:
-    """Get the range of frames, ``[start, end)``, of a listed video.
-
-    Raises:
-        SettingError: The range is empty, or begins or ends before the first frame.
-    """
+    """Get the range of frames, ``[start, end)``, of a listed video; at least one frame."""
     start, end = 0, index.num_frames
     is_frames, rounding = videos.file_list_format == "frames", videos.file_list_rounding
     is_behind = False
@@ -79,12 +74,7 @@ def _frame(value: float, index: VideoIndex, is_frames: bool, is_down: bool) -> i
 
 
 def listed_videos(videos: Videos) -> list[ListedVideo]:
-    """List videos that are not those of cameras.
-
-    Raises:
-        SettingError: Nothing is found, a line of the list is wrong, or there is another number of labels.
-        FileError: The folder or the list cannot be read.
-    """
+    """List videos that are not those of cameras."""
     if videos.file_root is not None:
         return _in_folders(videos.file_root, videos.file_filters)
     if videos.file_list is not None:
@@ -95,12 +85,7 @@ def listed_videos(videos: Videos) -> list[ListedVideo]:
 
 
 def expanded(paths: Iterable[str], file_filters: Iterable[str]) -> list[str]:
-    """List the videos of paths of videos, folders, and patterns.
-
-    Raises:
-        SettingError: There is no video in a folder.
-        FileError: No file matches a pattern, or a folder cannot be read. Also the builtin exception of the cause.
-    """
+    """List the videos of paths of videos, folders, and patterns; each of the last two must have some."""
     found: list[str] = []
     for path in paths:
         if os.path.isdir(path):
@@ -128,11 +113,7 @@ def _in_folder(folder: str, file_filters: Iterable[str]) -> list[str]:
 
 
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
-    """Return one label for each recording; None for each where there are none.
-
-    Raises:
-        SettingError: There is another number of them.
-    """
+    """Return one label for each recording; None for each where there are none."""
     if videos.labels is not None and len(videos.labels) != count:
         raise SettingError(
             f"There must be as many `labels` as `{argument}`, got {len(videos.labels)} label(s) for {count}."
@@ -178,16 +159,15 @@ def _on_line(line: str, where: str, is_frames: bool) -> ListedVideo:
         rest = rest[: -len(words[-1])].rstrip()
         numbers.insert(0, number)
         words.pop()
-    shown = line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}..."
     if not numbers or "\0" in line:
-        raise SettingError(f"{where} must be `path label [start [end]]` with numbers, got {shown!r}.")
+        raise SettingError(f"{where} must be `path label [start [end]]` with numbers, got {shown(line)}.")
     label, *bounds = numbers
     if label != int(label) or not 0 <= label <= MOST_LABEL:
-        raise SettingError(f"The label on {where} must be a whole number from 0 to 2**31 - 1, got {shown!r}.")
+        raise SettingError(f"The label on {where} must be a whole number from 0 to 2**31 - 1, got {shown(line)}.")
     if is_frames and any(bound != int(bound) for bound in bounds):
-        raise SettingError(f"The range on {where} must be whole numbers of frames, got {shown!r}.")
+        raise SettingError(f"The range on {where} must be whole numbers of frames, got {shown(line)}.")
     if not is_frames and any(bound < 0 for bound in bounds):
-        raise SettingError(f"The range on {where} must be times of at least 0 s, got {shown!r}.")
+        raise SettingError(f"The range on {where} must be times of at least 0 s, got {shown(line)}.")
     start, end = [*bounds, None, None][:2]
     return ListedVideo(rest.lstrip(), int(label), where, start, end)
 

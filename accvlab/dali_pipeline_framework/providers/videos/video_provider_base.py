@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
-import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -27,24 +26,6 @@ _MOST_DESCRIBED = 8
 _BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
-@attrs.frozen(kw_only=True)
-class VideoFields:
-    """Names of the fields of a sample; None for one that is not there.
-
-    With `holds_one_frame` a sample is one frame instead of a sequence: then pixels, number and time have one
-    dimension less.
-    """
-
-    frames: Name
-    label: Name | None
-    first_frame_number: Name | None = None
-    frame_numbers: Name | None
-    timestamps: Name | None
-    path: Name | None
-    recording_number: Name | None
-    holds_one_frame: bool
-
-
 class VideoProviderBase(RigProviderBase):
     """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
@@ -53,7 +34,12 @@ class VideoProviderBase(RigProviderBase):
         videos: Videos,
         windows: VideoWindows,
         kept: KeptFrames,
-        fields: VideoFields,
+        *,
+        frames: Name,
+        label: Name | None,
+        recording_number: Name | None,
+        of_frames: Mapping[str, Name | None],
+        holds_one_frame: bool,
         fill_value: UInt8Array = _BLACK,
     ) -> None:
         """Index the videos, and make the blueprint.
@@ -62,36 +48,36 @@ class VideoProviderBase(RigProviderBase):
             videos: The videos.
             windows: Which sequences they have.
             kept: Which frames each decoder keeps.
-            fields: Names of the fields.
+            frames: Name of the pixels.
+            label: Name of the label; None for no such field, as below.
+            recording_number: Name of the number of the recording.
+            of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
+            holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
+                one dimension less.
             fill_value: ``(C,)``, the pixels of frames that are made up.
-
-        Raises:
-            SettingError: PyAV is missing, or arguments do not fit the videos.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A file is not a video, or incomplete.
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
         """
         self._videos, self._tracks = tracks_of(videos, kept)
         self._num_batch_threads = videos.num_batch_threads
-        self._windows, self._fields, self._fill_value = windows, fields, fill_value
+        self._windows, self._fill_value = windows, fill_value
         self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
         self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
-        num_more = 0 if fields.holds_one_frame else 1
-        content = DECODED_IMAGE if fields.holds_one_frame else DECODED_CLIP
-        of_frames: list[OptionalField] = [
-            (fields.first_frame_number, types.DALIDataType.INT32, 1),
-            (fields.frame_numbers, types.DALIDataType.INT32, num_more),
-            (fields.timestamps, types.DALIDataType.FLOAT64, num_more),
-            (fields.path, types.DALIDataType.STRING, None),
+        num_more = 0 if holds_one_frame else 1
+        content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
+        further: list[OptionalField] = [
+            (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
+            (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
+            (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
+            (of_frames.get("path"), types.DALIDataType.STRING, None),
         ]
-        self._has_label = self._tracks.labels is not None and fields.label is not None
-        of_sample: list[OptionalField] = [(fields.recording_number, types.DALIDataType.INT32, 0)]
-        label: OptionalField = (fields.label if self._has_label else None, types.DALIDataType.INT32, 1)
-        (of_sample if self._tracks.camera_names else of_frames).insert(0, label)
+        of_sample: list[OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
+        label = None if self._tracks.labels is None else label
+        (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
+        self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number
+        self._names_of_frames = {kind: name for kind, name in of_frames.items() if name is not None}
+        self._chosen = 0 if holds_one_frame else slice(None)
         of_camera = SampleDataGroup()
-        of_camera.add_data_field(fields.frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
-        self._set_format(self._tracks.camera_names, of_camera, of_frames, of_sample, self._tracks.missing)
+        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
+        self._set_format(self._tracks.camera_names, of_camera, further, of_sample, self._tracks.missing)
 
     def get_number_of_samples(self) -> int:
         """Get the number of samples of all recordings."""
@@ -118,31 +104,30 @@ class VideoProviderBase(RigProviderBase):
             VideoError: A frame cannot be decoded.
         """
         track, positions = self._locate(sample_index)
-        fields, tracks = self._fields, self._tracks
+        tracks = self._tracks
         sample = self.sample_data_structure
         for camera, name in enumerate(tracks.camera_names or (None,)):
             self._fill(sample if name is None else sample[name], track, camera, positions)
-        if self._has_label and tracks.labels is not None and fields.label is not None:
-            sample[fields.label] = tracks.labels[track : track + 1]
-        if fields.recording_number is not None:
-            sample[fields.recording_number] = np.int32(tracks.numbers[track])
+        if self._label_name is not None and tracks.labels is not None:
+            sample[self._label_name] = tracks.labels[track : track + 1]
+        if self._recording_number_name is not None:
+            sample[self._recording_number_name] = np.int32(tracks.numbers[track])
         return sample
 
     def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
-        fields, video = self._fields, int(self._tracks.videos[track, camera])
+        video = int(self._tracks.videos[track, camera])
         frames = self._tracks.frames(track, camera, positions)
-        chosen = 0 if fields.holds_one_frame else slice(None)
-        group[fields.frames] = self._pixels(video, frames)[chosen]
-        numbers = frames.astype(np.int32)
-        if fields.first_frame_number is not None:
-            group[fields.first_frame_number] = numbers[:1]
-        if fields.frame_numbers is not None:
-            group[fields.frame_numbers] = numbers[chosen]
-        if fields.timestamps is not None:
-            times_s = self._tracks.times_s(track, camera, frames, self._videos.index(video))
-            group[fields.timestamps] = times_s[chosen]
-        if fields.path is not None:
-            group[fields.path] = as_utf8(self._videos.path(video))
+        group[self._frames_name] = self._pixels(video, frames)[self._chosen]
+        for kind, name in self._names_of_frames.items():
+            value: Any
+            if kind == "path":
+                value = as_utf8(self._videos.path(video))
+            elif kind == "timestamps":
+                value = self._tracks.times_s(track, camera, frames, self._videos.index(video))[self._chosen]
+            else:
+                numbers = frames.astype(np.int32)
+                value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
+            group[name] = value
 
     def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
         is_real = frames >= 0
@@ -155,11 +140,7 @@ class VideoProviderBase(RigProviderBase):
         return pixels
 
     def describe_sample(self, sample_index: int) -> str:
-        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sample.
-        """
+        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
         track, positions = self._locate(sample_index)
         return "; ".join(
             _described(self._videos.path(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
@@ -168,12 +149,7 @@ class VideoProviderBase(RigProviderBase):
         )
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Decode the samples of a batch, ``num_batch_threads`` at once.
-
-        Args:
-            sample_indices: The samples.
-            slots: Their numbers in the batch.
-        """
+        """Decode the samples of a batch, ``num_batch_threads`` at once."""
         with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
             yield from threads.map(self.get_data, sample_indices)
 
@@ -193,11 +169,7 @@ class VideoProviderBase(RigProviderBase):
         return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of the video of a recording, of one of its cameras.
-
-        Raises:
-            SettingError: There is no such recording or camera.
-        """
+        """Get the index of the video of a recording, of one of its cameras."""
         return self._videos.index(self._tracks.video_of(recording, camera))
 
     @property

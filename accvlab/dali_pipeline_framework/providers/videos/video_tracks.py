@@ -69,11 +69,7 @@ class VideoTracks:
         return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
-        """Get the number in the `IndexedVideos` of a camera's video of a recording.
-
-        Raises:
-            SettingError: There is no such recording or camera.
-        """
+        """Get the number in the `IndexedVideos` of a camera's video of a recording."""
         names = self.camera_names or (None,)
         place = names.index(choice(camera, "camera", names))
         return int(self.all_videos[index_in(recording, "recording", self.num_videos), place])
@@ -106,17 +102,7 @@ class VideoTracks:
 
 
 def tracks_of(videos: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTracks]:
-    """Index videos, each file once, and find their contiguous frames.
-
-    Args:
-        videos: The videos.
-        kept: Which frames each decoder keeps.
-
-    Raises:
-        SettingError: PyAV is missing, arguments do not fit the videos, or no frames belong together.
-        FileError: A folder, list or video cannot be opened.
-        VideoError: A file is not a video, or incomplete.
-    """
+    """Index videos, each file once, and find their contiguous frames."""
     return _of_list(videos, kept) if videos.cameras is None else _of_rig(videos, kept)
 
 

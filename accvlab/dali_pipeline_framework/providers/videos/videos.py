@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...checks import choice, file_path, flag, number, number_list, shown, valid, whole_number
+from ...checks import file_path, flag, number, number_list, shown, valid, whole_number
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.name_filter import NameFilter
-from ..rigs.camera_rig import CameraRig
+from ..rigs.camera_rig import CameraRig, one_of
 from .video_decoding import FrameConverter
 
 VideoPath: TypeAlias = "str | os.PathLike[str]"
@@ -56,16 +56,18 @@ def _cameras(value: Mapping[str, VideoPaths] | None) -> dict[str, tuple[str, ...
     return {camera: _paths(files, f"cameras[{camera!r}]") for camera, files in value.items()}
 
 
-def _file_root(value: VideoPath | None) -> str | None:
-    return None if value is None else file_path(value, "file_root")
+def _path_setting(name: str) -> Any:
+    """Make a field of a path, or None."""
+
+    def converted(value: VideoPath | None) -> str | None:
+        return None if value is None else file_path(value, name)
+
+    return attrs.field(default=None, converter=converted, kw_only=True)
 
 
-def _file_list(value: VideoPath | None) -> str | None:
-    return None if value is None else file_path(value, "file_list")
-
-
-def _index_cache(value: VideoPath | None) -> str | None:
-    return None if value is None else file_path(value, "index_cache")
+def _count_setting(default: int) -> Any:
+    """Make a field of a whole number of at least 1."""
+    return attrs.field(default=default, validator=valid(whole_number, at_least=1), kw_only=True)
 
 
 def _labels(value: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int, ...] | None:
@@ -155,14 +157,12 @@ class Videos(CameraRig):
 
     filenames: tuple[str, ...] | None = attrs.field(default=None, converter=_filenames, kw_only=False)
     labels: tuple[int, ...] | None = attrs.field(default=None, converter=_labels, kw_only=True)
-    file_root: str | None = attrs.field(default=None, converter=_file_root, kw_only=True)
+    file_root: str | None = _path_setting("file_root")
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
-    file_list: str | None = attrs.field(default=None, converter=_file_list, kw_only=True)
-    file_list_format: ListFormat = attrs.field(
-        default="timestamps", validator=valid(choice, allowed=get_args(ListFormat)), kw_only=True
-    )
+    file_list: str | None = _path_setting("file_list")
+    file_list_format: ListFormat = attrs.field(default="timestamps", validator=one_of(ListFormat), kw_only=True)
     file_list_rounding: ListRounding = attrs.field(
-        default="start_down_end_up", validator=valid(choice, allowed=get_args(ListRounding)), kw_only=True
+        default="start_down_end_up", validator=one_of(ListRounding), kw_only=True
     )
     file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
@@ -173,10 +173,10 @@ class Videos(CameraRig):
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
-    index_cache: str | None = attrs.field(default=None, converter=_index_cache, kw_only=True)
-    num_decoder_threads: int = attrs.field(default=1, validator=valid(whole_number, at_least=1), kw_only=True)
-    num_batch_threads: int = attrs.field(default=1, validator=valid(whole_number, at_least=1), kw_only=True)
-    max_open_decoders: int = attrs.field(default=16, validator=valid(whole_number, at_least=1), kw_only=True)
+    index_cache: str | None = _path_setting("index_cache")
+    num_decoder_threads: int = _count_setting(1)
+    num_batch_threads: int = _count_setting(1)
+    max_open_decoders: int = _count_setting(16)
 
     def __attrs_post_init__(self) -> None:
         ways = ("filenames", "file_root", "file_list", "cameras")

@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import whole_number
+from ...checks import number, shown, whole_number
 from ...errors import SettingError
 
 Float64Array = npt.NDArray[np.float64]
@@ -58,9 +57,9 @@ def class_balanced_weights(
         >>> class_balanced_weights([["car"], ["car", "bus"], []], weight_without_label=0).round(3).tolist()
         [0.333, 0.667, 0.0]
     """
-    power = _checked_number(power, "power")
+    power = number(power, "power", at_least=0)
     if weight_without_label is not None:
-        weight_without_label = _checked_number(weight_without_label, "weight_without_label")
+        weight_without_label = number(weight_without_label, "weight_without_label", at_least=0)
     labels = _as_array_or_list(labels)
     if not len(labels):
         raise SettingError("`labels` must have one entry per sample, got none.")
@@ -69,18 +68,15 @@ def class_balanced_weights(
 
 
 def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
-    """Check weights with which items are drawn.
+    """Check weights with which items are drawn, or raise a `SettingError`.
 
     Args:
-        weights: ``(N,)`` numbers of at least 0; they need not add up to 1.
+        weights: ``(N,)`` numbers of at least 0 and not all 0; they need not add up to 1.
         expected_count: What ``N`` must be; None for any number of at least 1.
         name: Name of the argument, for the message.
 
     Returns:
         ``(N,)`` float64, a copy.
-
-    Raises:
-        SettingError: The weights break one of these rules, or all are 0.
     """
     try:
         given = np.asarray(weights)
@@ -88,7 +84,7 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
             raise TypeError
         array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SettingError(f"`{name}` must be a sequence of numbers, got {_shortened(weights)}.") from error
+        raise SettingError(f"`{name}` must be a sequence of numbers, got {shown(weights)}.") from error
     if array.ndim != 1 or not array.size:
         raise SettingError(f"`{name}` must be of shape (N,) with N > 0, got shape {array.shape}.")
     if expected_count is not None and len(array) != whole_number(expected_count, "expected_count", at_least=1):
@@ -104,13 +100,6 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
     return array
 
 
-def _checked_number(number: Any, name: str) -> float:
-    value = float(number) if isinstance(number, Real) and not isinstance(number, bool) else math.nan
-    if not 0 <= value < math.inf:
-        raise SettingError(f"`{name}` must be a finite number of at least 0, got {number!r}.")
-    return value
-
-
 def _as_array_or_list(labels: Any) -> npt.NDArray[Any] | list[Any]:
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
@@ -121,7 +110,7 @@ def _as_array_or_list(labels: Any) -> npt.NDArray[Any] | list[Any]:
             )
         return array.tolist() if array.dtype.kind == "O" else array
     if isinstance(labels, str | bytes | Mapping | Set) or not isinstance(labels, Iterable):
-        raise SettingError(f"`labels` must be a sequence with one entry per sample, got {_shortened(labels)}.")
+        raise SettingError(f"`labels` must be a sequence with one entry per sample, got {shown(labels)}.")
     return list(labels)
 
 
@@ -137,17 +126,17 @@ def _counts_in_array(labels: npt.NDArray[Any]) -> Float64Array:
 
 def _counts_in_list(labels: list[Any]) -> Float64Array:
     """For each sample the number of samples with its rarest label, ``(N,)``; NaN where it has none."""
-    labelled = [number for number, label in enumerate(labels) if label is not None]
-    several = [number for number in labelled if isinstance(labels[number], _SEVERAL)]
+    labelled = [sample for sample, label in enumerate(labels) if label is not None]
+    several = [sample for sample in labelled if isinstance(labels[sample], _SEVERAL)]
     if several and len(several) < len(labelled):
-        single = next(number for number in labelled if not isinstance(labels[number], _SEVERAL))
+        single = next(sample for sample in labelled if not isinstance(labels[sample], _SEVERAL))
         raise SettingError(
             f"`labels` must have either one label per sample or a list of labels per sample: labels[{several[0]}] "
-            f"is {_shortened(labels[several[0]])}, labels[{single}] is {_shortened(labels[single])}."
+            f"is {shown(labels[several[0]])}, labels[{single}] is {shown(labels[single])}."
         )
     per_sample = [
-        _distinct(number, () if label is None else label if several else (label,))
-        for number, label in enumerate(labels)
+        _distinct(sample, () if label is None else label if several else (label,))
+        for sample, label in enumerate(labels)
     ]
     counts = Counter(label for of_sample in per_sample for label in of_sample)
     return np.array(
@@ -156,17 +145,17 @@ def _counts_in_list(labels: list[Any]) -> Float64Array:
     )
 
 
-def _distinct(number: int, labels: Iterable[Any]) -> set[Hashable]:
+def _distinct(sample: int, labels: Iterable[Any]) -> set[Hashable]:
     if isinstance(labels, np.ndarray):
         labels = labels.reshape(-1).tolist()
     try:
         distinct = set(labels)
     except TypeError as error:
         raise SettingError(
-            f"A label must be hashable (a number, a text, ...), but labels[{number}] is {_shortened(labels)}."
+            f"A label must be hashable (a number, a text, ...), but labels[{sample}] is {shown(labels)}."
         ) from error
     if any(isinstance(label, float | np.floating) and math.isnan(label) for label in distinct):
-        raise _nan_label(number)
+        raise _nan_label(sample)
     return distinct
 
 
@@ -188,13 +177,8 @@ def _weights_of_counts(counts: Float64Array, power: float, weight_without_label:
     return normalised
 
 
-def _nan_label(number: int) -> SettingError:
+def _nan_label(sample: int) -> SettingError:
     return SettingError(
-        f"A label must not be NaN, but that of sample {number} is. For a sample without a label pass None "
+        f"A label must not be NaN, but that of sample {sample} is. For a sample without a label pass None "
         f"in a list (with `weight_without_label`)."
     )
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
 
@@ -14,9 +14,8 @@ LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
 
 def check_last_batch(policy: Any) -> LastBatch:
     """Return a policy, or raise a `SettingError` where there is none of that name."""
-    for known in get_args(LastBatch):
-        if isinstance(policy, str) and policy == known:  # an array would be compared item by item
-            return known  # type: ignore[no-any-return]
+    if isinstance(policy, str) and policy in get_args(LastBatch):  # an array would be compared item by item
+        return cast(LastBatch, policy)
     raise SettingError(
         f"`last_batch` must be 'drop', 'pad' (repeat the last sample, marked), 'partial' (a smaller batch) or "
         f"'wrap' (go on with the first samples), got {policy!r}."
@@ -49,23 +48,32 @@ class SampleCounts:
     num_padded: int
     num_cuts: int = 0
 
-    def describe(self, total_batch_size: int, is_partial: bool) -> str:
-        """Return a sentence for logs.
+    @classmethod
+    def of_slots(
+        cls,
+        last_batch: LastBatch,
+        *,
+        num_batches: int,
+        num_samples: int,
+        num_delivered: int,
+        num_slots: int,
+        num_cuts: int = 0,
+    ) -> SampleCounts:
+        """Count, where ``num_slots`` slots of all batches hold samples beyond those delivered once."""
+        surplus = num_slots - num_delivered
+        repeated, padded = (surplus, 0) if last_batch == "wrap" else (0, surplus)
+        num_dropped = num_samples - num_delivered
+        return cls(num_batches, num_samples, num_delivered, num_dropped, repeated, padded, num_cuts)
 
-        Args:
-            total_batch_size: Samples per batch, all shards together.
-            is_partial: Whether the policy is ``"partial"``, which leaves padded slots out.
-        """
-        parts = [
-            f"{self.num_batches} batches of {total_batch_size} (all shards together) deliver "
-            f"{self.num_delivered} of {self.num_samples} samples"
-        ]
-        for number, what in (
+    def describe(self, total_batch_size: int, is_partial: bool) -> str:
+        """Return a sentence for logs; with ``is_partial`` padded slots are left out."""
+        rest = (
             (self.num_dropped, "dropped"),
             (self.num_repeated, "delivered once more"),
             (self.num_padded, "slots left out" if is_partial else "slots padded"),
             (self.num_cuts, "cuts through sequences"),
-        ):
-            if number:
-                parts.append(f"{number} {what}")
-        return ", ".join(parts)
+        )
+        return (
+            f"{self.num_batches} batches of {total_batch_size} (all shards together) deliver "
+            f"{self.num_delivered} of {self.num_samples} samples"
+        ) + "".join(f", {number} {what}" for number, what in rest if number)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Iterable
@@ -46,14 +47,7 @@ class MixtureSchedule:
     """
 
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
-        """Choose the fractions.
-
-        Args:
-            rates: ``(K,)`` with at most 65536 components; above 0, with the sum 1 (within 1e-6).
-
-        Raises:
-            SettingError: There is no rate or too many, one is not a number above 0, or the sum is not 1.
-        """
+        """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
         asked_for = _checked_rates(rates)
         shares = _exact_shares(asked_for)
         self._is_exact = shares is not None
@@ -61,10 +55,9 @@ class MixtureSchedule:
             shares = _rounded_shares(asked_for)
         self._shares = np.array(shares, dtype=np.int64)
         self._period = sum(shares)
-        self._table: tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None}  # each process makes it anew: that is faster than to send it
+    def __getstate__(self) -> dict[str, Any]:  # each process makes the table anew: that is faster than to send it
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     @property
     def num_components(self) -> int:
@@ -91,39 +84,28 @@ class MixtureSchedule:
         return self._period
 
     def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Tell who stands at each position.
-
-        Args:
-            positions: ``(n,)``, each in ``[0, 2**62]``.
+        """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
 
         Returns:
             The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
             ``(n,)`` int64.
         """
-        components_of, ranks_of = self._get_table()
+        components_of, ranks_of = self._table
         periods, offsets = np.divmod(positions, self._period)
         components = components_of[offsets].astype(np.int64)
         return components, periods * self._shares[components] + ranks_of[offsets]
 
     def counts(self, num_positions: SupportsIndex) -> Int64Array:
-        """Count the positions of each component among the first ``num_positions``.
-
-        Returns:
-            ``(K,)`` int64 with the sum ``num_positions``.
-
-        Raises:
-            SettingError: The number is not a whole number of at least 0.
-        """
+        """Count the positions of each component among the first ones: ``(K,)`` int64."""
         number = whole_number(num_positions, "num_positions", at_least=0)
         periods, rest = divmod(number, self._period)
-        in_rest = np.bincount(self._get_table()[0][:rest], minlength=self.num_components)
+        in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)
         counts: Int64Array = periods * self._shares + in_rest
         return counts
 
-    def _get_table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
-        if self._table is None:
-            self._table = _make_table(self._shares)
-        return self._table
+    @functools.cached_property
+    def _table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+        return _make_table(self._shares)
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:

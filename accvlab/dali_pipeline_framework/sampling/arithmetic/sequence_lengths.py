@@ -11,7 +11,7 @@ from ...errors import SettingError
 
 
 def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> npt.NDArray[np.int64]:
-    """Return the lengths of sequences as an array of their own.
+    """Return the lengths of sequences as an array of their own, or raise a `SettingError`.
 
     Args:
         lengths: Number of samples of each sequence, shape ``(S,)`` with ``S >= 1``, each at least 1.
@@ -19,9 +19,6 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
 
     Returns:
         ``(S,)`` int64.
-
-    Raises:
-        SettingError: The lengths are not a flat list of whole numbers of at least 1.
     """
     try:
         array = np.asarray(lengths)

@@ -25,14 +25,7 @@ class WeightedChoice:
     """
 
     def __init__(self, weights: npt.ArrayLike) -> None:
-        """Add up the weights.
-
-        Args:
-            weights: ``(N,)``, at least 0 and not all 0; they need not add up to 1.
-
-        Raises:
-            SettingError: The weights break one of these rules.
-        """
+        """Add up the weights: ``(N,)``, at least 0 and not all 0; they need not add up to 1."""
         checked = checked_weights(weights, None, "weights")
         # Scaling by a power of two is exact. It keeps the sum from overflowing, and from being so small (denormal)
         # that few values lie below it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +37,7 @@ class ClipStarts(ABC):
 
 
 class RegularStarts(ClipStarts):
-    """A clip every ``step`` frames, with ``stride`` frames from one of its frames to the next.
-
-    Nothing is stored per clip.
-    """
+    """A clip every ``step`` frames, with ``stride`` frames from one of its frames to the next."""
 
     def __init__(
         self, edges: Int64Array, sequence_length: int, stride: int, step: int, keeps_incomplete: bool
@@ -53,7 +49,7 @@ class RegularStarts(ClipStarts):
             sequence_length: Frames per clip.
             stride: Frames from one frame of a clip to the next.
             step: Frames from the start of a clip to the start of the next.
-            keeps_incomplete: Whether there are incomplete clips, where they have a frame of their own.
+            keeps_incomplete: See `ListedStarts`.
         """
         self._edges = edges
         self._step = step
@@ -73,12 +69,12 @@ class RegularStarts(ClipStarts):
         self.first_clips = np.concatenate(([0], np.cumsum(counts)))
 
     def first_frames(self, clips: Int64Array, sequences: Int64Array) -> Int64Array:
-        """Get where clips start, see `ClipStarts.first_frames`."""
+        """Get where clips start."""
         first_frames: Int64Array = self._edges[sequences] + (clips - self.first_clips[sequences]) * self._step
         return first_frames
 
     def room(self, clips: Int64Array, sequences: Int64Array, first_frames: Int64Array) -> Int64Array:
-        """Get by how much clips can start later, see `ClipStarts.room`."""
+        """Get by how much clips can start later."""
         ends = self._edges[sequences + 1]
         room: Int64Array = np.maximum(ends - 1 - self._span - first_frames, 0)
         return room
@@ -115,11 +111,11 @@ class ListedStarts(ClipStarts):
         self._room = _room(self._first_frames, edges, windows, sequence_length) if needs_room else None
 
     def first_frames(self, clips: Int64Array, sequences: Int64Array) -> Int64Array:
-        """Get where clips start, see `ClipStarts.first_frames`."""
+        """Get where clips start."""
         return self._first_frames[clips]
 
     def room(self, clips: Int64Array, sequences: Int64Array, first_frames: Int64Array) -> Int64Array:
-        """Get by how much clips can start later, see `ClipStarts.room`; 0 where ``needs_room`` was False."""
+        """Get by how much clips can start later; 0 where ``needs_room`` was False."""
         return np.zeros(len(clips), np.int64) if self._room is None else self._room[clips]
 
 
@@ -153,15 +149,13 @@ def _span(sequence_length: int, stride: int, edges: Int64Array) -> int:
     return min((sequence_length - 1) * stride, int(edges[-1]))
 
 
-def _chunks(array: Int64Array) -> Iterator[slice]:
-    for start in range(0, len(array), _CLIPS_AT_A_TIME):
-        yield slice(start, start + _CLIPS_AT_A_TIME)
+def _chunks(array: Int64Array) -> list[slice]:
+    return [slice(start, start + _CLIPS_AT_A_TIME) for start in range(0, len(array), _CLIPS_AT_A_TIME)]
 
 
 def _is_complete(first_frames: Int64Array, windows: ClipWindows, sequence_length: int) -> npt.NDArray[np.bool_]:
-    is_complete = np.empty(len(first_frames), np.bool_)
-    for chunk in _chunks(first_frames):
-        is_complete[chunk] = windows.frames(first_frames[chunk], None)[1] == sequence_length
+    num_existing = [windows.frames(first_frames[chunk], None)[1] for chunk in _chunks(first_frames)]
+    is_complete: npt.NDArray[np.bool_] = np.concatenate([np.zeros(0, np.int64), *num_existing]) == sequence_length
     return is_complete
 
 

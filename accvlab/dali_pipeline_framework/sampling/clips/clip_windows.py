@@ -6,8 +6,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
+
+from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -32,28 +35,26 @@ class ClipWindows(ABC):
         """
 
 
+@attrs.frozen(eq=False)
 class StrideWindows(ClipWindows):
-    """Every ``stride``-th frame, up to the end of the sequence."""
+    """Every ``stride``-th frame, up to the end of the sequence.
 
-    def __init__(self, edges: Int64Array, sequence_length: int, stride: int) -> None:
-        """Set up.
+    Attributes:
+        edges: First frame of each sequence, and the number of all frames; shape ``(S + 1,)``.
+        sequence_length: Frames per clip.
+        stride: Frames from one frame of a clip to the next.
+    """
 
-        Args:
-            edges: First frame of each sequence, and the number of all frames; shape ``(S + 1,)``.
-            sequence_length: Frames per clip.
-            stride: Frames from one frame of a clip to the next.
-        """
-        self._edges = edges
-        self._length = sequence_length
-        self._stride = stride
-        self._offsets = np.arange(sequence_length) * stride
+    edges: Int64Array
+    sequence_length: int
+    stride: int
 
     def frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, Int64Array]:
-        """Get the frames of clips, see `ClipWindows.frames`."""
-        following = self._edges.searchsorted(first_frames, side="right") if sequences is None else sequences + 1
-        ends = self._edges[following]
-        num_existing = np.minimum((ends - 1 - first_frames) // self._stride + 1, self._length)
-        return first_frames[:, None] + self._offsets, num_existing
+        """Get the frames of clips."""
+        following = self.edges.searchsorted(first_frames, side="right") if sequences is None else sequences + 1
+        num_existing = (self.edges[following] - 1 - first_frames) // self.stride + 1
+        frames = first_frames[:, None] + np.arange(self.sequence_length) * self.stride
+        return frames, np.minimum(num_existing, self.sequence_length)
 
 
 class TimedWindows(ClipWindows):
@@ -92,7 +93,7 @@ class TimedWindows(ClipWindows):
         self._keys.imag = times
 
     def frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, Int64Array]:
-        """Get the frames of clips, see `ClipWindows.frames`."""
+        """Get the frames of clips."""
         times = self._keys.imag
         first_keys = self._keys[first_frames]
         sequences = first_keys.real.astype(np.int64)
@@ -111,6 +112,38 @@ class TimedWindows(ClipWindows):
         exists[:, 1:] &= frames[:, 1:] > frames[:, :-1]  # else one frame would stand for two points in time
         num_existing = np.logical_and.accumulate(exists, axis=1).sum(axis=1)
         return frames, num_existing
+
+
+def checked_timestamps(timestamps: npt.ArrayLike, edges: Int64Array) -> npt.NDArray[Any]:
+    """Return the ``(N,)`` times of frames, which must increase within each sequence, see `times_in_sequence`."""
+    try:
+        array = np.asarray(timestamps)
+    except ValueError as error:  # nested lists of different lengths
+        raise SettingError("`timestamps` must be a flat list with the time of each frame.") from error
+    if array.shape != (edges[-1],):
+        raise SettingError(
+            f"`timestamps` must have one time for each of the {edges[-1]} frames of `sequence_lengths`, got shape "
+            f"{array.shape}."
+        )
+    if array.dtype.kind not in "iuf":
+        raise SettingError(
+            f"`timestamps` must be integers or floats, got {array.dtype} values. Convert dates to seconds or "
+            f"nanoseconds first, e.g. with .astype('datetime64[ns]').astype('int64')."
+        )
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise SettingError(f"`timestamps` must be finite, but that of frame {bad} is {array[bad]}.")
+    is_late = np.append(False, array[1:] <= array[:-1])
+    is_late[edges[:-1]] = False
+    if is_late.any():
+        late = np.flatnonzero(is_late)
+        sequence = int(edges.searchsorted(late[0], side="right")) - 1
+        raise SettingError(
+            f"`timestamps` must increase within each sequence, but frame {late[0]} at {array[late[0]]} follows "
+            f"frame {late[0] - 1} at {array[late[0] - 1]} in sequence {sequence} ({late.size} such frame(s)). "
+            f"Sort the frames, and check `sequence_lengths`."
+        )
+    return array
 
 
 def times_in_sequence(timestamps: npt.NDArray[Any], edges: Int64Array) -> tuple[Float64Array, float]:

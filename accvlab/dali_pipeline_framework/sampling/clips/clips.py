@@ -4,20 +4,28 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, SupportsIndex
+import numbers
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import whole_number
+from ...checks import choice, number, whole_number
 from ...draws.keyed_random import UInt64Array, random_bits
 from ...errors import SettingError
 from ..arithmetic.sequence_lengths import checked_lengths
-from .clip_settings import ClipTail, checked_interval, checked_tail, checked_timestamps, checked_tolerance
 from .clip_starts import ClipStarts, ListedStarts, RegularStarts, starts_every, starts_in_time
-from .clip_windows import ClipWindows, Int64Array, StrideWindows, TimedWindows, times_in_sequence
+from .clip_windows import (
+    ClipWindows,
+    Int64Array,
+    StrideWindows,
+    TimedWindows,
+    checked_timestamps,
+    times_in_sequence,
+)
 
 BoolArray = npt.NDArray[np.bool_]
+ClipTail: TypeAlias = Literal["drop", "repeat", "mark"]
 
 
 class PlayedClips(NamedTuple):
@@ -127,10 +135,10 @@ class Clips:
         self._step = whole_number(step, "step", at_least=1)
         self._jitter = whole_number(jitter, "jitter", at_least=0)
         self._is_backward = bool(backward)
-        self._tail = checked_tail(tail)
-        self._stride_interval = checked_interval(stride_interval, "stride_interval", self._stride, "stride")
-        self._step_interval = checked_interval(step_interval, "step_interval", self._step, "step")
-        self._tolerance = checked_tolerance(tolerance, self._stride_interval)
+        self._tail: ClipTail = choice(tail, "tail", get_args(ClipTail))
+        self._stride_interval = _interval(stride_interval, "stride_interval", self._stride, "stride")
+        self._step_interval = _interval(step_interval, "step_interval", self._step, "step")
+        self._tolerance = _tolerance(tolerance, self._stride_interval)
         self._timestamps_digest: str | None = None
         self._timestamps_hash: bytes | None = None  # long enough to tell any two apart
         self._positions = np.arange(self._sequence_length)
@@ -237,30 +245,15 @@ class Clips:
     # --- arithmetic -------------------------------------------------------------------------------------
 
     def sequence_of(self, clips: npt.ArrayLike) -> Int64Array:
-        """Get the ``(n,)`` int64 sequences of ``(n,)`` clips.
-
-        Raises:
-            SettingError: There is no such clip.
-        """
-        clips = _checked_numbers(clips, self.num_clips, "clip")
-        return self._starts.sequence_of(clips)
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` clips; a `SettingError` where there is no such clip."""
+        return self._starts.sequence_of(_checked_numbers(clips, self.num_clips, "clip"))
 
     def sequence_of_frames(self, sample_indices: npt.ArrayLike) -> Int64Array:
-        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set.
-
-        Raises:
-            SettingError: There is no such frame.
-        """
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, see `locate_frames`."""
         return self.locate_frames(sample_indices)[0]
 
     def locate_frames(self, sample_indices: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
-        """Get the sequences of frames of the data set, and their numbers in these sequences.
-
-        Args:
-            sample_indices: The frames, shape ``(n,)``.
-
-        Returns:
-            ``(n,)`` int64 sequences, and ``(n,)`` int64 numbers of the frames in them, from 0.
+        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, and their numbers in these, from 0.
 
         Raises:
             SettingError: There is no such frame.
@@ -330,21 +323,11 @@ class Clips:
         return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
 
     def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
-        """Get the sequences and frames of clips.
-
-        Args:
-            clips: Numbers of the clips, shape ``(n,)`` int64.
-            jitter_key: See `first_frames`.
-
-        Raises:
-            SettingError: There is no such clip.
-        """
+        """Get the sequences and frames of ``(n,)`` clips; for arguments and errors see `first_frames`."""
         clips = _checked_numbers(clips, self.num_clips, "clip")
         sequences = self._starts.sequence_of(clips)
         frames, is_padding = self._frames(self._first_frames(clips, sequences, jitter_key), sequences)
         return PlayedClips(sequences, self._edges[sequences], frames, is_padding)
-
-    # --- the rest ---------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, int | str | bool | float | None]:
         """Get settings, hashes of the data, and counts, as values for JSON."""
@@ -391,6 +374,32 @@ class Clips:
             f"Clips({self.num_clips} clips of {self._sequence_length} frames{settings}; {self.num_frames} frames "
             f"in {self.num_sequences} sequences{f', {without} of them without a clip' if without else ''})"
         )
+
+
+def _interval(interval: float | None, name: str, frames: int, frames_name: str) -> float | None:
+    """An interval in time, which stands in place of a number of frames."""
+    if interval is not None and frames != 1:
+        raise SettingError(
+            f"`{name}` stands in place of `{frames_name}`: give one of them. Got {name}={interval!r} and "
+            f"{frames_name}={frames}."
+        )
+    return None if interval is None else _exact(interval, name, above=0)
+
+
+def _tolerance(tolerance: float | None, stride_interval: float | None) -> float | None:
+    if stride_interval is None and tolerance is not None:
+        raise SettingError(
+            f"`tolerance` says how far frames may be from the points in time of `stride_interval`, which is "
+            f"not given. Got tolerance={tolerance!r}."
+        )
+    if tolerance is None:
+        return None if stride_interval is None else stride_interval / 2
+    return _exact(tolerance, "tolerance", at_least=0)
+
+
+def _exact(value: float, name: str, **limits: Any) -> float:
+    checked = number(value, name, **limits)
+    return int(value) if isinstance(value, numbers.Integral) else checked  # whole numbers stay exact
 
 
 def _checked_numbers(given: npt.ArrayLike, stop: int, what: str) -> Int64Array:

@@ -8,9 +8,8 @@
 
 ```text
  tracks.py        a unit ─> its samples
- orders.py        position in the epoch ─> unit: in order, shuffled, by weight, mixed
+ orders.py        position in the epoch ─> unit: in order, shuffled; by weight and mixed beside their samplers
  flat_plan.py     units of equal length: side by side in the slots of a batch
  stream_plan.py   units of any length: one after the other in each slot
- range_plan.py    the published order of shards: each shard has a range of the order
 ```
 """

@@ -10,17 +10,18 @@ from .planned_batch import PlannedBatch
 
 
 class EpochPlan(ABC):
-    """The batches of one epoch (or of the rest of one), by random access.
-
-    Attributes:
-        num_batches: How many batches there are.
-    """
+    """The batches of one epoch (or of the rest of one), by random access; ``num_batches`` of them."""
 
     num_batches: int
 
+    @property
+    def num_begun_batches(self) -> int:
+        """Number of batches that can be asked for: also one that is dropped, where the plan has that."""
+        return self.num_batches
+
     @abstractmethod
     def batch(self, number: int) -> PlannedBatch:
-        """Get a batch, ``0 <= number < num_batches``."""
+        """Get a batch, ``0 <= number < num_begun_batches``."""
 
     @abstractmethod
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:

@@ -41,44 +41,24 @@ class FlatPlan(EpochPlan):
         self._first_position = first_position
         self._length = unit_table.uniform_length or 1
         self._num_units = order.num_positions - first_position
-        num_groups = self._num_units // total_batch_size
+        self._num_groups = self._num_units // total_batch_size
         if last_batch != "drop" and self._num_units % total_batch_size:
-            num_groups += 1
-        self._num_groups = num_groups
-        self.num_batches = num_groups * self._length
+            self._num_groups += 1
+        self.num_batches = self._num_groups * self._length
 
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch."""
         group, offset = divmod(number, self._length)
         first = self._first_position + group * self._num_slots
         positions = np.arange(first, first + self._num_slots)
-        is_full = first + self._num_slots <= self._order.num_positions
-        if not is_full:
-            beyond = positions >= self._order.num_positions
-            if self._last_batch == "wrap":
-                positions %= self._order.num_positions
-            else:
-                positions[beyond] = self._order.num_positions - 1
+        beyond = positions >= self._order.num_positions
+        if self._last_batch == "wrap":
+            positions %= self._order.num_positions
+        else:
+            positions[beyond] = self._order.num_positions - 1
         units, visits = self._order.units(positions)
         samples = self._unit_table.samples(units, np.full(self._num_slots, offset), visits, self._epoch_key)
-        is_padding = samples.is_padding
-        is_over = np.zeros(self._num_slots, np.bool_)
-        if not is_full:
-            if self._last_batch == "wrap":
-                visits = np.where(beyond, -1 - visits, visits)
-            else:
-                is_padding, is_over = is_padding | beyond, beyond
-        return PlannedBatch(
-            samples.indices,
-            is_padding,
-            samples.sequence,
-            samples.frame,
-            samples.clip,
-            (offset == 0) | samples.is_first,
-            (offset == self._length - 1) | samples.is_last,
-            visits,
-            is_over,
-        )
+        return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self._last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan what is left for other batches.
@@ -101,14 +81,10 @@ class FlatPlan(EpochPlan):
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
         num_slots = self._num_groups * self._num_slots
-        num_delivered = min(num_slots, self._num_units)
-        surplus = (num_slots - num_delivered) * self._length
-        is_wrapped = self._last_batch == "wrap"
-        return SampleCounts(
+        return SampleCounts.of_slots(
+            self._last_batch,
             num_batches=self.num_batches,
             num_samples=self._num_units * self._length,
-            num_delivered=num_delivered * self._length,
-            num_dropped=(self._num_units - num_delivered) * self._length,
-            num_repeated=surplus if is_wrapped else 0,
-            num_padded=0 if is_wrapped else surplus,
+            num_delivered=min(num_slots, self._num_units) * self._length,
+            num_slots=num_slots * self._length,
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import attrs
 import numpy as np
@@ -13,32 +14,30 @@ from ..arithmetic.keyed_permutation import KeyedPermutation
 from .planned_batch import Int64Array
 
 
-class EpochOrder(ABC):
+@attrs.frozen(eq=False)
+class EpochOrder:
     """The units of one epoch in order.
 
     Attributes:
         num_positions: How many positions the epoch has.
-        permutation: The order, where it is a permutation of all units, else None.
+        units: Gets ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions. The visit is 0 in orders in which no
+            unit can stand twice, else the position plus 1.
+        permutation: The order, where it is a permutation of all units that is not listed, else None.
     """
 
     num_positions: int
+    units: Callable[[Int64Array], tuple[Int64Array, Int64Array]]
     permutation: KeyedPermutation | None = None
-
-    @abstractmethod
-    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Get ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions.
-
-        The visit is 0 in orders in which no unit can stand twice, else the position plus 1.
-        """
 
 
 class Order(ABC):
-    """The orders of all epochs."""
+    """The orders of all epochs.
 
-    @property
-    @abstractmethod
-    def num_positions(self) -> int:
-        """Positions per epoch."""
+    Attributes:
+        num_positions: Positions per epoch.
+    """
+
+    num_positions: int
 
     @abstractmethod
     def of_epoch(self, epoch: int) -> EpochOrder:
@@ -49,34 +48,17 @@ class Order(ABC):
 class ShuffledOrder(Order):
     """Each unit once per epoch: in another random order in each epoch, or in the order of their numbers."""
 
-    num_units: int
+    num_positions: int
     seed: int
     shuffle: bool
-
-    @property
-    def num_positions(self) -> int:
-        """Positions per epoch: one per unit."""
-        return self.num_units
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
         if not self.shuffle:
-            return _InOrder(self.num_units)
-        return _Permuted(self.num_units, derive_key("shuffled order", self.seed, epoch))
-
-
-class _InOrder(EpochOrder):
-    def __init__(self, num_units: int) -> None:
-        self.num_positions = num_units
-
-    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return positions, np.zeros(len(positions), np.int64)
-
-
-class _Permuted(EpochOrder):
-    def __init__(self, num_units: int, key: int) -> None:
-        self.num_positions = num_units
-        self.permutation: KeyedPermutation = KeyedPermutation(num_units, key)
-
-    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return self.permutation[positions], np.zeros(len(positions), np.int64)
+            return EpochOrder(self.num_positions, lambda positions: (positions, np.zeros_like(positions)))
+        permutation = KeyedPermutation(self.num_positions, derive_key("shuffled order", self.seed, epoch))
+        return EpochOrder(
+            self.num_positions,
+            lambda positions: (permutation[positions], np.zeros_like(positions)),
+            permutation if permutation.is_network else None,
+        )

@@ -114,42 +114,26 @@ class StreamPlan(EpochPlan):
         found = np.searchsorted(self._keys, keys, side="right") - 1
         offsets = keys - self._keys[found]
         segments = self._segments.select(found)
-        visits = segments.visits
         samples = self._unit_table.samples(
-            segments.units, segments.first_offsets + offsets, visits, self._epoch_key
+            segments.units, segments.first_offsets + offsets, segments.visits, self._epoch_key
         )
-        if self._last_batch == "wrap":
-            visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
-        return PlannedBatch(
-            samples.indices,
-            samples.is_padding | beyond,
-            samples.sequence,
-            samples.frame,
-            samples.clip,
-            (offsets == 0) | samples.is_first,
-            (offsets == segments.lengths - 1) | samples.is_last,
-            visits,
-            beyond,
-        )
+        ends = offsets == segments.lengths - 1
+        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self._last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
         done = np.clip(num_delivered - self._starts, 0, self._segments.lengths)
         left = np.flatnonzero(done < self._segments.lengths)
-        segments = self._segments.select(left)
-        first_offsets = segments.first_offsets + done[left]
-        lengths = segments.lengths - done[left]
-        order = np.lexsort((first_offsets, self._positions[left]))
-        segments, first_offsets, lengths = segments.select(order), first_offsets[order], lengths[order]
-        positions = self._positions[left][order]
-        begins = np.ones(len(order), np.bool_)
+        left = left[np.lexsort((self._segments.first_offsets[left] + done[left], self._positions[left]))]
+        segments, positions, done = self._segments.select(left), self._positions[left], done[left]
+        first_offsets, lengths = segments.first_offsets + done, segments.lengths - done
+        begins = np.ones(len(left), np.bool_)
         begins[1:] = (positions[1:] != positions[:-1]) | (first_offsets[1:] != (first_offsets + lengths)[:-1])
         heads = np.flatnonzero(begins)
-        joined = Segments(
-            segments.units[heads],
-            first_offsets[heads],
-            np.add.reduceat(lengths, heads) if len(heads) else lengths,
-            segments.visits[heads],
+        joined = attrs.evolve(
+            segments.select(heads),
+            first_offsets=first_offsets[heads],
+            lengths=np.add.reduceat(lengths, heads) if len(heads) else lengths,
         )
         return StreamPlan(
             joined,
@@ -164,17 +148,12 @@ class StreamPlan(EpochPlan):
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_samples = int(self._loads.sum())
-        num_delivered = int(np.minimum(self._loads, self.num_batches).sum())
-        surplus = self.num_batches * self._num_slots - num_delivered
-        is_wrapped = self._last_batch == "wrap"
-        return SampleCounts(
+        return SampleCounts.of_slots(
+            self._last_batch,
             num_batches=self.num_batches,
-            num_samples=num_samples,
-            num_delivered=num_delivered,
-            num_dropped=num_samples - num_delivered,
-            num_repeated=surplus if is_wrapped else 0,
-            num_padded=0 if is_wrapped else surplus,
+            num_samples=int(self._loads.sum()),
+            num_delivered=int(np.minimum(self._loads, self.num_batches).sum()),
+            num_slots=self.num_batches * self._num_slots,
             num_cuts=self.num_cuts,
         )
 
@@ -215,10 +194,5 @@ def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Ar
     ends = np.where(
         np.append(positions[1:] != positions[:-1], True), segments.lengths[positions], np.append(begins[1:], 0)
     )
-    parts = Segments(
-        segments.units[positions],
-        segments.first_offsets[positions] + begins,
-        ends - begins,
-        segments.visits[positions],
-    )
-    return slots, positions, parts
+    parts = segments.select(positions)
+    return slots, positions, attrs.evolve(parts, first_offsets=parts.first_offsets + begins, lengths=ends - begins)

@@ -11,8 +11,9 @@ import attrs
 import numpy as np
 
 from ...draws.keyed_random import random_bits
+from ..arithmetic.last_batch import LastBatch
 from ..clips.clips import Clips
-from .planned_batch import BoolArray, Int64Array, distinct
+from .planned_batch import BoolArray, Int64Array, PlannedBatch, distinct
 
 
 @attrs.frozen(eq=False)
@@ -38,9 +39,39 @@ class UnitSamples:
     is_first: BoolArray
     is_last: BoolArray
 
+    def in_slots(
+        self,
+        begins: bool | BoolArray,
+        ends: bool | BoolArray,
+        visits: Int64Array,
+        beyond: BoolArray,
+        last_batch: LastBatch,
+    ) -> PlannedBatch:
+        """Make a batch of the samples, one per slot.
 
-def _none(count: int) -> BoolArray:
-    return np.zeros(count, np.bool_)
+        Args:
+            begins: Whether the slot begins a unit or segment here.
+            ends: Whether it ends one.
+            visits: Of the units.
+            beyond: Whether the slot has delivered all that it had, and only fills the batch.
+            last_batch: What that means.
+        """
+        if last_batch == "wrap":
+            visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
+        return PlannedBatch(
+            self.indices,
+            self.is_padding | beyond,
+            self.sequence,
+            self.frame,
+            self.clip,
+            begins | self.is_first,
+            ends | self.is_last,
+            visits,
+            beyond,
+        )
+
+
+_FIELDS = [field.name for field in attrs.fields(UnitSamples)]
 
 
 class UnitTable(ABC):
@@ -73,8 +104,7 @@ class UnitTable(ABC):
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
-            visits: ``(n,)``, at least 0: tells apart several deliveries of a unit in the same epoch. What is
-                random within a unit (the jitter of clips) differs between them.
+            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch, with a jitter each.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 
@@ -94,13 +124,26 @@ class SampleUnits(UnitTable):
 
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
         """Get the samples that the units are."""
-        return _samples_alone(units)
+        return _without_clips(units)
 
 
-def _samples_alone(indices: Int64Array) -> UnitSamples:
-    unknown = np.full(len(indices), -1, np.int64)
-    none = np.zeros(len(indices), np.bool_)
-    return UnitSamples(indices, unknown, unknown, unknown, none, none, none)
+def _without_clips(
+    indices: Int64Array,
+    sequence: Int64Array | None = None,
+    frame: Int64Array | None = None,
+    clip: Int64Array | None = None,
+) -> UnitSamples:
+    """Samples of units in which no clip begins or ends; None for what there is not."""
+    unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
+    return UnitSamples(
+        indices,
+        unknown if sequence is None else sequence,
+        unknown if frame is None else frame,
+        unknown if clip is None else clip,
+        none,
+        none,
+        none,
+    )
 
 
 class SequenceUnits(UnitTable):
@@ -111,18 +154,11 @@ class SequenceUnits(UnitTable):
     def __init__(self, sequence_lengths: Int64Array) -> None:
         """Number the sequences, whose frames lie one after the other in the data set."""
         self._lengths = sequence_lengths
-        self._derive()
+        self._first_frames = np.cumsum(sequence_lengths) - sequence_lengths
+        self.num_units = self.num_sequences = len(sequence_lengths)
 
-    def _derive(self) -> None:
-        self._first_frames = np.cumsum(self._lengths) - self._lengths
-        self.num_units = self.num_sequences = len(self._lengths)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_lengths": self._lengths}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._derive()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SequenceUnits, (self._lengths,)
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Number of frames."""
@@ -130,59 +166,76 @@ class SequenceUnits(UnitTable):
 
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
         """Get frames of the sequences."""
-        none, no_clip = _none(len(units)), np.full(len(units), -1, np.int64)
-        return UnitSamples(self._first_frames[units] + offsets, units, offsets, no_clip, none, none, none)
+        return _without_clips(self._first_frames[units] + offsets, units, offsets)
 
 
-class ClipUnits(UnitTable):
-    """Each unit is a clip; its samples are its frames, or with ``as_one`` only its first frame, for the whole."""
+class _UnitsOfClips(UnitTable):
+    """Units of clips. With ``as_one`` a clip is one sample: its first frame, for the whole."""
+
+    def __init__(self, clips: Clips, as_one: bool) -> None:
+        self._clips = clips
+        self._as_one = as_one
+        self._per_clip = 1 if as_one else clips.sequence_length
+        self.num_frames_per_sample = clips.sequence_length if as_one else None
+        self.num_sequences = clips.num_sequences
+        self.num_clips = clips.num_clips
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._clips, self._as_one)
+
+    def _samples(
+        self, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
+    ) -> UnitSamples:
+        clips = self._clips
+        # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
+        jitter_keys = None
+        if clips.jitter:
+            jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
+        if self._as_one:
+            first_frames = clips.first_frames(numbers, jitter_keys)
+            return _without_clips(first_frames, *clips.locate_frames(first_frames), numbers)
+        played = clips.play(numbers, jitter_keys)
+        rows = np.arange(len(numbers))
+        indices = played.frames[rows, offsets]
+        is_padding = played.is_padding[rows, offsets]
+        # The last one is that before the padding, which is at the end.
+        last = clips.sequence_length - 1
+        is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
+        frames = indices - played.sequence_starts
+        return UnitSamples(indices, played.sequences, frames, numbers, is_padding, offsets == 0, is_last)
+
+
+class ClipUnits(_UnitsOfClips):
+    """Each unit is a clip; its samples are its frames."""
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
         """Number the clips as they are."""
-        self._clips = clips
-        self._as_one = as_one
-        self.num_units = self.num_clips = clips.num_clips
-        self.num_sequences = clips.num_sequences
-        self.uniform_length = self._length = 1 if as_one else clips.sequence_length
-        self.num_frames_per_sample = clips.sequence_length if as_one else None
+        super().__init__(clips, as_one)
+        self.num_units = clips.num_clips
+        self.uniform_length = self._per_clip
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Number of frames, or 1."""
-        return np.full(len(units), self._length, np.int64)
+        return np.full(len(units), self._per_clip, np.int64)
 
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
-        """Get frames of the clips, or their first frames."""
-        return _samples_of_clips(self._clips, self._as_one, units, offsets, visits, epoch_key)
+        """Get frames of the clips."""
+        return self._samples(units, offsets, visits, epoch_key)
 
 
-class ClipSequenceUnits(UnitTable):
+class ClipSequenceUnits(_UnitsOfClips):
     """Each unit is a sequence that has clips; its samples are those of its clips, one clip after the other."""
 
     uniform_length = None
 
     def __init__(self, clips: Clips, as_one: bool) -> None:
-        """Number the sequences; with ``as_one`` a clip is one sample: its first frame."""
-        self._clips = clips
-        self._as_one = as_one
-        self._derive()
-
-    def _derive(self) -> None:
-        clips = self._clips
-        self.grain = self._per_clip = 1 if self._as_one else clips.sequence_length
-        self.num_frames_per_sample = clips.sequence_length if self._as_one else None
+        """Number the sequences."""
+        super().__init__(clips, as_one)
+        self.grain = self._per_clip
         self._counts = clips.clips_per_sequence
         self._first_clips = np.cumsum(self._counts) - self._counts
         self._sequences = np.flatnonzero(self._counts)  # the others have no clip
         self.num_units = len(self._sequences)
-        self.num_sequences = clips.num_sequences
-        self.num_clips = clips.num_clips
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_clips": self._clips, "_as_one": self._as_one}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._derive()
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Number of samples of all clips of the sequence."""
@@ -191,31 +244,7 @@ class ClipSequenceUnits(UnitTable):
     def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
         """Get samples of the clips."""
         number, offset = np.divmod(offsets, self._per_clip)
-        clips = self._first_clips[self._sequences[units]] + number
-        return _samples_of_clips(self._clips, self._as_one, clips, offset, visits, epoch_key)
-
-
-def _samples_of_clips(
-    clips: Clips, as_one: bool, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
-) -> UnitSamples:
-    # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
-    jitter_keys = None
-    if clips.jitter:
-        jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
-    if as_one:
-        none = _none(len(numbers))
-        first_frames = clips.first_frames(numbers, jitter_keys)
-        return UnitSamples(first_frames, *clips.locate_frames(first_frames), numbers, none, none, none)
-    played = clips.play(numbers, jitter_keys)
-    rows = np.arange(len(numbers))
-    indices = played.frames[rows, offsets]
-    is_padding = played.is_padding[rows, offsets]
-    # The last one is that before the padding, which is at the end.
-    last = clips.sequence_length - 1
-    is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
-    return UnitSamples(
-        indices, played.sequences, indices - played.sequence_starts, numbers, is_padding, offsets == 0, is_last
-    )
+        return self._samples(self._first_clips[self._sequences[units]] + number, offset, visits, epoch_key)
 
 
 class JoinedUnits(UnitTable):
@@ -267,19 +296,16 @@ class JoinedUnits(UnitTable):
         """Get samples of the units, as their own tables have them."""
         if self._shifts is not None:
             owners = np.searchsorted(self.first_units, units, side="right") - 1
-            return _samples_alone(units + self._shifts[owners])
-        indices, sequence, frame, clip = (np.empty(len(units), np.int64) for _ in range(4))
-        is_padding, is_first, is_last = (np.empty(len(units), np.bool_) for _ in range(3))
+            return _without_clips(units + self._shifts[owners])
+        joined = UnitSamples(*np.empty((4, len(units)), np.int64), *np.empty((3, len(units)), np.bool_))
         for owner, slots, own in self._split(units):
             samples = self._tables[owner].samples(own, offsets[slots], visits[slots], epoch_key)
-            indices[slots] = samples.indices + self._sample_offsets[owner]
-            sequence[slots] = _shifted(samples.sequence, self._first_sequences[owner])
-            frame[slots] = samples.frame
-            clip[slots] = _shifted(samples.clip, self._first_clips[owner])
-            is_padding[slots] = samples.is_padding
-            is_first[slots] = samples.is_first
-            is_last[slots] = samples.is_last
-        return UnitSamples(indices, sequence, frame, clip, is_padding, is_first, is_last)
+            for name in _FIELDS:
+                getattr(joined, name)[slots] = getattr(samples, name)
+            joined.indices[slots] += self._sample_offsets[owner]
+            joined.sequence[slots] = _shifted(samples.sequence, self._first_sequences[owner])
+            joined.clip[slots] = _shifted(samples.clip, self._first_clips[owner])
+        return joined
 
 
 def _shifted(numbers: Int64Array, by: int) -> Int64Array:
