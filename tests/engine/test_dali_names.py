@@ -51,7 +51,7 @@ class Numbers:
         return np.full(2, info.idx_in_epoch, np.int32)
 
 
-def pipeline_with_worker(source: Any, start_method: str = "spawn") -> Pipeline:
+def pipeline_with_worker(source: Any, start_method: str = "forkserver") -> Pipeline:
     pipeline = Pipeline(2, 1, None, seed=1, py_num_workers=1, py_start_method=start_method, prefetch_queue_depth=1)
     with pipeline:
         numbers = fn.external_source(source, parallel=True, batch=False, prefetch_queue_depth=1)
