@@ -40,6 +40,7 @@ class FieldNodes:
         changed_by: What set the field last.
         folded: The node of all elements.
         elements: A node for each element.
+        present: The nodes of the form that was there at first; the other one is made of it.
     """
 
     level: Level
@@ -47,10 +48,11 @@ class FieldNodes:
     folded: DataNode | None = None
     elements: Sequence[DataNode] | None = None
 
-    @property
-    def present(self) -> Sequence[DataNode]:
-        """The nodes of one of the forms, the folded one if it is there."""
-        return [self.folded] if self.folded is not None else self.elements or ()
+    present: Sequence[DataNode] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Note what is there at first."""
+        self.present = [self.folded] if self.folded is not None else self.elements or ()
 
 
 @attrs.frozen
@@ -299,7 +301,8 @@ class Folding:
                     field.folded = elements[0]
                 for element in elements:
                     self.note_given(element)
-            fields.append(field if field.level == leaf.level else attrs.evolve(field, level=leaf.level))
+            field.level = leaf.level  # an array may have been renamed
+            fields.append(field)
         return FoldedSample(new, fields)
 
     def sample_of_folded(
