@@ -16,8 +16,9 @@ from ..draws.keyed_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.pipeline_context import PipelineContext
 from ..engine.source_pickling import pickler_functions
-from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
+from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
 from ..engine.user_warnings import warn_user
 from ..engine.worker_process import WorkerSetup
