@@ -345,6 +345,33 @@ def test_the_results_are_the_same() -> None:
     assert checked > 0
 
 
+class Branches(Step):
+    """Uses `if` on data, with random operators of DALI and constants in the branches."""
+
+    def __init__(self, name: str, is_alike: bool) -> None:
+        self._name = name
+        self.treats_elements_alike = is_alike
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._name):
+            value = data.get_item_in_path(path)
+            if fn.reductions.max(value) > 3:
+                value = value * types.Constant(np.float32(2), device="cpu")
+            else:
+                value = value + np.float32(0.5) if self.treats_elements_alike else value + fn.random.normal()
+            data.set_item_in_path(path, value)
+        return data
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_branches_on_data(is_alike: bool) -> None:
+    sample = rig(4)
+    sample.add_data_group_field_array("lidars", field_group("f3"), 2)
+    steps = [Alike("f0"), Branches("f0", is_alike), Alike("f0", "rig")]
+    pipeline = require_same(Numbers(sample, 3, 8), steps, enable_conditionals=True)
+    assert ("Branches): once for all" in pipeline.plan) == is_alike
+
+
 # --- what is folded --------------------------------------------------------------------------------------
 
 
@@ -362,9 +389,21 @@ def test_one_operator_works_for_all_elements() -> None:
 
 def test_arrays_of_different_lengths_are_folded_side_by_side() -> None:
     sample = rig(6)
-    sample.add_data_group_field_array("lidars", field_group("f0", "n1"), 3)
-    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0", "rig"), Alike("n1", "sample")])
-    assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 6"
+    sample.add_data_group_field_array("lidars", field_group("f3"), 3)
+    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0", "rig"), Alike("f3", "sample"), Adds("f3", "f4")])
+    assert pipeline.plan.splitlines()[:4] == [
+        "batches of the graph: samples x 6",
+        "step 0 (Alike): once for all elements of cameras (6)",
+        "step 1 (Alike): once for all elements of lidars (3)",
+        "step 2 (Adds): once for all elements of lidars (3)",
+    ]
+
+
+def test_constants_for_arrays_of_different_lengths_are_a_reason_not_to_fold() -> None:
+    sample = rig(6)
+    sample.add_data_group_field_array("lidars", field_group("f0"), 3)
+    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0")])
+    assert "element by element, since it needs constants for arrays of several lengths" in pipeline.plan
 
 
 def test_arrays_in_arrays_are_folded() -> None:
