@@ -208,8 +208,8 @@ class PipelineDefinition:
             **arguments: Arguments of `get_dali_pipeline`.
 
         Returns:
-            Text with a line for each step, which tells whether it is applied once to all elements of an array or to
-            each of them, and why; the last line tells how many fields are packed, since no step touches them.
+            Text with a line for each step, which tells whether it is applied once to all elements of an array or
+            to each of them, and why; the last line tells how many fields are packed, since no step touches them.
         """
         pipeline = self.get_dali_pipeline(**arguments)
         if not isinstance(pipeline, StructuredPipeline):
