@@ -30,6 +30,7 @@ from .dali.texts import (
 )
 from .delivery import Delivery
 from .interrupts import DeferredInterrupt
+from .load_ahead import LoadAhead
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
 from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
@@ -66,6 +67,7 @@ class PipelineContext:
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
+        least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
             epoch, and the batch since the start, and returns a text and the indices of the samples.
     """
@@ -82,6 +84,7 @@ class PipelineContext:
     batch_size: int
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
+    least_ahead: int
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
 
@@ -110,6 +113,8 @@ class StructuredPipeline(Pipeline):
     _has_scheduled: bool  # whether a batch of the current epoch was asked for
     _num_iterators: int
     _is_closed: bool
+    _is_abandoning: bool  # whether what is left of the epoch is thrown away
+    _load_ahead: LoadAhead | None
     _delivers_graph_outputs: bool
 
     @classmethod
@@ -131,6 +136,8 @@ class StructuredPipeline(Pipeline):
         adopted._has_scheduled = False
         adopted._num_iterators = 0
         adopted._is_closed = False
+        adopted._is_abandoning = False
+        adopted._load_ahead = None
         adopted._delivers_graph_outputs = False
         return adopted
 
@@ -169,6 +176,8 @@ class StructuredPipeline(Pipeline):
                 super().start_py_workers()
             if self._py_pool is not None:
                 watch_workers(self._py_pool.pool)
+                groups = self._parallel_input_callbacks
+                self._load_ahead = LoadAhead(self._py_pool, groups, self._context.least_ahead)
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
@@ -275,7 +284,12 @@ class StructuredPipeline(Pipeline):
         if not self._context.has_workers:
             for run in self._runs:
                 run.begin_batch()
+        if self._is_abandoning:  # nothing that waits there goes through the graph
+            raise StopIteration
         super()._iter_setup()
+        if self._load_ahead is not None:
+            self._load_ahead.deepen()
+            self._load_ahead = None
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
@@ -480,9 +494,15 @@ class StructuredPipeline(Pipeline):
             # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
             if not self._context.native or not InputAdapter(self._context.data_input).has_epochs:
                 self.abandon_epoch()
-            with contextlib.suppress(StopIteration):
+            # What waits behind the workers is dropped at once; an iterable must be played to the end.
+            self._is_abandoning = callable(self._context.data_input) and not self._context.native
+            try:
                 while True:
                     self._throw_batch_away()
+            except StopIteration:
+                pass
+            finally:
+                self._is_abandoning = False
         self.reset()
 
     def _find_native(self, error: Exception) -> NativeInput | None:
