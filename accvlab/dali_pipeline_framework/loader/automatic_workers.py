@@ -137,6 +137,8 @@ def _choice_for(
 ) -> WorkerChoice:
     if bound.is_read_natively:
         return WorkerChoice(0, None, "operators of DALI read all of it, in threads")
+    if not definition.uses_workers:
+        return WorkerChoice(0, None, "the definition has `use_parallel_external_source=False`")
     if not bound.is_callable:
         return WorkerChoice(1, None, "an iterable is loaded by one worker")
     num_cores = num_cores_of_rank()

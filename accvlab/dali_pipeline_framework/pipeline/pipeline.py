@@ -161,6 +161,11 @@ class PipelineDefinition:
         """The input object."""
         return self._data_input
 
+    @property
+    def uses_workers(self) -> bool:
+        """Whether the input may run in worker processes."""
+        return self._is_parallel
+
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
         _check_input(data_input)
