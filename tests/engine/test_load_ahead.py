@@ -14,6 +14,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.engine import load_ahead
 from accvlab.dali_pipeline_framework.engine.load_ahead import evening_depth
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
+from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 
@@ -56,6 +57,15 @@ class BigProvider(IndexProvider):
         sample = super().get_data(sample_index)
         sample["index"] = np.full(2**18, sample_index, np.int64)
         return sample
+
+
+class FailingProvider(IndexProvider):
+    """Sample 20 cannot be loaded."""
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index == 20:
+            raise ValueError("no such file")
+        return super().get_data(sample_index)
 
 
 def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, **settings: Any) -> DataLoader:
@@ -141,6 +151,17 @@ class TestLoader:
                 assert len(thrown_away) <= (3 if epoch else 0)
             assert indices(loader) == [[index] for index in range(100)]
             assert thrown_away
+
+    def test_a_bad_sample_that_nobody_asked_for_does_no_harm(self) -> None:
+        with loader_of(60, 1, FailingProvider) as loader:
+            for batch in loader:
+                if batch["index"].item() == 6:
+                    break
+            loader.set_epoch(7)
+            batches = iter(loader)
+            assert indices(next(batches) for _ in range(20)) == [[index] for index in range(20)]
+            with pytest.raises(SourceError, match="epoch 7, batch 20, slot 0"):
+                next(batches)
 
     def test_it_goes_on_with_a_saved_state(self) -> None:
         with loader_of(40, 2) as loader:

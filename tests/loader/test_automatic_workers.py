@@ -108,11 +108,13 @@ def test_without_a_measurement() -> None:
 
 class TestLoader:
     @pytest.mark.parametrize(
-        ("provider", "possible"), [(WaitingProvider, [8]), (IndexProvider, [1, 2]), (ComputingProvider, range(1, 9))]
+        ("provider", "possible"),
+        [(WaitingProvider, [8]), (IndexProvider, [1, 2]), (ComputingProvider, range(1, 9))],
     )
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_batches_are_those_of_one_worker(self, provider: Any, possible: Any, shuffle: bool) -> None:
-        settings = {"shuffle": shuffle, "steps": [Drawer(UniformDraw("noise"))], "seed": 3, "context_name": "place"}
+        steps = [Drawer(UniformDraw("noise"))]
+        settings = {"shuffle": shuffle, "steps": steps, "seed": 3, "context_name": "place"}
         with automatic(provider(64), num_workers=1, **settings) as loader:
             expected = [loop(loader), loop(loader, 2), loop(loader)]
         with automatic(provider(64), **settings) as loader:
@@ -190,12 +192,12 @@ class TestLoader:
             with automatic(IndexProvider(24), 5, num_workers=num_workers) as loader:
                 loader.load_state_dict(state)
                 rest[num_workers] = indices(loader)
-        assert rest["auto"] == rest[1] == [[4, 5, 6, 7, 8], [9, 10, 11, 12, 13], [14, 15, 16, 17, 18], [19, 20, 21, 22, 23]]
+        assert rest["auto"] == rest[1] == np.arange(4, 24).reshape(4, 5).tolist()
 
     @pytest.mark.parametrize("num_samples", [1, 3, 4, 5])
     def test_tiny_data_sets(self, num_samples: int) -> None:
         with automatic(WaitingProvider(num_samples)) as loader:
-            assert sum(indices(loader), []) == list(range(num_samples))
+            assert [index for batch in indices(loader) for index in batch] == list(range(num_samples))
             assert loader.num_workers == -(-num_samples // 4)
 
     @pytest.mark.parametrize("start_method", ["spawn", "fork"])
@@ -214,13 +216,14 @@ class TestLoader:
         with automatic(UnpicklableProvider(22)) as loader:
             assert len(indices(loader)) == 6
             assert "could not be measured here: TypeError" in repr(loader)
-        with automatic(UnpicklableProvider(22), start_method="spawn") as loader:
-            with pytest.raises(SourcePicklingError, match="not_to_be_sent"):
-                loader.start()
+        loader = automatic(UnpicklableProvider(22), start_method="spawn")
+        with pytest.raises(SourcePicklingError, match="not_to_be_sent"):
+            loader.start()
+        loader.close()
 
     def test_spawned_workers(self) -> None:
         with automatic(IndexProvider(22), start_method="spawn") as loader:
-            assert sum(indices(loader), []) == list(range(22))
+            assert [index for batch in indices(loader) for index in batch] == list(range(22))
 
     def test_shards(self) -> None:
         got = []

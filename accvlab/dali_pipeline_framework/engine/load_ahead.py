@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many batches the workers load ahead of the one that is due.
 
-Batches are delivered in order, and a worker loads whole batches. While a slow batch is due, the other workers go on
-only as long as they may load ahead::
+Batches are delivered in order, and a worker loads whole batches. While a slow batch is due, the other workers go
+on only as long as they may load ahead::
 
     worker 0   [ slow . . . . . . . . . ][ 6 ]      delivered in the order 0, 1, 2, ...
     worker 1   [ 1 ][ 2 ][ 3 ][ 4 ][ 5 ]  <- needs a depth of 6; with less, it waits for batch 0
@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 import os
 from typing import Any
+
+from .worker_report import WorkerReport
 
 _SHARED_MEMORY = "/dev/shm"
 
@@ -90,3 +92,20 @@ class LoadAhead:
         free = free_shared_memory()
         budget = MEMORY_FOR_DEPTH if free is None else min(MEMORY_FOR_DEPTH, free // 2)
         return min(most, self._least + budget // batch_bytes)
+
+
+def discard_loaded(pool: Any) -> None:
+    """Throw away what workers have loaded, or still load, of an epoch that is abandoned; also what failed.
+
+    Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
+    """
+    for number, context in enumerate(pool.contexts):
+        pool.reset_context(number)
+        while context.task_queue:
+            try:
+                pool.receive_batch(number)
+            except StopIteration:
+                pass
+            except Exception as error:
+                if WorkerReport.find(error) is None:  # a worker has died
+                    raise

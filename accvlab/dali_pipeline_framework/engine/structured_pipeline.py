@@ -30,7 +30,7 @@ from .dali.texts import (
 )
 from .delivery import Delivery
 from .interrupts import DeferredInterrupt
-from .load_ahead import LoadAhead
+from .load_ahead import LoadAhead, discard_loaded
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
 from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
@@ -284,7 +284,9 @@ class StructuredPipeline(Pipeline):
         if not self._context.has_workers:
             for run in self._runs:
                 run.begin_batch()
-        if self._is_abandoning:  # nothing that waits there goes through the graph
+        if self._is_abandoning:
+            if self._py_pool is not None:
+                discard_loaded(self._py_pool)
             raise StopIteration
         super()._iter_setup()
         if self._load_ahead is not None:
@@ -494,7 +496,7 @@ class StructuredPipeline(Pipeline):
             # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
             if not self._context.native or not InputAdapter(self._context.data_input).has_epochs:
                 self.abandon_epoch()
-            # What waits behind the workers is dropped at once; an iterable must be played to the end.
+            # What is loaded and waits is dropped at once; an iterable must be played to the end.
             self._is_abandoning = callable(self._context.data_input) and not self._context.native
             try:
                 while True:

@@ -3,9 +3,9 @@
 
 ::
 
-    first samples, in this process          what a sample costs                       the choice
-    copy of the input: get_data        ──>  wall_s, cpu_s: loading it         ──>     workers that load as fast as the
-    pipeline without workers: steps    ──>  graph_s: all steps, on the CPU            cores can take it, and threads
+    first samples, in this process          what a sample costs               the choice
+    a copy of the input: get_data     ──>   wall_s, cpu_s: loading      ──>   workers that keep up with the steps,
+    a pipeline without workers        ──>   graph_s: steps on the CPU         and threads
 
 Nothing that is delivered depends on the choice.
 """
@@ -115,9 +115,7 @@ def checked_num_workers(value: Any) -> WorkerArgument:
     return whole_number(value, "num_workers", at_least=0)
 
 
-def choose_for(
-    definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]
-) -> WorkerChoice:
+def choose_for(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> WorkerChoice:
     """Measure the input and the steps of a loader, and choose; log it.
 
     Args:
@@ -132,9 +130,7 @@ def choose_for(
     return choice
 
 
-def _choice_for(
-    definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]
-) -> WorkerChoice:
+def _choice_for(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> WorkerChoice:
     if bound.is_read_natively:
         return WorkerChoice(0, None, "operators of DALI read all of it, in threads")
     if not definition.uses_workers:
@@ -194,9 +190,7 @@ def _ms(seconds: float) -> str:
 # --- measuring ----------------------------------------------------------------------------------------
 
 
-def measure(
-    definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]
-) -> SampleCost | None:
+def measure(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> SampleCost | None:
     """Load the first samples in this process, from a copy of the input as workers get it, and apply the steps.
 
     Returns:
@@ -210,10 +204,10 @@ def measure(
         return None
     wall_s, cpu_s = loaded
     graph_s = 0.0
-    if arguments.get("device_id") is None and not bound.parts.native:
-        if wall_s * bound.batch_size < _LONGEST_BATCH_S:
-            whole = definition.with_input(bound.parts.with_main(source))
-            graph_s = max(0.0, _cost_without_workers(whole, arguments) - cpu_s)
+    is_on_cpu = arguments.get("device_id") is None and not bound.parts.native
+    if is_on_cpu and wall_s * bound.batch_size < _LONGEST_BATCH_S:
+        whole = definition.with_input(bound.parts.with_main(source))
+        graph_s = max(0.0, _cost_without_workers(whole, arguments) - cpu_s)
     return SampleCost(wall_s, cpu_s, graph_s, len(pickled))
 
 
