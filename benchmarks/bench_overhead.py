@@ -209,8 +209,8 @@ def results(quick: bool) -> Iterator[dict[str, Any]]:
                 "py_start_method": "fork" if quick else "spawn",
                 "prefetch_queue_depth": 2,
             }
-            num_batches = (200 if num_fields < 60 else 60) // (10 if quick else 1)
-            yield compare(num_fields, settings, num_turns=3 if quick else 15, num_batches=num_batches)
+            num_batches = (200 if num_fields < 60 else 60) // (20 if quick else 1)
+            yield compare(num_fields, settings, num_turns=2 if quick else 15, num_batches=num_batches)
 
 
 def in_words(ratio: dict[str, float]) -> str:

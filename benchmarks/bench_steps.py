@@ -50,9 +50,6 @@ from step_contestants import (
 )
 from step_data import DrivingSamples, camera_picture, jpeg_of
 
-BATCH_SIZE = 4
-LARGE_BATCH_SIZE = 8
-CHAINS = (("multi-camera", BATCH_SIZE), ("multi-camera", LARGE_BATCH_SIZE), ("detection", BATCH_SIZE))
 LEAST_TO_HAND = 0.95
 LEAST_TO_TORCH = 1.4
 MOST_BUILD_SECONDS = 5.0
@@ -67,6 +64,7 @@ class Scale:
         step_pace: How long, for each step.
         chain_pace: The same for each chain.
         num_samples: Different samples.
+        batch_size: Samples of a batch; one race has batches of twice as many.
         num_builds: How often a graph is built.
         step_cases: Which steps.
     """
@@ -75,20 +73,24 @@ class Scale:
     step_pace: Pace
     chain_pace: Pace
     num_samples: int
+    batch_size: int
     num_builds: int
     step_cases: slice
 
 
-FULL = Scale(2, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, 3, slice(None))
-QUICK = Scale(1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, 1, slice(3, 4))
+FULL = Scale(2, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, 4, 3, slice(None))
+QUICK = Scale(1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, 1, 1, slice(3, 4))
 
 
 def races(folder: Path, scale: Scale) -> list[Race]:
     """Make the data, and say who is to work on them."""
     samples = DrivingSamples.generate(folder, scale.num_samples)
+    size = scale.batch_size
     return [
         *(step_race(case, scale) for case in step_cases()[scale.step_cases]),
-        *(chain_race(name, batch_size, samples, scale) for name, batch_size in CHAINS),
+        chain_race("multi-camera", size, samples, scale),
+        chain_race("multi-camera", 2 * size, samples, scale),
+        chain_race("detection", size, samples, scale),
     ]
 
 
@@ -98,7 +100,7 @@ def step_race(case: StepCase, scale: Scale) -> Race:
     return Race(
         f"step, {case.name}",
         "images",
-        lambda resources: single_step(case, image, BATCH_SIZE, scale.num_workers),
+        lambda resources: single_step(case, image, scale.batch_size, scale.num_workers),
         (Target(STEPS, BY_HAND, LEAST_TO_HAND),),
         ((STEPS, TORCH),),
     )
@@ -111,7 +113,7 @@ def chain_race(name: str, batch_size: int, samples: DrivingSamples, scale: Scale
     variant = ("steps, whole images decoded",) if name == "multi-camera" else ("steps, distorted last", TORCH)
     others = (*variant, PINNED)
     return Race(
-        f"chain, {name}" + (f", batches of {batch_size}" if batch_size != BATCH_SIZE else ""),
+        f"chain, {name}" + (f", batches of {batch_size}" if batch_size != scale.batch_size else ""),
         "samples",
         lambda resources: chain(name, samples, batch_size, scale.num_workers, resources),
         tuple(targets),
@@ -119,12 +121,12 @@ def chain_race(name: str, batch_size: int, samples: DrivingSamples, scale: Scale
     )
 
 
-def build_seconds(num_builds: int) -> dict[str, float]:
+def build_seconds(num_builds: int, batch_size: int) -> dict[str, float]:
     """Time to define and build a graph of twenty steps over six cameras; the first time in this process counts."""
     seconds = []
     for _ in range(num_builds):
         start = time.perf_counter()
-        define_twenty_steps(BATCH_SIZE).build()
+        define_twenty_steps(batch_size).build()
         seconds.append(time.perf_counter() - start)
     return spread(seconds, 3)
 
@@ -171,7 +173,7 @@ def main() -> None:
     report: dict[str, Any] = dict(about)
     rows, targets = [], []
     if "build".startswith(chosen):
-        report["build_seconds"] = build_seconds(scale.num_builds)
+        report["build_seconds"] = build_seconds(scale.num_builds, scale.batch_size)
         targets.append(build_target(report["build_seconds"]))
     with tempfile.TemporaryDirectory() as folder:
         for race in races(Path(folder), scale):
