@@ -77,7 +77,7 @@ class LoadAhead:
             group.prefetch_queue_depth = least
 
     def deepen(self) -> None:
-        """Once the first batch was received: deepen the queue.
+        """Deepen the queue, once the first batch was received. Later calls do nothing.
 
         Later it could not be done. The buffer of batch ``n`` is ``n % queue_depth``, so the depth may change only
         while no buffer was used twice.
@@ -98,8 +98,11 @@ def discard_loaded(pool: Any) -> None:
     """Throw away what workers have loaded, or still load, of an epoch that is abandoned; also what failed.
 
     Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
+
+    Args:
+        pool: DALI's pool of workers; None where there is none.
     """
-    for number, context in enumerate(pool.contexts):
+    for number, context in enumerate(() if pool is None else pool.contexts):
         pool.reset_context(number)
         while context.task_queue:
             try:

@@ -61,19 +61,19 @@ class StructuredPipeline(Pipeline):
     """
 
     _context: PipelineContext
-    _failure: Exception | None
-    _num_before_failure: int  # batches that are delivered, since the start, before the failure is due
-    _is_failure_due: bool  # whether the batch that failed was asked for
-    _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
-    _num_in_epoch: int  # batches delivered since then
-    num_delivered: int
-    _runs: Sequence[NativeRun]  # where the native inputs stand, once the pipeline is built
-    _has_scheduled: bool  # whether a batch of the current epoch was asked for
-    _num_iterators: int
-    _is_closed: bool
-    _is_abandoning: bool  # whether what is left of the epoch is thrown away
-    _load_ahead: LoadAhead | None
-    _delivers_graph_outputs: bool
+    _failure: Exception | None = None
+    _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
+    _is_failure_due: bool = False  # whether the batch that failed was asked for
+    _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
+    _num_in_epoch: int = 0  # batches delivered since then
+    num_delivered: int = 0
+    _runs: Sequence[NativeRun] = ()  # where the native inputs stand, once the pipeline is built
+    _has_scheduled: bool = False  # whether a batch of the current epoch was asked for
+    _num_iterators: int = 0
+    _is_closed: bool = False
+    _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
+    _load_ahead: LoadAhead | None = None
+    _delivers_graph_outputs: bool = False
 
     @classmethod
     def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
@@ -84,19 +84,6 @@ class StructuredPipeline(Pipeline):
         pipeline.__class__ = cls
         adopted = cast(StructuredPipeline, pipeline)
         adopted._context = context
-        adopted._failure = None
-        adopted._is_failure_due = False
-        adopted._num_before_failure = 0
-        adopted._first_in_epoch = 0
-        adopted._num_in_epoch = 0
-        adopted.num_delivered = 0
-        adopted._runs = ()
-        adopted._has_scheduled = False
-        adopted._num_iterators = 0
-        adopted._is_closed = False
-        adopted._is_abandoning = False
-        adopted._load_ahead = None
-        adopted._delivers_graph_outputs = False
         return adopted
 
     @property
@@ -134,8 +121,8 @@ class StructuredPipeline(Pipeline):
                 super().start_py_workers()
             if self._py_pool is not None:
                 watch_workers(self._py_pool.pool)
-                groups = self._parallel_input_callbacks
-                self._load_ahead = LoadAhead(self._py_pool, groups, self._context.least_ahead)
+                sources = self._parallel_input_callbacks
+                self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
@@ -243,13 +230,11 @@ class StructuredPipeline(Pipeline):
             for run in self._runs:
                 run.begin_batch()
         if self._is_abandoning:
-            if self._py_pool is not None:
-                discard_loaded(self._py_pool)
+            discard_loaded(self._py_pool)
             raise StopIteration
         super()._iter_setup()
         if self._load_ahead is not None:
             self._load_ahead.deepen()
-            self._load_ahead = None
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
@@ -439,13 +424,10 @@ class StructuredPipeline(Pipeline):
                 self.abandon_epoch()
             # What is loaded and waits is dropped at once; an iterable must be played to the end.
             self._is_abandoning = callable(self._context.data_input) and not self._context.native
-            try:
+            with contextlib.suppress(StopIteration):
                 while True:
                     self._throw_batch_away()
-            except StopIteration:
-                pass
-            finally:
-                self._is_abandoning = False
+            self._is_abandoning = False
         self.reset()
 
     # --- native readers ---------------------------------------------------------------------------
