@@ -26,6 +26,7 @@ from .dali.texts import (
 )
 from .delivery import Delivery
 from .interrupts import DeferredInterrupt
+from .load_ahead import LoadAhead, discard_loaded
 from .pipeline_context import PipelineContext
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
@@ -60,17 +61,19 @@ class StructuredPipeline(Pipeline):
     """
 
     _context: PipelineContext
-    _failure: Exception | None
-    _num_before_failure: int  # batches that are delivered, since the start, before the failure is due
-    _is_failure_due: bool  # whether the batch that failed was asked for
-    _first_in_epoch: int  # batch at which the epoch began: 0, except after a checkpoint was restored
-    _num_in_epoch: int  # batches delivered since then
-    num_delivered: int
-    _runs: Sequence[NativeRun]  # where the native inputs stand, once the pipeline is built
-    _has_scheduled: bool  # whether a batch of the current epoch was asked for
-    _num_iterators: int
-    _is_closed: bool
-    _delivers_graph_outputs: bool
+    _failure: Exception | None = None
+    _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
+    _is_failure_due: bool = False  # whether the batch that failed was asked for
+    _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
+    _num_in_epoch: int = 0  # batches delivered since then
+    num_delivered: int = 0
+    _runs: Sequence[NativeRun] = ()  # where the native inputs stand, once the pipeline is built
+    _has_scheduled: bool = False  # whether a batch of the current epoch was asked for
+    _num_iterators: int = 0
+    _is_closed: bool = False
+    _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
+    _load_ahead: LoadAhead | None = None
+    _delivers_graph_outputs: bool = False
 
     @classmethod
     def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
@@ -81,17 +84,6 @@ class StructuredPipeline(Pipeline):
         pipeline.__class__ = cls
         adopted = cast(StructuredPipeline, pipeline)
         adopted._context = context
-        adopted._failure = None
-        adopted._is_failure_due = False
-        adopted._num_before_failure = 0
-        adopted._first_in_epoch = 0
-        adopted._num_in_epoch = 0
-        adopted.num_delivered = 0
-        adopted._runs = ()
-        adopted._has_scheduled = False
-        adopted._num_iterators = 0
-        adopted._is_closed = False
-        adopted._delivers_graph_outputs = False
         return adopted
 
     @property
@@ -129,6 +121,8 @@ class StructuredPipeline(Pipeline):
                 super().start_py_workers()
             if self._py_pool is not None:
                 watch_workers(self._py_pool.pool)
+                sources = self._parallel_input_callbacks
+                self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
@@ -235,7 +229,12 @@ class StructuredPipeline(Pipeline):
         if not self._context.has_workers:
             for run in self._runs:
                 run.begin_batch()
+        if self._is_abandoning:
+            discard_loaded(self._py_pool)
+            raise StopIteration
         super()._iter_setup()
+        if self._load_ahead is not None:
+            self._load_ahead.deepen()
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
@@ -423,9 +422,12 @@ class StructuredPipeline(Pipeline):
             # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
             if not self._context.native or not InputAdapter(self._context.data_input).has_epochs:
                 self.abandon_epoch()
+            # What is loaded and waits is dropped at once; an iterable must be played to the end.
+            self._is_abandoning = callable(self._context.data_input) and not self._context.native
             with contextlib.suppress(StopIteration):
                 while True:
                     self._throw_batch_away()
+            self._is_abandoning = False
         self.reset()
 
     # --- native readers ---------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
     Raises:
         WorkerStartError: They could not be started; says why as far as a worker could tell.
     """
-    _refuse_while_main_script_is_imported()
+    refuse_while_main_script_is_imported()
     try:
         with (
             _one_start_at_a_time,
@@ -60,7 +60,7 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
         ) from error
 
 
-def _refuse_while_main_script_is_imported() -> None:
+def refuse_while_main_script_is_imported() -> None:
     """Refuse to start workers in a process that is itself a worker and only imports the main script yet.
 
     A worker of a pipeline reports it to its parent, which raises the error, and ends at once: a traceback of each

@@ -23,6 +23,7 @@ from ..sampling.sampler_base import SamplerBase
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
+from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
@@ -98,7 +99,7 @@ class DataLoader(TorchInterface):
         steps: Sequence[PipelineStepBase | None] | None = None,
         shuffle: bool | None = None,
         sampler: SamplerBase | None = None,
-        num_workers: int = 1,
+        num_workers: WorkerArgument = 1,
         num_threads: int | None = None,
         device_id: int | None = None,
         shard: ShardArgument = None,
@@ -125,7 +126,10 @@ class DataLoader(TorchInterface):
             shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``.
-            num_workers: Worker processes that load samples; 0 to load in this process.
+            num_workers: Worker processes that load samples; 0 to load in this process. ``"auto"``: chosen at the
+                start, and threads with them, from the usable cores and the time that the first samples take; these
+                are loaded once more for that, in this process (see the page on tuning). What is delivered does
+                not depend on the number.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
             device_id: Number of the GPU; None for the CPU.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
@@ -165,7 +169,7 @@ class DataLoader(TorchInterface):
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        self._num_workers = whole_number(num_workers, "num_workers", at_least=0)
+        self._num_workers = checked_num_workers(num_workers)
         asked = AskedSettings(
             batch_size=batch_size,
             shard=shard,
@@ -182,7 +186,7 @@ class DataLoader(TorchInterface):
                     "batch_size": self._bound.batch_size,
                     "device_id": device_id,
                     "seed": self._seed,
-                    "py_num_workers": self._num_workers,
+                    "py_num_workers": 1 if self._num_workers == "auto" else self._num_workers,
                     "py_start_method": start_method,
                     "worker_init_fn": worker_init_fn,
                     "num_threads": num_threads,
@@ -198,6 +202,7 @@ class DataLoader(TorchInterface):
                 post_process_func=post_process_func,
             ),
             self._steps,
+            is_automatic=self._num_workers == "auto",
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
@@ -234,10 +239,10 @@ class DataLoader(TorchInterface):
 
     def __repr__(self) -> str:
         """Return its settings, and a line for the input and for each step."""
-        device_id = self._run.pipeline.device_id
+        device_id, choice = self._run.pipeline.device_id, self._run.choice
         settings = [
             f"batch_size={self.batch_size}",
-            f"num_workers={self._num_workers}",
+            f"num_workers={self._num_workers if choice is None else f'{choice.num_workers} ({choice.reason})'}",
             f"device={'CPU' if device_id is None else f'GPU {device_id}'}",
             f"shard={self.shard.shard_id} of {self.shard.num_shards}",
             f"epoch={self._progress.delivered.epoch}",
@@ -496,9 +501,9 @@ class DataLoader(TorchInterface):
         return self.batch_size * self.shard.num_shards
 
     @property
-    def num_workers(self) -> int:
-        """Worker processes that load samples."""
-        return self._num_workers
+    def num_workers(self) -> WorkerArgument:
+        """Worker processes that load samples; ``"auto"`` until they are started."""
+        return self._num_workers if self._run.choice is None else self._run.choice.num_workers
 
     @property
     def shard(self) -> Shard:

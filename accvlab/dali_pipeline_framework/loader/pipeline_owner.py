@@ -14,6 +14,7 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
+from .automatic_workers import WorkerChoice, choose_for
 from .input_binding import LoaderInput
 from .position import Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
@@ -35,6 +36,7 @@ class LoaderPipeline:
         is_closed: Whether the loader was closed.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
+        choice: The number of workers that was chosen with ``"auto"``, once the pipeline was started.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class LoaderPipeline:
         arguments: Mapping[str, Any],
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
+        is_automatic: bool = False,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -53,17 +56,20 @@ class LoaderPipeline:
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
+            is_automatic: Whether the number of workers is chosen when the pipeline is started.
 
         Raises:
             SettingError: An argument is out of its range.
             FormatError: The steps do not fit the data.
             DeviceError: A step needs a GPU, and none is usable.
         """
-        self._definition = definition
+        self._definition = definition.evened_out()
         self._bound = bound
         self._steps = steps
         self._arguments = arguments
         self._make_iterator = make_iterator
+        self._is_automatic = is_automatic
+        self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
@@ -104,8 +110,20 @@ class LoaderPipeline:
         self.require_open()
         if self.iterator is not None:
             return False
+        if self._is_automatic and self.choice is None:
+            self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
         return True
+
+    def _choose(self) -> None:
+        self.choice = choice = choose_for(self._definition, self._bound, self._arguments)
+        self._arguments = {"num_threads": choice.num_threads, **self._arguments}
+        if self._arguments["num_threads"] is None:
+            del self._arguments["num_threads"]
+        self._arguments["py_num_workers"] = choice.num_workers
+        old = self.pipeline
+        self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
+        old.close()
 
     def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> bool:
         """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.

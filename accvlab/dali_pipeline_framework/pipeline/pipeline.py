@@ -16,6 +16,7 @@ from ..draws.keyed_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.load_ahead import evening_depth
 from ..engine.pipeline_context import PipelineContext
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
@@ -53,6 +54,8 @@ from .pipeline_arguments import (
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
+_DEFAULT_DEPTH = 2
+
 
 class PipelineDefinition:
     """An input and a chain of processing steps, from which DALI pipelines are made.
@@ -67,6 +70,7 @@ class PipelineDefinition:
     """
 
     _must_declare_draws = True  # where draws are recorded
+    _evens_out = False  # whether workers load further ahead than was asked for, where nothing was
 
     @explains_unknown_arguments(dict.fromkeys(("steps", "transforms"), "preprocess_functors"))
     def __init__(
@@ -75,7 +79,7 @@ class PipelineDefinition:
         preprocess_functors: Sequence[PipelineStepBase | None] | None = None,
         check_data_format: bool = True,
         use_parallel_external_source: bool = True,
-        prefetch_queue_depth: int = 2,
+        prefetch_queue_depth: int = _DEFAULT_DEPTH,
         print_sample_data_group_format: bool = False,
         copy_external_source_passthrough_outputs: bool | None = None,
         passthrough_copy_field_names: Sequence[Name] | None = None,
@@ -96,7 +100,8 @@ class PipelineDefinition:
             use_parallel_external_source: Whether the input runs in worker processes.
             prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
                 raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes shared memory for each batch.
+                that vary, and takes shared memory for each batch. With 2, a `DataLoader` chooses by itself (see
+                there).
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -157,11 +162,25 @@ class PipelineDefinition:
         """The input object."""
         return self._data_input
 
+    @property
+    def uses_workers(self) -> bool:
+        """Whether the input may run in worker processes."""
+        return self._is_parallel
+
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
         _check_input(data_input)
         changed = copy.copy(self)
         changed._data_input = data_input
+        return changed
+
+    def evened_out(self) -> PipelineDefinition:
+        """Get the same definition, whose workers load as far ahead as it takes to even out loading times.
+
+        A depth that was asked for is kept (`prefetch_queue_depth` other than 2).
+        """
+        changed = copy.copy(self)
+        changed._evens_out = True
         return changed
 
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
@@ -277,7 +296,10 @@ class PipelineDefinition:
         if "seed" in arguments:
             arguments["seed"] = seed_of_shard(arguments["seed"], shard)
         # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
-        num_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
+        least_ahead = num_ahead = max(self._prefetch_queue_depth, arguments.get("py_num_workers", 1))
+        if self._evens_out and is_parallel and self._prefetch_queue_depth == _DEFAULT_DEPTH:
+            depth = evening_depth(arguments.get("py_num_workers", 1), arguments["batch_size"])
+            num_ahead = max(num_ahead, depth)
         control = ControlBlock(arguments["batch_size"], max_in_flight(arguments, num_ahead))
         draws = None if self._replay_path else self._keyed_draws(plan, parts, seed, shard, arguments["batch_size"])
         source = {}
@@ -343,6 +365,7 @@ class PipelineDefinition:
             batch_size=batch_size,
             unused_fields=_unused(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
+            least_ahead=least_ahead,
             diagnose=_cannot_diagnose
             if parts.native
             else FailureDiagnosis(

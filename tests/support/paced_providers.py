@@ -1,0 +1,53 @@
+"""Providers whose samples take a time that is known, by waiting or by computing."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from support.providers import IndexProvider
+
+
+class WaitingProvider(IndexProvider):
+    """Waits for each sample, without a processor."""
+
+    seconds = 0.02
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        time.sleep(self.seconds)
+        return super().get_data(sample_index)
+
+
+class ComputingProvider(IndexProvider):
+    """Computes for each sample."""
+
+    seconds = 0.003
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        end = time.process_time() + self.seconds
+        while time.process_time() < end:
+            pass
+        return super().get_data(sample_index)
+
+
+class DrawingProvider(IndexProvider):
+    """Draws from the global generators, and notes that it was used."""
+
+    num_loaded = 0
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        self.num_loaded += 1
+        random.random()
+        np.random.random()
+        return super().get_data(sample_index)
+
+
+class UnpicklableProvider(IndexProvider):
+    """Cannot be sent to another process."""
+
+    def __init__(self, num_samples: int = 22) -> None:
+        super().__init__(num_samples)
+        self.not_to_be_sent = (number for number in range(3))
