@@ -319,3 +319,8 @@ def test_the_repr_has_one_line_for_the_input_and_one_for_each_step() -> None:
         r"  step 0: LambdaStep\(.*\)",
         repr(loader),
     )
+
+
+def test_the_plan_is_that_of_the_pipeline() -> None:
+    with DataLoader(IndexProvider(4), 2, num_workers=0) as loader:
+        assert loader.plan == "nothing is folded\npacked: 1 of 1 fields; outputs of workers beside them: 0"

@@ -19,6 +19,7 @@ from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
 from ..sources.reader_epochs import ReaderEpochs
+from ..user_warnings import warn_user
 from .dali.texts import (
     NO_WORKER_TAKES_TASKS,
     WORKER_LOST,
@@ -28,7 +29,6 @@ from .delivery import Delivery
 from .interrupts import DeferredInterrupt
 from .load_ahead import LoadAhead, discard_loaded
 from .pipeline_context import PipelineContext
-from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
 from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
 

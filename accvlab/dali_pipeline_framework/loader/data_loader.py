@@ -501,6 +501,11 @@ class DataLoader(TorchInterface):
         return self.batch_size * self.shard.num_shards
 
     @property
+    def plan(self) -> str:
+        """How the pipeline works on arrays, and how fields travel, see `PipelineDefinition.plan`."""
+        return self._run.pipeline.plan
+
+    @property
     def num_workers(self) -> WorkerArgument:
         """Worker processes that load samples; ``"auto"`` until they are started."""
         return self._num_workers if self._run.choice is None else self._run.choice.num_workers

@@ -21,7 +21,6 @@ from ..engine.pipeline_context import PipelineContext
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
-from ..engine.user_warnings import warn_user
 from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
@@ -39,6 +38,7 @@ from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..unknown_arguments import explains_unknown_arguments
+from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .chain_format import chain_format, step_name
 from .draw_keys import require_keys

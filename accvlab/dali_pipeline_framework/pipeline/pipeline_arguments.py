@@ -13,10 +13,10 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import did_you_mean, whole_number
 from ..draws.keyed_random import derive_key
-from ..engine.user_warnings import warn_user
 from ..errors import SettingError
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard, num_cores_of_rank
+from ..user_warnings import warn_user
 
 PipelineArguments: TypeAlias = dict[str, Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nvidia.dali
 
-_NOT_THE_USER = (str(Path(__file__).parents[1]), str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
+_NOT_THE_USER = (str(Path(__file__).parent), str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
