@@ -85,7 +85,7 @@ class Scale:
 
 STEPS = {"from each frame on": 1, "overlapping by half": SEQUENCE_LENGTH // 2, "apart": SEQUENCE_LENGTH}
 FULL = Scale(2, Pace(7, 0.5, 0.6), 64, 40, 240, slice(None), STEPS)
-QUICK = Scale(1, Pace(1, 0.02, 0.02), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
+QUICK = Scale(0, Pace(1, 0.02, 0.0), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
 
 
 def races(root: Path, scale: Scale) -> list[Race]:

@@ -2,6 +2,7 @@
 """Contestants that deliver the same, measured in turns.
 
 They run interleaved, in an order that changes from turn to turn; each turn gives a rate, and a ratio of rates.
+Before that, their first batches can be compared.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,6 +24,60 @@ import psutil
 
 # Gets the next batch, and returns its size.
 GetBatch = Callable[[], int]
+
+
+@attrs.frozen
+class Contestant:
+    """A `GetBatch` that can tell what it delivers.
+
+    Attributes:
+        deliver: Gets the next batch.
+        batch_size: Samples of a batch.
+        sample: Gets the arrays of a sample by name, of a batch and the place of the sample in it.
+    """
+
+    deliver: Callable[[], Any]
+    batch_size: int
+    sample: Callable[[Any, int], dict[str, Any]]
+
+    def __call__(self) -> int:
+        self.deliver()
+        return self.batch_size
+
+
+class DisagreementError(Exception):
+    """Contestants deliver different arrays."""
+
+
+def require_agreement(contestants: dict[str, Contestant], most_difference: float) -> None:
+    """Compare the first and the last sample of the next batch of each, in the fields that they have in common.
+
+    Args:
+        contestants: All must be at the same batch.
+        most_difference: Of images (they have an axis of three channels), in the mean; all else must be equal.
+
+    Raises:
+        DisagreementError: They differ.
+    """
+    batches = [(name, each, each.deliver()) for name, each in contestants.items()]
+    first_name, first, first_batch = batches[0]
+    for place in {0, first.batch_size - 1}:
+        expected = first.sample(first_batch, place)
+        for name, each, batch in batches[1:]:
+            found = each.sample(batch, place)
+            common = expected.keys() & found.keys()
+            wrong = [field for field in common if not _is_same(expected[field], found[field], most_difference)]
+            if wrong or not common:
+                raise DisagreementError(f"{name} and {first_name} differ in {sorted(wrong) or 'all names'}.")
+
+
+def _is_same(one: Any, other: Any, most_difference: float) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    if one.ndim == 3 and 3 in one.shape:
+        return float(np.mean(np.abs(one.astype(np.float32) - other.astype(np.float32)))) <= most_difference
+    return bool(np.array_equal(one, other))
 
 
 @attrs.frozen
@@ -61,14 +117,16 @@ class Race:
         targets: What is to be reached.
         reported: Further pairs whose ratio is of interest.
         further: Gives further figures of the race.
+        most_difference: Where given, first batches are compared (`require_agreement`).
     """
 
     name: str
     unit: str
-    start: Callable[[ExitStack], dict[str, GetBatch]]
+    start: Callable[[ExitStack], Mapping[str, GetBatch]]
     targets: tuple[Target, ...] = ()
     reported: tuple[tuple[str, str], ...] = ()
     further: Callable[[], dict[str, Any]] = dict
+    most_difference: float | None = None
 
 
 # --- measuring ------------------------------------------------------------------------------------------
@@ -78,6 +136,11 @@ def processor_seconds(workers: list[psutil.Process]) -> float:
     """Time on processors of this process and its workers until now; that of workers counts hundredths."""
     times = [worker.cpu_times() for worker in workers]
     return time.process_time() + sum(each.user + each.system for each in times)
+
+
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        yield from loader
 
 
 def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
@@ -100,6 +163,8 @@ def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
 def run(race: Race, pace: Pace) -> dict[str, Any]:
     with ExitStack() as resources:
         contestants = race.start(resources)
+        if race.most_difference is not None:
+            require_agreement(dict(contestants), race.most_difference)
         turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
         order, shuffle = list(contestants), random.Random(0)
         for turn in range(pace.num_turns + 1):
@@ -116,6 +181,10 @@ def run(race: Race, pace: Pace) -> dict[str, Any]:
         "per_second": {name: spread(values, 1) for name, values in rates.items()},
         "processor_ms_each": {
             name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
+        },
+        "busy_cores": {
+            name: spread([rate * milliseconds / 1e3 for rate, milliseconds in of_name], 2)
+            for name, of_name in turns.items()
         },
         "ratios": [
             {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
@@ -153,9 +222,18 @@ def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
 # --- reporting ------------------------------------------------------------------------------------------
 
 
+def processor_name() -> str:
+    """As Linux tells it."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def machine() -> dict[str, Any]:
     return {
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
+        "processor": processor_name(),
         "python": platform.python_version(),
         "dali": nvidia.dali.__version__,
         "numpy": np.__version__,
