@@ -2,7 +2,7 @@
 """How fast the library is, beside DALI written by hand and PyTorch: one page with tables and plots.
 
 The sections are in `sections`, what is compared is in `rig_contestants`, `step_contestants` and `scheduling`. The
-page also has the tables of the last runs of `bench_samplers`, `bench_sources` and `bench_steps` in the same folder.
+page also has the tables of the last runs of `bench_sources` and `bench_steps` in the same folder.
 
     python benchmarks/bench.py [--quick] [--only SECTION ...] [--folder FOLDER]
     python benchmarks/bench.py --page      write the page anew from the figures in the folder
@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,20 +31,20 @@ def measure(report: dict[str, Any], chosen: list[str], quick: bool) -> None:
     """Measure sections, and add their figures to the report."""
     from sections import FULL, QUICK, SECTIONS
 
-    report["load_averages"] = []
     for section in SECTIONS:
         if section.name not in chosen:
             continue
         print(f"\n--- {section.title}", flush=True)
-        report["load_averages"].append(round(os.getloadavg()[0], 2))
+        before = round(os.getloadavg()[0], 2)
         with tempfile.TemporaryDirectory() as folder:
-            report["sections"][section.name] = section.measure(Path(folder), QUICK if quick else FULL)
-    report["load_averages"].append(round(os.getloadavg()[0], 2))
+            found = section.measure(Path(folder), QUICK if quick else FULL)
+        load_averages = [before, round(os.getloadavg()[0], 2)]
+        report["sections"][section.name] = {**found, "load_average_before_and_after": load_averages}
     order = [section.name for section in SECTIONS if section.name in report["sections"]]
     report["sections"] = {name: report["sections"][name] for name in order}
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     from page import write_page
     from sections import SECTIONS
 
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="sections to measure")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results are written")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page anew")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     machine_name = f"{cores}_cores_cpu"
     arguments.folder.mkdir(parents=True, exist_ok=True)
     figures = arguments.folder / f"benchmarks_{machine_name}.json"

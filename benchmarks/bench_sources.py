@@ -164,12 +164,12 @@ def show_count(row: dict[str, Any]) -> None:
         print(f"  frames decoded per frame delivered, {name}: {count:.3f}")
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Sources as providers, beside DALI's readers.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--only", nargs="+", metavar="RACE", help="races whose names begin so")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     scale = QUICK if arguments.quick else FULL
     about = {**machine(), "workers": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))

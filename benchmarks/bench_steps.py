@@ -14,7 +14,8 @@ images are smaller, or each thread of DALI keeps to a core. A chain of six camer
 
 They run interleaved, in turns of some tenths of a second, in an order that changes from turn to turn; each turn
 gives a ratio. Printed are medians and ranges, and the time on processors that an image (of a chain: a sample)
-takes in all processes together: the price. Then the targets. The load averages in the file tell whether other programs ran at the same time.
+takes in all processes together: the price. Then the targets. The load
+averages in the file tell whether other programs ran at the same time.
 
     python benchmarks/bench_steps.py [--quick] [--only RACE ...] [--output FILE]
     python benchmarks/bench_steps.py --table FILE       print the prices in a file as a table, in Markdown
@@ -26,6 +27,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +118,13 @@ def price_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Steps, beside the same work in DALI and with OpenCV.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--only", nargs="+", metavar="RACE", help="races whose names begin so")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the prices in a file of results")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     if arguments.table is not None:
         print(price_table(json.loads(arguments.table.read_text())))
         return

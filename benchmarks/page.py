@@ -28,14 +28,13 @@ def write_page(report: dict[str, Any], others: dict[str, dict[str, Any]], folder
         f"# Benchmarks: {report['processor']}, {report['cores']} cores, no GPU",
         "",
         f"`make bench` writes this page. Python {report['python']}, DALI {report['dali']}, NumPy {report['numpy']}, "
-        f"PyTorch {report['torch']}. The contestants of a race run in turns, in an order that changes, in one run: ratios "
-        "are of turns that follow each other. All figures are medians over the turns, ranges in brackets. *Processor time* "
-        "is that of all processes together; *busy cores* is that time per second. Before they are measured, contestants "
-        "are checked to deliver the same arrays.",
+        f"PyTorch {report['torch']}. The contestants of a race run in turns, in an order that changes, in one run: "
+        "ratios are of turns that follow each other. All figures are medians over the turns, ranges in brackets. "
+        "*Processor time* is that of all processes together; *busy cores* is that time per second. Before they are "
+        "measured, contestants are checked to deliver the same arrays.",
         "",
-        f"Load averages before each section and at the end: {', '.join(map(str, report['load_averages']))}. Other "
-        "programs that run at the same time make rates smaller, and favour contestants with more processes; processor "
-        "time hardly depends on them.",
+        "Other programs that run at the same time make rates smaller, and favour contestants with more processes; "
+        "processor time hardly depends on them. The load averages below tell whether there were some.",
         "",
         *_target_table(report),
     ]
@@ -43,7 +42,9 @@ def write_page(report: dict[str, Any], others: dict[str, dict[str, Any]], folder
         found = report["sections"].get(section.name)
         if found is None:
             continue
-        lines += ["", f"## {section.title}", "", section.text, ""]
+        before, after = found["load_average_before_and_after"]
+        lines += ["", f"## {section.title}", "", section.text]
+        lines += [f"Load average before and after: {before:.1f}, {after:.1f}.", ""]
         plot = _plot(section.name, found, folder / f"{name}_{section.name}.png")
         if plot is not None:
             lines += [f"![{section.title}]({plot.name})", ""]
@@ -74,9 +75,9 @@ def _reason(rows: list[Row], target: str) -> str:
 
 def _difference(row: Row, one: str, other: str) -> str:
     """What makes a ratio: more or less processor time for each, and more or fewer busy cores."""
-    times = [row["processor_ms_each"][name]["median"] for name in (one, other)]
-    cores = [row["busy_cores"][name]["median"] for name in (one, other)]
-    return f"{times[0]:.2f} against {times[1]:.2f} ms of processor time, {cores[0]:.2f} against {cores[1]:.2f} busy cores"
+    ours, theirs = (row["processor_ms_each"][name]["median"] for name in (one, other))
+    busy, their_busy = (row["busy_cores"][name]["median"] for name in (one, other))
+    return f"{ours:.2f} against {theirs:.2f} ms of processor time, {busy:.2f} against {their_busy:.2f} busy cores"
 
 
 def _section_lines(section: dict[str, Any]) -> list[str]:
@@ -112,9 +113,8 @@ def _section_lines(section: dict[str, Any]) -> list[str]:
 
 
 def _race_table(rows: list[Row]) -> list[str]:
-    unit = "each"
     lines = [
-        f"| race | contestant | per second | processor ms, {unit} | busy cores | ratio to it |",
+        "| race | contestant | per second | processor ms each | busy cores | ratio to it |",
         "|---|---|--:|--:|--:|--:|",
     ]
     for row in rows:
@@ -157,7 +157,9 @@ def _plot(name: str, section: dict[str, Any], path: Path) -> Path | None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
-    draw = {"transport": _draw_transport, "folding": _draw_folding, "times": _draw_stragglers}.get(name, _draw_rates)
+    draw = {"transport": _draw_transport, "folding": _draw_folding, "times": _draw_stragglers}.get(
+        name, _draw_rates
+    )
     draw(figure, section)
     figure.savefig(path, dpi=90)
     return path
@@ -212,9 +214,7 @@ def _draw_rates(figure: Any, section: dict[str, Any]) -> None:
             [rate["max"] - rate["median"] for rate in rates],
         ]
         places = [group + 0.85 * (number + 0.5) / len(names) for group in range(len(rows))]
-        axes.bar(
-            places, medians, 0.8 / len(names), yerr=errors, label=name, alpha=0.5 if name == DECODER else 1.0
-        )
+        axes.bar(places, medians, 0.8 / len(names), yerr=errors, label=name, alpha=0.5 if name == DECODER else 1.0)
     axes.set_xticks([group + 0.42 for group in range(len(rows))])
     axes.set_xticklabels([f"batches of {row['at']['batch_size']}" for row in rows])
     axes.set_ylabel("samples per second")

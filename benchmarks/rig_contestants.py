@@ -135,7 +135,7 @@ def of_fields_by_hand(samples: RigSamples, num_touched: int, batch_size: int, nu
             ndim=[1] * len(names),
             **_source_arguments(num_workers),
         )
-        return tuple([*[each * 2.0 for each in outputs[:num_touched]], *outputs[num_touched:]])
+        return (*[each * 2.0 for each in outputs[:num_touched]], *outputs[num_touched:])
 
     batches = iter(DALIGenericIterator(define(), names))
     return Contestant(
@@ -229,7 +229,7 @@ def _of_dicts(deliver: Callable[[], Any], batch_size: int) -> Contestant:
     )
 
 
-def of_torchdata(samples: RigSamples, batch_size: int, num_workers: int) -> Contestant:
+def of_torchdata(samples: RigSamples, batch_size: int, num_workers: int, resources: ExitStack) -> Contestant:
     from rig_torch import RigDataset
     from torch.utils.data import SequentialSampler, default_collate
     from torchdata import nodes
@@ -246,7 +246,7 @@ def of_torchdata(samples: RigSamples, batch_size: int, num_workers: int) -> Cont
     return _of_dicts(lambda: next(batches), batch_size)
 
 
-def of_spdl(samples: RigSamples, batch_size: int, num_workers: int) -> Contestant:
+def of_spdl(samples: RigSamples, batch_size: int, num_workers: int, resources: ExitStack) -> Contestant:
     from rig_torch import RigDataset
     from spdl.pipeline import PipelineBuilder
     from torch.utils.data import default_collate
@@ -260,11 +260,11 @@ def of_spdl(samples: RigSamples, batch_size: int, num_workers: int) -> Contestan
         .add_sink(2)
         .build(num_threads=num_workers)
     )
-    pipeline.start()
+    resources.enter_context(pipeline.auto_stop())
     return _of_dicts(pipeline.get_item, batch_size)
 
 
-def of_grain(samples: RigSamples, batch_size: int, num_workers: int) -> Contestant:
+def of_grain(samples: RigSamples, batch_size: int, num_workers: int, resources: ExitStack) -> Contestant:
     import grain
     from rig_torch import RigDataset
     from torch.utils.data import default_collate

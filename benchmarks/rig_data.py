@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of some cameras, one JPEG in a file for each, and of many small fields; the way to them for all contestants.
+"""Samples of some cameras, one JPEG in a file for each, and of many small fields: all contestants load these.
 
 The fields of a sample in their order are, for each camera, its image and its small fields, then the other ones.
 """

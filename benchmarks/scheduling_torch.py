@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 
-import torch
 from scheduling import NUM_SAMPLES, seconds_of
 from torch.utils.data import Dataset
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contestants of `bench_steps`, and of the chain in `bench`: each is a function that gets the next batch and returns its size."""
+"""The contestants of `bench_steps`, and of a chain in `bench`: each gets the next batch and returns its size."""
 
 from __future__ import annotations
 
