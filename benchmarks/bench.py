@@ -2,7 +2,7 @@
 """How fast the library is, beside DALI written by hand and PyTorch: one page with tables and plots.
 
 The sections are in `sections`, what is compared is in `rig_contestants`, `step_contestants` and `scheduling`. The
-page also has the tables of the last runs of `bench_sources` and `bench_steps` in the same folder.
+page also has the tables of the last runs of `bench_sources`, `bench_steps` and `bench_samplers` in the same folder.
 
     python benchmarks/bench.py [--quick] [--only SECTION ...] [--folder FOLDER]
     python benchmarks/bench.py --page      write the page anew from the figures in the folder
@@ -24,7 +24,11 @@ from typing import Any
 from races import machine, show_targets
 
 RESULTS = Path(__file__).parent / "results"
-OTHERS = {"sources": "Sources: files, sequences, videos", "steps": "Steps"}
+OTHERS = {
+    "sources": "Files, sequences, videos",
+    "steps": "Single steps, and the chain of a detector",
+    "samplers": "Order of samples",
+}
 
 
 def measure(report: dict[str, Any], chosen: list[str], quick: bool) -> None:

@@ -47,7 +47,6 @@ from step_contestants import (
 )
 from step_data import DrivingSamples, camera_picture, jpeg_of
 
-BATCH_SIZE = 4
 LEAST_TO_HAND = 0.95
 
 
@@ -57,6 +56,7 @@ class Scale:
 
     Attributes:
         num_workers: Of PyTorch.
+        batch_size: Images, or samples.
         step_pace: How long, for each step.
         chain_pace: The same for each chain.
         num_samples: Different samples.
@@ -64,14 +64,15 @@ class Scale:
     """
 
     num_workers: int
+    batch_size: int
     step_pace: Pace
     chain_pace: Pace
     num_samples: int
     step_cases: slice
 
 
-FULL = Scale(2, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, slice(None))
-QUICK = Scale(0, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, slice(3, 4))
+FULL = Scale(2, 4, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, slice(None))
+QUICK = Scale(0, 1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, slice(3, 4))
 
 
 def races(folder: Path, scale: Scale) -> list[Race]:
@@ -89,7 +90,7 @@ def step_race(case: StepCase, scale: Scale) -> Race:
     return Race(
         f"step, {case.name}",
         "images",
-        lambda resources: single_step(case, image, BATCH_SIZE, scale.num_workers),
+        lambda resources: single_step(case, image, scale.batch_size, scale.num_workers),
         (Target(STEPS, BY_HAND, LEAST_TO_HAND),),
         ((STEPS, TORCH),),
     )
@@ -99,7 +100,7 @@ def chain_race(samples: DrivingSamples, scale: Scale) -> Race:
     return Race(
         "chain, detection",
         "samples",
-        lambda resources: chain("detection", samples, BATCH_SIZE, scale.num_workers, resources),
+        lambda resources: chain("detection", samples, scale.batch_size, scale.num_workers, resources),
         (Target(STEPS, BY_HAND, LEAST_TO_HAND),),
         tuple((STEPS, other) for other in (DISTORTED_LAST, TORCH, PINNED)),
     )

@@ -27,11 +27,11 @@ def write_page(report: dict[str, Any], others: dict[str, dict[str, Any]], folder
     lines = [
         f"# Benchmarks: {report['processor']}, {report['cores']} cores, no GPU",
         "",
-        f"`make bench` writes this page. Python {report['python']}, DALI {report['dali']}, NumPy {report['numpy']}, "
-        f"PyTorch {report['torch']}. The contestants of a race run in turns, in an order that changes, in one run: "
-        "ratios are of turns that follow each other. All figures are medians over the turns, ranges in brackets. "
-        "*Processor time* is that of all processes together; *busy cores* is that time per second. Before they are "
-        "measured, contestants are checked to deliver the same arrays.",
+        f"`make bench` writes this page. Python {report['python']}, DALI {report['dali']}, "
+        f"NumPy {report['numpy']}, PyTorch {report['torch']}. The contestants of a race run in turns, in an order "
+        "that changes, in one run: ratios are of turns that follow each other. All figures are medians over the "
+        "turns, ranges in brackets. *Processor time* is that of all processes together; *busy cores* is that time "
+        "per second. Before they are measured, contestants are checked to deliver the same arrays.",
         "",
         "Other programs that run at the same time make rates smaller, and favour contestants with more processes; "
         "processor time hardly depends on them. The load averages below tell whether there were some.",
@@ -50,7 +50,7 @@ def write_page(report: dict[str, Any], others: dict[str, dict[str, Any]], folder
             lines += [f"![{section.title}]({plot.name})", ""]
         lines += _section_lines(found)
     for title, other in others.items():
-        lines += ["", f"## {title}", "", *_section_lines(other)]
+        lines += ["", f"## {title}", "", *_other_lines(other)]
     path = folder / f"{name}.md"
     path.write_text("\n".join(lines).rstrip() + "\n")
     return path
@@ -109,6 +109,27 @@ def _section_lines(section: dict[str, Any]) -> list[str]:
             f"| define and build twenty steps over six cameras | {in_words(build, '.2f')} |",
             f"| the first time in a process | {build['first']:.2f} |",
         ]
+    return lines
+
+
+def _other_lines(other: dict[str, Any]) -> list[str]:
+    """Of another benchmark: its own bounds, and a table."""
+    before, after = other["load_average_before_and_after"]
+    lines = [f"Load average before and after: {before:.1f}, {after:.1f}.", ""]
+    lines += ["| bound | is | |", "|---|--:|---|"]
+    for each in other["targets"]:
+        verdict = "met" if each["is_met"] else "**missed**"
+        what = each["target"] if "value" in each else f"{each['target']}, at most {each['limit']:g} {each['unit']}"
+        lines.append(f"| {what} | {each.get('value', each.get('worst')):.2f} | {verdict} |")
+    if "us" not in other["results"][0]:
+        return [*lines, "", *_section_lines(other)]
+    metrics = [*other["results"][0]["us"]]
+    heads = "".join(f" {metric}, us |" for metric in metrics)
+    lines += ["", f"| order | of |{heads} peak memory, MiB |", "|---|--:|" + "--:|" * (len(metrics) + 1)]
+    for row in other["results"]:
+        size = next(f"{row[unit]:.0e} {unit}" for unit in ("samples", "sequences") if unit in row)
+        times = "".join(f" {row['us'][metric]['median']:.1f} |" for metric in metrics)
+        lines.append(f"| {row['name']} | {size} |{times} {row['peak_memory_bytes'] / 2**20:.2f} |")
     return lines
 
 
