@@ -2,7 +2,7 @@
 """How fast the library is, beside DALI written by hand and PyTorch: one page with tables and plots.
 
 The sections are in `sections`, what is compared is in `rig_contestants`, `step_contestants` and `scheduling`. The
-page also has the tables of the last runs of `bench_sources`, `bench_steps` and `bench_samplers` in the same folder.
+page also has the tables of the last runs of `bench_sources`, `bench_steps` and `bench_samplers` in that folder.
 
     python benchmarks/bench.py [--quick] [--only SECTION ...] [--folder FOLDER]
     python benchmarks/bench.py --page      write the page anew from the figures in the folder

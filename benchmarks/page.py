@@ -34,7 +34,8 @@ def write_page(report: dict[str, Any], others: dict[str, dict[str, Any]], folder
         "per second. Before they are measured, contestants are checked to deliver the same arrays.",
         "",
         "Other programs that run at the same time make rates smaller, and favour contestants with more processes; "
-        "processor time hardly depends on them. The load averages below tell whether there were some.",
+        "processor time hardly depends on them. Turns are repeated while there are some, and the quietest ones "
+        "count. The load averages, and *cores of others* during these turns, tell what is left of them.",
         "",
         *_target_table(report),
     ]
@@ -135,8 +136,8 @@ def _other_lines(other: dict[str, Any]) -> list[str]:
 
 def _race_table(rows: list[Row]) -> list[str]:
     lines = [
-        "| race | contestant | per second | processor ms each | busy cores | ratio to it |",
-        "|---|---|--:|--:|--:|--:|",
+        "| race | contestant | per second | processor ms each | busy cores | ratio to it | cores of others |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
         ratios = {ratio["to"]: ratio for ratio in row["ratios"]}
@@ -149,6 +150,7 @@ def _race_table(rows: list[Row]) -> list[str]:
                 in_words(row["processor_ms_each"][name], ".2f"),
                 "" if busy is None else f"{busy['median']:.2f}",
                 in_words(ratios[name], ".2f") if name in ratios else "",
+                "" if number or "others_cores" not in row else in_words(row["others_cores"], ".2f"),
             ]
             lines.append(f"| {' | '.join(columns)} |")
     return lines

@@ -2,7 +2,8 @@
 """Contestants that deliver the same, measured in turns.
 
 They run interleaved, in an order that changes from turn to turn; each turn gives a rate, and a ratio of rates.
-Before that, their first batches can be compared.
+Before that, their first batches can be compared. While other programs use the machine, turns are repeated, and
+those count during which the others did least.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import attrs
 import numpy as np
 import nvidia.dali
 import psutil
+
+# Processors that other programs may use during a turn.
+MOST_CORES_OF_OTHERS = 0.2
 
 # Gets the next batch, and returns its size.
 GetBatch = Callable[[], int]
@@ -85,7 +89,8 @@ class Pace:
     """How long is measured.
 
     Attributes:
-        num_turns: Turns of each contestant, after one that warms up.
+        num_turns: Turns of each contestant that count, after one that warms up.
+        most_turns: Most turns of each contestant, where other programs disturb them.
         num_seconds: Length of a turn.
         warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran,
             and the contestant before fills its queues. Nothing pauses: on virtual machines it can take a second
@@ -95,6 +100,7 @@ class Pace:
     num_turns: int
     num_seconds: float
     warm_up_seconds: float
+    most_turns: int = 0
 
 
 @attrs.frozen
@@ -151,13 +157,54 @@ def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
     return num_units, time.perf_counter() - start
 
 
-def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
-    """Units per second, and milliseconds on processors per unit."""
+def machine_seconds() -> float:
+    """Time on processors of all programs until now, and what other virtual machines took."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0)
+
+
+@attrs.frozen
+class Turn:
+    """What a contestant did.
+
+    Attributes:
+        rate: Units per second.
+        processor_ms: Milliseconds on processors per unit.
+        others_cores: Processors that other programs used at the same time.
+    """
+
+    rate: float
+    processor_ms: float
+    others_cores: float
+
+    @property
+    def busy_cores(self) -> float:
+        return self.rate * self.processor_ms / 1e3
+
+
+def take_turn(get_batch: GetBatch, pace: Pace) -> Turn:
     workers = psutil.Process().children(recursive=True)
     get_batches(get_batch, pace.warm_up_seconds)
-    on_processors = processor_seconds(workers)
+    own, of_all = processor_seconds(workers), machine_seconds()
     num_units, num_seconds = get_batches(get_batch, pace.num_seconds)
-    return num_units / num_seconds, 1e3 * (processor_seconds(workers) - on_processors) / num_units
+    own, of_all = processor_seconds(workers) - own, machine_seconds() - of_all
+    return Turn(num_units / num_seconds, 1e3 * own / num_units, max(of_all - own, 0.0) / num_seconds)
+
+
+def take_turns(contestants: Mapping[str, GetBatch], pace: Pace) -> list[dict[str, Turn]]:
+    """Turns of all contestants, one after the other."""
+    rounds: list[dict[str, Turn]] = []
+    order, shuffle = list(contestants), random.Random(0)
+    num_quiet = 0
+    while num_quiet < pace.num_turns and len(rounds) <= max(pace.num_turns, pace.most_turns):
+        shuffle.shuffle(order)
+        rounds.append({name: take_turn(contestants[name], pace) for name in order})
+        num_quiet += len(rounds) > 1 and others_cores(rounds[-1]) < MOST_CORES_OF_OTHERS
+    return sorted(rounds[1:], key=others_cores)[: pace.num_turns]  # the first one warms up
+
+
+def others_cores(turns: dict[str, Turn]) -> float:
+    return max(turn.others_cores for turn in turns.values())
 
 
 def run(race: Race, pace: Pace) -> dict[str, Any]:
@@ -165,27 +212,19 @@ def run(race: Race, pace: Pace) -> dict[str, Any]:
         contestants = race.start(resources)
         if race.most_difference is not None:
             require_agreement(dict(contestants), race.most_difference)
-        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-        order, shuffle = list(contestants), random.Random(0)
-        for turn in range(pace.num_turns + 1):
-            shuffle.shuffle(order)
-            for name in order:
-                result = take_turn(contestants[name], pace)
-                if turn > 0:  # the first one warms up
-                    turns[name].append(result)
-    rates = {name: [rate for rate, _ in of_name] for name, of_name in turns.items()}
+        rounds = take_turns(contestants, pace)
+    turns = {name: [each[name] for each in rounds] for name in contestants}
+    rates = {name: [turn.rate for turn in of_name] for name, of_name in turns.items()}
     pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
     return {
         "race": race.name,
         "unit": race.unit,
         "per_second": {name: spread(values, 1) for name, values in rates.items()},
         "processor_ms_each": {
-            name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
+            name: spread([turn.processor_ms for turn in of_name], 3) for name, of_name in turns.items()
         },
-        "busy_cores": {
-            name: spread([rate * milliseconds / 1e3 for rate, milliseconds in of_name], 2)
-            for name, of_name in turns.items()
-        },
+        "busy_cores": {name: spread([turn.busy_cores for turn in of_name], 2) for name, of_name in turns.items()},
+        "others_cores": spread([others_cores(each) for each in rounds], 2),
         "ratios": [
             {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
             for one, other in pairs

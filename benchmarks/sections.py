@@ -66,8 +66,8 @@ class Scale:
 
 FULL = Scale(
     num_workers=2,
-    pace=Pace(4, 0.3, 0.2),
-    long_pace=Pace(4, 1.0, 0.7),
+    pace=Pace(5, 0.3, 0.2, 12),
+    long_pace=Pace(5, 0.8, 0.6, 12),
     num_images=24,
     fields=(1, 10, 20, 40, 60, 80, 100),
     folded=((1, 2, 4, 8), (1, 3, 6, 8)),
