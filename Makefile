@@ -11,6 +11,9 @@ OUTPUT ?= demo_output
 # Tests run in two processes, file by file, in the order of the files: the longest tests are not among the last.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all lint types docs bench wheel-test clean
 
 demo: $(VENV)/demo.stamp

@@ -14,11 +14,10 @@ import step_by_hand
 import step_settings as settings
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
-from races import Contestant, endless
+from races import START_METHOD, Contestant, endless
 from rig_data import EachField, EachImage, RigProvider, RigSamples
 from step_contestants import NUM_THREADS, normalizer
 
-# Spawned workers import this module too, so PyTorch is imported only where it is used.
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizer, PipelineStepBase
@@ -89,7 +88,8 @@ def of_library(
         provider, ShuffledSampler(provider.get_number_of_samples(), batch_size, shuffle=False)
     )
     definition = PipelineDefinition(data_input, steps, fold_arrays=fold_arrays)
-    loader = resources.enter_context(DataLoader(definition, num_workers=num_workers, num_threads=NUM_THREADS))
+    loader = DataLoader(definition, num_workers=num_workers, num_threads=NUM_THREADS, start_method=START_METHOD)
+    resources.enter_context(loader)
     batches = iter(loader)
 
     def sample(batch: Any, place: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _source_arguments(num_workers: int) -> dict[str, Any]:
 
 
 def _pipeline_arguments(batch_size: int, num_workers: int) -> dict[str, Any]:
-    workers = {"py_num_workers": num_workers, "py_start_method": "spawn"} if num_workers else {}
+    workers = {"py_num_workers": num_workers, "py_start_method": START_METHOD} if num_workers else {}
     return {"batch_size": batch_size, "num_threads": NUM_THREADS, "device_id": None, **workers}
 
 

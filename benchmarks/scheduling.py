@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from nvidia.dali.types import DALIDataType
-from races import spread
+from races import START_METHOD, prepare_workers, spread
 from step_contestants import define_twenty_steps
 
-# Spawned workers import this module too, so PyTorch is imported only where it is used.
 from accvlab.dali_pipeline_framework.engine.transport import TransportLayout, outputs_of_batch
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, SampleDataGroup
@@ -68,10 +67,11 @@ def _torch_batches(num_workers: int) -> Any:
 
 def stragglers(num_workers: int, num_turns: int, num_seconds: float) -> dict[str, Any]:
     """Share of the throughput of workers that never wait, and whether the samples came in order."""
+    prepare_workers()
     shares: dict[str, list[float]] = {}
     is_in_order = True
     with ExitStack() as resources:
-        loader = DataLoader(SleepingProvider(), BATCH_SIZE, num_workers=num_workers)
+        loader = DataLoader(SleepingProvider(), BATCH_SIZE, num_workers=num_workers, start_method=START_METHOD)
         batches = iter(resources.enter_context(loader))
         torch_batches = _torch_batches(num_workers)
         contestants = {

@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from races import GetBatch, endless
+from races import START_METHOD, GetBatch, endless
 
-# Spawned workers import this module too, so PyTorch is imported only where it is used.
 from accvlab.dali_pipeline_framework.inputs import (
     DataProvider,
     FileDataProvider,
@@ -62,6 +61,7 @@ def of_framework(
         batch_size,
         num_workers=num_workers,
         num_threads=NUM_THREADS,
+        start_method=START_METHOD,
         ragged={name: "list" for name in ("data", "frames") if output.find_all_occurrences(name)},
     )
     return contestant(resources.enter_context(loader), units_per_batch)

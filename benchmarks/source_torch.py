@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from races import START_METHOD
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -87,7 +88,7 @@ def torch_loader(dataset: Dataset[Any], batch_size: int, *, num_workers: int, sh
         batch_size,
         shuffle=shuffle,
         num_workers=num_workers,
-        multiprocessing_context="spawn",  # DALI's threads would not survive a fork
+        multiprocessing_context=START_METHOD,
         persistent_workers=True,
         drop_last=True,
     )

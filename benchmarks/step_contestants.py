@@ -15,10 +15,9 @@ import step_settings as settings
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import DALIDataType, DALIImageType
-from races import GetBatch, endless
+from races import START_METHOD, GetBatch, endless
 from step_data import NUM_CATEGORIES, DetectionProvider, DrivingSamples, MultiCameraProvider
 
-# Spawned workers import this module too, so PyTorch is imported only where it is used.
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -293,6 +292,7 @@ def of_framework(
         batch_size,
         num_workers=num_workers,
         num_threads=NUM_THREADS,
+        start_method=START_METHOD,
         ragged={name: "list" for name in ("objects", "annotation") if output.find_all_occurrences(name)},
         pipeline_arguments=pipeline_arguments,
     )
@@ -349,7 +349,7 @@ def chain(
         batch_size=batch_size,
         num_threads=NUM_THREADS,
         device_id=None,
-        **({"py_num_workers": workers, "py_start_method": "spawn"} if workers else {}),
+        **({"py_num_workers": workers, "py_start_method": START_METHOD} if workers else {}),
     )
     loader = step_torch.torch_loader(dataset, batch_size, num_workers, step_torch.lists_where_ragged)
     return {**of_library, BY_HAND: of_pipeline(by_hand, batch_size), TORCH: of_loader(loader, batch_size)}

@@ -7,7 +7,6 @@ that training code in OpenCV uses.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import step_settings as settings
 import torch
+from races import START_METHOD
 from step_data import (
     DETECTION_FIELDS,
     MULTI_CAMERA_FIELDS,
@@ -306,14 +306,12 @@ def torch_loader(
     """A loader of PyTorch; without workers it loads in this process."""
     if num_workers == 0:
         return DataLoader(dataset, batch_size, collate_fn=collate)
-    context = multiprocessing.get_context("forkserver")  # DALI's threads would not survive a fork
-    context.set_forkserver_preload(["torch", "cv2"])
     return DataLoader(
         dataset,
         batch_size,
         num_workers=num_workers,
         collate_fn=collate,
-        multiprocessing_context=context,
+        multiprocessing_context=START_METHOD,
         persistent_workers=True,
         worker_init_fn=_one_thread,
     )

@@ -1,5 +1,8 @@
 """Sphinx configuration. Build with ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
 
+import collections
+import functools
+
 from sphinx.util.nodes import make_refnode
 
 from accvlab.dali_pipeline_framework import __version__
@@ -72,14 +75,25 @@ def _show_colons(app, what, name, obj, options, lines):
     lines[:] = [line.replace(_HIDDEN_COLON, ":") for line in lines]
 
 
+@functools.cache
+def _entries_by_ending(env):
+    """What is called by each ending of a dotted name. References are resolved when all pages have been read."""
+    entries = collections.defaultdict(dict)
+    for name, entry in env.get_domain("py").objects.items():
+        parts = name.split(".")
+        for first in range(len(parts)):
+            entries[".".join(parts[first:])][entry.node_id] = entry
+    return entries
+
+
 def _link_by_last_name(app, env, node, contnode):
     """Resolve `SampleDataGroup.get_data` and inner module paths to the one object that is called so."""
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"].replace("sample_data.format_queries.FormatQueries", "pipeline.SampleDataGroup")
-    objects = env.get_domain("py").objects
+    entries = _entries_by_ending(env)
     for wanted in (target, target.rpartition(".")[2]):
-        found = {entry.node_id: entry for name, entry in objects.items() if f".{name}".endswith(f".{wanted}")}
+        found = entries.get(wanted, {})
         if len(found) == 1:
             (entry,) = found.values()
             from_page = node.get("refdoc", entry.docname)

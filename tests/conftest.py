@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 
@@ -15,13 +16,18 @@ from support.pipelines import worker_pids
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 
 NAME = "accvlab.dali_pipeline_framework"
+# Before PyTorch is imported. Its threads wait busily for each other, which takes the time of other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What the workers of the fork server need not import again, each of them for about a second.
 multiprocessing.set_forkserver_preload(
     [f"{NAME}.pipeline.pipeline", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
 )
 
+# They begin before the others, which fill up the time of the two processes.
+LONG = {"test_check_step.py", "test_published_pipelines.py", "test_sampler_contract.py"}
+
 settings.register_profile("default", deadline=None, max_examples=50)
-settings.register_profile("wide", deadline=None)
+settings.register_profile("wide", deadline=None, max_examples=100)  # else it inherits those of the default
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
     if not config.getoption("--wide"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         items[:] = [item for item in items if not item.get_closest_marker("wide")]

@@ -110,7 +110,7 @@ def script_of(lines: list[str], fences: list[Fence]) -> str:
 
 def run_page(page: Path, folder: Path) -> list[str]:
     """Run the Python fences of a page and return what each of them prints."""
-    finished = _run([_script_file(page, folder).name], folder, page.name)
+    finished = _run([_script_file(page, folder).name], folder, page.name, threads="")  # as a user would run it
     if finished.returncode != 0:
         raise PageFailedError(f"{page.name}:\n{finished.stdout}\n{finished.stderr}")
     return finished.stdout.split(f"{_SEPARATOR}\n")[1:]
@@ -123,7 +123,7 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
         own_folder = folder / page.parent.name / page.stem
         own_folder.mkdir(parents=True)
         scripts.append(str(_script_file(page, own_folder)))
-    finished = _run(["-c", _RUN_SCRIPTS, *scripts], folder, f"{len(pages)} pages")
+    finished = _run(["-c", _RUN_SCRIPTS, *scripts], folder, f"{len(pages)} pages", threads="1")
     if finished.returncode != 0:
         raise PageFailedError(finished.stdout + finished.stderr)
     printed = finished.stdout.split(f"{_PAGE_SEPARATOR}\n")[1:]
@@ -140,8 +140,10 @@ def _script_file(page: Path, folder: Path) -> Path:
     return script
 
 
-def _run(arguments: Sequence[str], folder: Path, what: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
+def _run(arguments: Sequence[str], folder: Path, what: str, threads: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": threads}
+    if not threads:
+        del environment["OMP_NUM_THREADS"]
     try:
         return subprocess.run(
             [sys.executable, *arguments],

@@ -11,7 +11,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.pipeline.chain_format import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,
@@ -81,8 +81,8 @@ def _outcome(steps: list[PipelineStepBase]) -> str:
     blueprint = SampleDataGroup()
     blueprint.add_data_field("image", types.DALIDataType.UINT8, content=ImageContent(is_encoded=True))
     try:
-        before = fold_format(blueprint, steps[:-1]).format.at(("image",))
-        after = fold_format(blueprint, steps).format.at(("image",))
+        before = chain_format(blueprint, steps[:-1]).format.at(("image",))
+        after = chain_format(blueprint, steps).format.at(("image",))
     except FormatError:
         return "refused"
     assert isinstance(before, LeafFormat)

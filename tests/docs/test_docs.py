@@ -110,6 +110,7 @@ def test_providers_of_pages_keep_the_contract(page, name, arguments, tmp_path, m
 
 
 @needs_source
+@pytest.mark.timeout(300)  # long where the machine is busy
 def test_docs_build_without_a_warning(tmp_path):
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
     built = subprocess.run(

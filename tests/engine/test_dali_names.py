@@ -51,7 +51,7 @@ class Numbers:
         return np.full(2, info.idx_in_epoch, np.int32)
 
 
-def pipeline_with_worker(source: Any, start_method: str = "spawn") -> Pipeline:
+def pipeline_with_worker(source: Any, start_method: str = "forkserver") -> Pipeline:
     pipeline = Pipeline(2, 1, None, seed=1, py_num_workers=1, py_start_method=start_method, prefetch_queue_depth=1)
     with pipeline:
         numbers = fn.external_source(source, parallel=True, batch=False, prefetch_queue_depth=1)
@@ -124,6 +124,8 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "kept.source._op.schema_name": lambda value: value == "RandomBBoxCrop",
     "kept.source._op._init_args": lambda value: value["crop_shape"] == value["input_shape"],
     "noise.source.spec.AddArg": callable,
+    "pipeline._definition_frame_start": lambda value: value == 0,
+    "dali._utils.dali_trace.get_stack_depth": callable,
     "given.source._output_index": lambda value: value == 0,
     "given.source._group.append": callable,
     "given.source._group.instances": lambda value: len(value) == 2,
@@ -335,6 +337,12 @@ class LongError(Exception):
         super().__init__(first, second)
 
 
+def merged_of_different_dimensions() -> Any:
+    numbers = fn.external_source(lambda: np.arange(2, dtype=np.int32))
+    first, second = fn._conditional.split(numbers, predicate=numbers == 0)
+    return fn._conditional.merge(first, fn.expand_dims(second, axes=0), predicate=numbers == 0)
+
+
 def raised_with_conditionals() -> str:
     @pipeline_def(batch_size=1, num_threads=1, device_id=None, enable_conditionals=True)
     def graph() -> Any:
@@ -362,6 +370,7 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "NO_SAMPLES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 1)),
     "NO_FILES": lambda tmp: of_operator(lambda: fn.readers.file(file_root=str(tmp))),
     "NO_FRAMES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 0)),
+    "MERGED_DIFFERENT_DIMENSIONS": lambda _: of_operator(merged_of_different_dimensions, batch_size=2),
     "NOTHING_FED": lambda _: of_operator(lambda: fn.experimental.inputs.video(sequence_length=1)),
     "NO_CONDITIONALS": lambda _: without_conditionals(),
     "REPLACED_EXCEPTION": lambda _: raised_with_conditionals(),

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def _write_image(path: Path, size_wh: tuple[int, int], level: int) -> None:
     Image.new("RGB", size_wh, (level, level, 255 - level)).save(path)
 
 
-def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def _run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error::UserWarning", str(DEMO), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
@@ -347,8 +348,8 @@ def test_boxes_of_objects_that_are_mostly_hidden_are_not_drawn(visibility, is_dr
 # --- whole runs -------------------------------------------------------------------------------------
 
 
-def test_demo_runs_on_generated_scenes(scenes, tmp_path):
-    result = _run("--data", scenes.root, "--output", tmp_path, "--epochs", 3, "--batch-size", 2)
+def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
+    result = run_demo("--data", scenes.root, "--output", tmp_path, "--epochs", 3, "--batch-size", 2)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
@@ -368,9 +369,9 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path):
     assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
 
 
-def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path):
+def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 6)
-    result = _run("--data", frames, *options)
+    result = _run_script("--data", frames, *options, "--num-workers", 1)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "1 subfolder(s) without images are left out: empty\n"
     assert "Data: 15 frames of 1 camera, in 3 sequences" in result.stdout
@@ -381,7 +382,7 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path):
     gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
     with Image.open(tmp_path / "out" / "batch.png") as picture:
         assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
-    assert _losses(_run("--data", frames, *options, "--num-workers", 1).stdout) == (first, final)
+    assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
 
 
 def test_image_size_follows_the_aspect_ratio_of_the_first_frame(frames):
@@ -418,9 +419,13 @@ def test_bad_data_folders_end_the_demo_with_one_message(make, message, tmp_path,
     assert output.err.count("\n") == 1
 
 
-def test_a_bad_folder_gives_no_traceback(tmp_path):
-    result = _run("--data", tmp_path / "nowhere", "--output", tmp_path / "out")
-    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+def test_a_bad_folder_gives_no_traceback(tmp_path, monkeypatch, capsys):
+    arguments = [str(DEMO), "--data", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(DEMO), run_name="__main__")
+    output, errors = capsys.readouterr()
+    assert (caught.value.code, output, errors.count("\n")) == (1, "", 1)
 
 
 def test_an_output_that_is_a_file_ends_the_demo_with_one_message(tmp_path, capsys):

@@ -1,9 +1,10 @@
-"""Loaders on real ranks: `torchrun` starts them, gloo connects them."""
+"""Loaders on real ranks: gloo connects them; `torchrun` starts those of the first part."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,14 +17,24 @@ from support.distributed_run import DISTRIBUTED, deliver, loader_of
 from support.loaders import LENGTHS
 
 TESTS = Path(__file__).parents[1]
+SCRIPT = str(TESTS / "support" / "distributed_run.py")
 
 
 def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+    return run_ranks([*launcher, SCRIPT, str(folder), part], folder, part)
+
+
+def forked(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return run_ranks([SCRIPT, str(folder), part, str(num_ranks), port], folder, part)
+
+
+def run_ranks(arguments: list[str], folder: Path, part: str) -> dict[str, Any]:
     """Have ranks run `support/distributed_run.py`, and return what it reports."""
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"),
-        *(str(TESTS / "support" / "distributed_run.py"), str(folder), part),
-    ]
+    command = [sys.executable, *arguments]
     paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     for name in ("RANK", "WORLD_SIZE"):
@@ -51,7 +62,7 @@ def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Two ranks begin epoch 0, three continue it, and one (this process) goes through the rest."""
     folder = tmp_path_factory.mktemp("ranks")
-    reports = [torchrun(2, folder, "two"), torchrun(3, folder, "three")]
+    reports = [torchrun(2, folder, "two"), forked(3, folder, "three")]
     rest = {}
     for name in DISTRIBUTED:
         with loader_of(name, None, 1) as loader:

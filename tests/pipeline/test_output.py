@@ -18,6 +18,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from support.arrays import DT, ArrayProvider
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
+from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
 from accvlab.dali_pipeline_framework.pipeline import (
@@ -181,24 +182,39 @@ class TestNoCopy:
     @pytest.mark.parametrize("output_type", ["torch", "numpy"])
     def test_the_arrays_are_dali_s_memory(self, output_type: str) -> None:
         pipeline = PipelineDefinition(shuffled(NumberProvider(8))).get_dali_pipeline(num_threads=1)
-        seen: list[list[int]] = []
-        run = pipeline.run
+        buffers: list[np.ndarray] = []
+        run_graph = pipeline.run_graph
 
         def recording_run() -> Any:
-            outputs = run()
-            seen.append([output.as_tensor().data_ptr() for output in outputs])
+            outputs = run_graph()
+            buffers.append(np.asarray(outputs[0].as_tensor()))
             return outputs
 
-        pipeline.run = recording_run
+        pipeline.run_graph = recording_run
         with DALIStructuredOutputIterator(None, pipeline, output_type=output_type) as iterator:
             batches = [*iterator]
-        for batch, pointers in zip(batches, seen[: len(batches)], strict=True):
+        assert batches
+        for batch, buffer in zip(batches, buffers, strict=False):
             found = [batch["index"], batch["pair"], batch["cameras"][0]["label"]]
-            assert [np.asarray(array).__array_interface__["data"][0] for array in found] == [
-                pointers[0],
-                pointers[1],
-                pointers[3],
-            ]
+            assert all(np.shares_memory(np.asarray(array), buffer) for array in found)
+
+    @pytest.mark.parametrize("output_type", ["torch", "numpy"])
+    def test_outputs_of_steps_are_dali_s_memory(self, output_type: str) -> None:
+        steps = [Doubler("index")]
+        pipeline = PipelineDefinition(shuffled(NumberProvider(8)), steps).get_dali_pipeline(num_threads=1)
+        pointers: list[int] = []
+        run_graph = pipeline.run_graph
+
+        def recording_run() -> Any:
+            outputs = run_graph()
+            pointers.append(outputs[1].as_tensor().data_ptr())
+            return outputs
+
+        pipeline.run_graph = recording_run
+        with DALIStructuredOutputIterator(None, pipeline, output_type=output_type) as iterator:
+            found = [np.asarray(batch["index"]).__array_interface__["data"][0] for batch in iterator]
+        assert found
+        assert found == pointers[: len(found)]
 
     def test_the_buffers_are_copied_where_dali_recycles_them(self) -> None:
         big = [np.full((64, 64), index) for index in range(8)]
@@ -499,11 +515,9 @@ class TestPlainDaliPipelines:
 def test_a_blueprint_that_does_not_fit_a_pipeline_of_ours_is_refused() -> None:
     pipeline = PipelineDefinition(shuffled(NumberProvider())).get_dali_pipeline(num_threads=1)
     blueprint = IndexProvider().sample_data_structure
-    with (
-        DALIStructuredOutputIterator(None, pipeline, blueprint, output_type="numpy") as iterator,
-        pytest.raises(SettingError, match="The pipeline has 7 outputs, but the blueprint has 1 data fields"),
-    ):
-        next(iter(iterator))
+    with pytest.raises(SettingError, match="The pipeline has 7 outputs, but the blueprint has 1 data fields"):
+        DALIStructuredOutputIterator(None, pipeline, blueprint, output_type="numpy")
+    pipeline.close()
 
 
 def test_nothing_but_numpy_is_needed_for_numpy_output(tmp_path: Path) -> None:

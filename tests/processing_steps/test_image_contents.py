@@ -35,7 +35,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.loader.state import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.format_folding import fold_format
+from accvlab.dali_pipeline_framework.pipeline.chain_format import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,
@@ -123,7 +123,7 @@ def blueprint_of(fields: dict[str, tuple[DT, int | None, ImageContent]]) -> Samp
 
 
 def folded(fields: Any, steps: Sequence[PipelineStepBase]) -> SampleDataGroup:
-    return fold_format(fields if isinstance(fields, SampleDataGroup) else blueprint_of(fields), steps)
+    return chain_format(fields if isinstance(fields, SampleDataGroup) else blueprint_of(fields), steps)
 
 
 def content_after(fields: Any, *steps: PipelineStepBase) -> ImageContent:

@@ -57,11 +57,11 @@ ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECI
 
 
 @given(
-    samples=st.lists(BOXES | ODD_BOXES, min_size=1, max_size=4),
+    samples=st.lists(BOXES | ODD_BOXES, min_size=1, max_size=8),
     height=st.integers(1, 14),
     width=st.integers(1, 14),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)  # each builds a large graph
 def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: int, width: int) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5) for sample in samples]
     found = visible([{"boxes": array[:, :4], "depths": array[:, 4]} for array in arrays], (height, width))
@@ -84,9 +84,9 @@ def assert_as_painted(samples: list[dict[str, Any]], hw: tuple[int, int]) -> Non
         assert expected.any()
 
 
-@pytest.mark.parametrize("num_boxes", [5, 63, 64, 65, 130, 300, 384, 385])
-def test_of_a_crowded_image_of_full_size(num_boxes: int) -> None:
-    assert_as_painted([crowd(num_boxes, (900, 1600), seed) for seed in (num_boxes, num_boxes + 1)], (900, 1600))
+@pytest.mark.parametrize("numbers", [(5, 63, 64), (65,), (130, 300), (384,), (385,)], ids=str)
+def test_of_a_crowded_image_of_full_size(numbers: tuple[int, ...]) -> None:
+    assert_as_painted([crowd(num_boxes, (900, 1600), num_boxes) for num_boxes in numbers], (900, 1600))
 
 
 @pytest.mark.parametrize("hw", [(9, 17), (40, 30), (300, 400)])
@@ -195,20 +195,27 @@ def test_the_size_of_a_clip_is_that_of_its_frames() -> None:
         assert run_step(step, [sample])[0]["m"].tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("boxes", "depths"),
-    [((3, 4), (2,)), ((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))],
+WITH_DEPTHS = VisibleBboxSelector(
+    "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
 )
-def test_shapes_that_do_not_fit_fail_and_the_sample_is_named(boxes: Any, depths: Any) -> None:
-    good = {"boxes": np.zeros((2, 4)), "depths": np.zeros(2)}
-    fields = {
-        "boxes": (DT.FLOAT, [good["boxes"], np.zeros(boxes)]),
-        "depths": (DT.FLOAT, [good["depths"], np.zeros(depths)]),
-    }
-    step = VisibleBboxSelector(
-        "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
-    )
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
+
+
+def boxes_and_depths(boxes: Any, depths: Any) -> dict[str, np.ndarray]:
+    return {"boxes": np.zeros(boxes, np.float32), "depths": np.zeros(depths, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("boxes", "depths"), [((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))]
+)
+def test_shapes_that_do_not_fit_fail(boxes: Any, depths: Any) -> None:
+    with pytest.raises(RuntimeError, match="Error in CPU operator"):
+        run_step(WITH_DEPTHS, [boxes_and_depths((2, 4), 2), boxes_and_depths(boxes, depths)])
+
+
+def test_a_sample_whose_shapes_do_not_fit_is_named() -> None:
+    samples = [boxes_and_depths((2, 4), 2), boxes_and_depths((3, 4), 2)]
+    fields = {name: (DT.FLOAT, [sample[name] for sample in samples]) for name in ("boxes", "depths")}
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [WITH_DEPTHS], py_num_workers=0)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field m"):
         next(iter(iterator))
 

@@ -145,9 +145,9 @@ class TestPurity:
         expected = {position: values(sampler.plan_batch(*position)) for position in positions}
         shuffled = positions * 2
         random.Random(data.draw(st.integers(0, 99))).shuffle(shuffled)
-        used = copy.deepcopy(sampler)
-        for clone in (sampler, used, pickle.loads(pickle.dumps(sampler)), copy.copy(sampler)):
-            for position in shuffled[: 2 * len(positions)]:
+        clones = (sampler, copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler)), copy.copy(sampler))
+        for number, clone in enumerate(clones):
+            for position in shuffled[number :: len(clones)]:
                 assert values(clone.plan_batch(*position)) == expected[position]
 
     @every_kind

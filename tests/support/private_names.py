@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Set
 from pathlib import Path
 
 import nvidia.dali
@@ -10,7 +12,8 @@ import nvidia.dali
 DALI = Path(nvidia.dali.__file__).parent
 
 
-def private_names_of_dali() -> set[str]:
+@functools.cache
+def private_names_of_dali() -> frozenset[str]:
     """Names with an underscore that DALI's Python code defines: attributes, functions, classes, modules."""
     names: set[str] = set()
     for path in DALI.rglob("*.py"):
@@ -20,7 +23,7 @@ def private_names_of_dali() -> set[str]:
             if isinstance(node, ast.alias):
                 names.add((node.asname or node.name).split(".")[-1])
     names.add("_conditional")  # a room of operators, which DALI makes when it is loaded
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+    return frozenset(name for name in names if name.startswith("_") and not name.startswith("__"))
 
 
 def defined_names(node: ast.AST) -> list[str]:
@@ -33,7 +36,7 @@ def defined_names(node: ast.AST) -> list[str]:
     return []
 
 
-def uses_of_private_names(modules: dict[str, str], private: set[str]) -> list[str]:
+def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
     """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
     trees = {module: ast.parse(source) for module, source in modules.items()}
     own = {
@@ -66,14 +69,17 @@ def used_names(node: ast.AST) -> list[str]:
     return []
 
 
-def private_names_in(source: str, private: set[str]) -> set[str]:
+@functools.cache
+def names_of_pipeline() -> frozenset[str]:
+    tree = ast.parse((DALI / "pipeline.py").read_text())
+    return frozenset(name for node in ast.walk(tree) for name in defined_names(node))
+
+
+def private_names_in(source: str, private: Set[str]) -> set[str]:
     """Names that DALI keeps to itself which a module uses; a class derived from DALI's pipeline uses them, too.
 
     What a module defines itself is its own, but for attributes of DALI's pipeline.
     """
-    of_pipeline = {
-        name for node in ast.walk(ast.parse((DALI / "pipeline.py").read_text())) for name in defined_names(node)
-    }
     tree = ast.parse(source)
     own: set[str] = set()
     used: set[str] = set()
@@ -81,4 +87,4 @@ def private_names_in(source: str, private: set[str]) -> set[str]:
         is_foreign = isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self"
         own.update([] if is_foreign else defined_names(node))
         used.update(used_names(node), defined_names(node))
-    return (used & private) - (own - of_pipeline)
+    return (used & private) - (own - names_of_pipeline())

@@ -11,25 +11,22 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError, WorkerDiedError
-from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
+from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
-from ..sources.native_input import NativeInput, NativeRun
+from ..sources.native_input import NativeRun
 from ..sources.reader_epochs import ReaderEpochs
-from .control_block import ControlBlock
 from .dali.texts import (
     NO_WORKER_TAKES_TASKS,
     WORKER_LOST,
     dali_cause,
-    dali_message,
-    is_about,
 )
 from .delivery import Delivery
 from .interrupts import DeferredInterrupt
+from .pipeline_context import PipelineContext
 from .user_warnings import warn_user
 from .worker_report import ReportedFailure, WorkerReport
 from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
@@ -46,43 +43,6 @@ def _close_at_exit() -> None:
 # reverse order of their registration, so this one is registered after (the import of) that one.
 _ = multiprocessing.util
 atexit.register(_close_at_exit)
-
-
-@attrs.frozen
-class PipelineContext:
-    """What a pipeline knows about where it comes from.
-
-    Attributes:
-        output_blueprint: Format of the output.
-        control: Memory shared with the workers.
-        data_input: The user's input that workers load; native readers are in ``native``.
-        native: The native inputs by the names of their operators.
-        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
-            epochs are those of the native inputs.
-        check_dtypes: Whether the first batch is compared with the blueprint.
-        delivery: Where the fields stand in the outputs of the graph.
-        plan: What is folded and what is packed, for people.
-        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
-        batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
-        unused_fields: Fields that workers load, and that nothing depends on.
-        last_changed_by: Per output field, what set it last.
-        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
-            epoch, and the batch since the start, and returns a text and the indices of the samples.
-    """
-
-    output_blueprint: SampleDataGroup
-    control: ControlBlock
-    data_input: Any
-    native: Mapping[str, NativeInput]
-    has_workers: bool
-    check_dtypes: bool
-    delivery: Delivery
-    plan: str
-    not_folded: Mapping[int, str]
-    batch_size: int
-    unused_fields: Sequence[str]
-    last_changed_by: Sequence[str]
-    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
 
 class StructuredPipeline(Pipeline):
@@ -187,7 +147,7 @@ class StructuredPipeline(Pipeline):
         try:
             super().build()
         except RuntimeError as error:
-            failed = self._find_native(error)
+            failed = self._context.find_native(error)
             if failed is None:
                 raise
             reason = dali_cause(error)
@@ -380,24 +340,7 @@ class StructuredPipeline(Pipeline):
         raise StopIteration
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
-        output_format = self._context.output_blueprint.format
-        problems = []
-        for path, leaf, place, changed_by in zip(
-            output_format.flat_paths,
-            output_format.flat_leaves,
-            self.delivery.places,
-            self._context.last_changed_by,
-            strict=True,
-        ):
-            if place.is_packed:
-                continue
-            tensors = batch[place.output]
-            if tensors.dtype != leaf.transport_dtype:
-                problems.append(
-                    f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
-                    f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
-                    f"{_source_of(tensors)})"
-                )
+        problems = self._context.dtype_problems(batch)
         if problems:
             self._failure = OutputError(
                 "The data do not have the types of the declared format. Make the step produce the declared "
@@ -484,11 +427,6 @@ class StructuredPipeline(Pipeline):
                 while True:
                     self._throw_batch_away()
         self.reset()
-
-    def _find_native(self, error: Exception) -> NativeInput | None:
-        """The native input that an error of DALI is about, if it is about one."""
-        native = self._context.native.values()
-        return next((each for each in native if is_about(error, each.operator_name)), None)
 
     # --- native readers ---------------------------------------------------------------------------
 
@@ -647,28 +585,9 @@ class StructuredPipeline(Pipeline):
 
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
-        epoch, batch = self._context.control.locate(self._epoch_idx, iteration)
-        reader = self._find_native(error)
-        if reader is not None:
-            return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
-        holds = "".join(f" {run.describe_batch(self.num_delivered + ahead)}" for run in self._runs).rstrip()
-        try:
-            diagnosis, sample_indices = self._context.diagnose(epoch, batch, self.num_delivered + ahead)
-        except Exception as failed:
-            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
-            sample_indices = ()
-        explained = GraphError(
-            f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
-            f"DALI reports (counting samples from 0 within the batch):\n{dali_message(error)}"
-        )
-        explained.sample_indices = sample_indices
-        return explained
-
-
-def _source_of(tensors: Any) -> str:
-    """Where the first sample of a field came from, where a native reader told DALI."""
-    source = tensors[0].source_info() if len(tensors) else ""
-    return f", from {source!r}" if source else ""
+        batch_in_all = self.num_delivered + ahead
+        holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
+        return self._context.graph_error(error, self._epoch_idx, iteration, batch_in_all, holds)
 
 
 def _wait_on() -> None:

@@ -26,10 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 _shape_of = operator.attrgetter("shape")
+_nbytes_of = operator.attrgetter("nbytes")
 
 # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample.
 # Beyond this size copying them together costs more than that.
 _MAX_BYTES_TO_STACK = 1 << 16
+# Of one array. Operators of DALI count elements with 32 bits in places.
+MOST_BYTES = 2**31 - 1
 # Blocks of the buffer begin at multiples of this: no element of an array is larger.
 _ALIGNMENT = 8
 
@@ -68,6 +71,18 @@ class DimensionClashError(Exception):
     """Arrays of one field have different numbers of dimensions."""
 
 
+class TooLargeError(Exception):
+    """A sample has an array that is larger than what can travel.
+
+    Attributes:
+        items: What the field with the array is made of.
+    """
+
+    def __init__(self, items: Items) -> None:
+        """Keep what it is about."""
+        self.items = items
+
+
 def outputs_of_batch(
     layout: TransportLayout,
     samples: Sequence[Sequence[Any]],
@@ -87,6 +102,7 @@ def outputs_of_batch(
 
     Raises:
         DimensionClashError: Arrays of an output have different numbers of dimensions.
+        TooLargeError: An array has more than 2**31 - 1 bytes.
     """
     num_samples = len(samples)
     num_entries = num_samples * layout.num_slots
@@ -104,7 +120,7 @@ def outputs_of_batch(
         outputs.append(elements)
     for items in layout.fields:
         arrays = by_item[items[0]] if len(items) == 1 else _in_order(by_item, items, layout.is_by_sample)
-        outputs.append(_own_output(arrays, num_entries, must_be_contiguous))
+        outputs.append(_own_output(items, arrays, num_entries, must_be_contiguous))
     return outputs
 
 
@@ -115,7 +131,7 @@ def _in_order(by_item: Sequence[Sequence[Any]], items: Items, is_by_sample: bool
     return [array for column in columns for array in column]
 
 
-def _own_output(arrays: Sequence[Any], num_entries: int, must_be_contiguous: bool) -> Any:
+def _own_output(items: Items, arrays: Sequence[Any], num_entries: int, must_be_contiguous: bool) -> Any:
     shapes = set(map(_shape_of, arrays))
     first = arrays[0]
     if len(shapes) == 1 and first.nbytes <= _MAX_BYTES_TO_STACK:
@@ -126,6 +142,8 @@ def _own_output(arrays: Sequence[Any], num_entries: int, must_be_contiguous: boo
         return output
     if len(set(map(len, shapes))) > 1:
         raise DimensionClashError
+    if max(map(_nbytes_of, arrays)) > MOST_BYTES:
+        raise TooLargeError(items)
     if must_be_contiguous:
         arrays = [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
     empty = np.zeros((0,) * first.ndim, first.dtype)
@@ -160,6 +178,8 @@ def _packed(layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_sampl
             for each in shapes:
                 header += (len(each), *each)
             size = sum([array.nbytes for array in arrays])
+        if size > MOST_BYTES and max(map(_nbytes_of, arrays)) > MOST_BYTES:
+            raise TooLargeError(items)
         parts += (arrays,) if isinstance(arrays, np.ndarray) else arrays
         gap = -size % _ALIGNMENT
         if gap:

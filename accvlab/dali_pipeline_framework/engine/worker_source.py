@@ -28,7 +28,7 @@ from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
-from .transport import DimensionClashError, Items, TransportLayout, outputs_of_batch
+from .transport import MOST_BYTES, DimensionClashError, Items, TooLargeError, TransportLayout, outputs_of_batch
 from .worker_process import WorkerSetup, prepare_worker_process
 from .worker_report import ReportedFailure, WorkerReport
 
@@ -137,6 +137,18 @@ class SampleChecker:
             if expected.ndim != got.ndim
         )
         return "\n".join(f"  - {text}" for text in described_together(clashes))
+
+    def describe_too_large(self, samples: Sequence[Sequence[Any]], items: Items) -> tuple[int, str]:
+        """Get the slot of a sample with an array that is too large to travel, and say which."""
+        slot, item = max(
+            itertools.product(range(len(samples)), items), key=lambda each: samples[each[0]][each[1]].nbytes
+        )
+        array = samples[slot][item]
+        return slot, (
+            f"  - {format_path(self._paths[item])}: at most {MOST_BYTES} bytes (2**31 - 1) can travel in a field, "
+            f"got {array.nbytes} (shape {array.shape}, {array.dtype}). Load a part of it, or split it into "
+            f"several fields."
+        )
 
     def describe_clash_of_elements(self, sample: Sequence[Any], fields: Sequence[Items]) -> str:
         """Say in which folded fields the elements of a sample have different numbers of dimensions."""
@@ -307,6 +319,9 @@ class _WorkerSource:
         try:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
             return outputs_of_batch(self.layout, samples, draws, not self._is_parallel)
+        except TooLargeError as error:
+            slot, problem = checker.describe_too_large(samples, error.items)
+            self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
         except DimensionClashError:
             odd = checker.find_odd_rank(samples)
         slot, other_slot = odd or (0, 0)

@@ -22,6 +22,7 @@ from ..engine.graph_inspection import is_random
 from ..engine.transport import Items, TransportLayout
 from ..sample_data import SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
+from ..sample_data.names import format_paths
 
 _DT = types.DALIDataType
 
@@ -39,6 +40,7 @@ class FieldNodes:
         changed_by: What set the field last.
         folded: The node of all elements.
         elements: A node for each element.
+        present: The nodes of the form that was there at first; the other one is made of it.
     """
 
     level: Level
@@ -46,10 +48,11 @@ class FieldNodes:
     folded: DataNode | None = None
     elements: Sequence[DataNode] | None = None
 
-    @property
-    def present(self) -> Sequence[DataNode]:
-        """The nodes of one of the forms, the folded one if it is there."""
-        return [self.folded] if self.folded is not None else self.elements or ()
+    present: Sequence[DataNode] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Note what is there at first."""
+        self.present = [self.folded] if self.folded is not None else self.elements or ()
 
 
 @attrs.frozen
@@ -72,6 +75,8 @@ class Folding:
     Attributes:
         source: What workers send; nothing of it is used where the nodes are given.
         num_slots: Entries of the batch of the pipeline per sample; with 1, nothing is folded.
+        own_nodes: Nodes that no step has made.
+        merged: Names of fields whose elements were put together.
     """
 
     source: SourceOutputs
@@ -88,6 +93,7 @@ class Folding:
         factory=dict, init=False
     )  # by node; None: batch of the pipeline
     own_nodes: list[DataNode] = attrs.field(factory=list, init=False)
+    merged: dict[str, None] = attrs.field(factory=dict, init=False)
 
     # --- what workers send ------------------------------------------------------------------------
 
@@ -259,6 +265,10 @@ class Folding:
         data.set_apply_mapping(False)
         data.set_do_check_type(checks_types)
         if is_folded:
+            for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+                if field.folded is None:
+                    elements = range(leaf.level.count)
+                    self.merged[format_paths([leaf.level.path_of(leaf.path, each) for each in elements])] = None
             data.set_data([self.folded(field) for field in sample.fields])
             return data
         nodes: list[Any] = [None] * shown.num_leaves
@@ -291,7 +301,8 @@ class Folding:
                     field.folded = elements[0]
                 for element in elements:
                     self.note_given(element)
-            fields.append(field if field.level == leaf.level else attrs.evolve(field, level=leaf.level))
+            field.level = leaf.level  # an array may have been renamed
+            fields.append(field)
         return FoldedSample(new, fields)
 
     def sample_of_folded(

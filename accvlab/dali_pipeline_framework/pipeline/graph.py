@@ -20,6 +20,7 @@ from ..draws.draw_scope import DrawPlan, DrawSupply, SupplyNode
 from ..draws.keyed_random import derive_key
 from ..engine.dali.conditionals import with_conditionals
 from ..engine.dali.levels import without_conditionals
+from ..engine.dali.origins import origins_from_here
 from ..engine.dali.seeds import seed_random_operators
 from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
@@ -123,6 +124,11 @@ class Graph:
         """The greatest number of elements that a node of the graph stands for."""
         layout = self.delivery.layout
         return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
+
+    @property
+    def merged_fields(self) -> list[str]:
+        """Fields whose elements are put together in the graph, after steps that changed single ones."""
+        return [*self._folding.merged]
 
     @property
     def plan_text(self) -> str:
@@ -244,7 +250,11 @@ class Graph:
         make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of
         with self._supply.at(level), _folded_elements(is_folded):
             with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
-                result = with_conditionals(step)(data) if self._has_conditionals else step(data)
+                if self._has_conditionals:
+                    result = with_conditionals(step)(data)
+                else:
+                    with origins_from_here():
+                        result = step(data)
                 # Steps may set fields to plain numbers and arrays.
                 values = [
                     value if isinstance(value, DataNode) else types.Constant(value, device="cpu")

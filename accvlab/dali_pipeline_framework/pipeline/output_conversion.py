@@ -101,6 +101,7 @@ class OutputConverter:
         self._makers: list[tuple[Callable[[_Batch, FoldedLeaf], Any], FoldedLeaf]] = []
         for leaf, as_list in zip(folded.leaves, fields_as_lists(ragged, self.format), strict=True):
             make = self._stack if leaf.level.arrays else self._array
+            as_list = as_list or (output_format.flat_leaves[leaf.members[0]].is_string and bool(leaf.level.arrays))
             self._makers.append((self._list if as_list else make, leaf))
 
     def __call__(self, outputs: Sequence[Any], num_samples: int | None = None) -> list[Any]:
@@ -126,7 +127,7 @@ class OutputConverter:
         lists = [self._list_of_one(batch, self._delivery.places[member]) for member in leaf.members]
         if not leaf.level.arrays:
             return lists[0]
-        return [list(elements) for elements in zip(*lists, strict=True)]
+        return [_nested(elements, leaf.level.lengths) for elements in zip(*lists, strict=True)]
 
     def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[Any]:
         if batch.packed is not None and place.is_packed:
@@ -204,6 +205,14 @@ class OutputConverter:
             f"{format_path(path)}: all samples of a batch must have the same shape to form one array, got the "
             f"shapes {listed}. {encoded}{advice}"
         )
+
+
+def _nested(elements: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
+    """Arrange the elements of arrays in arrays as nested lists of these lengths."""
+    if len(lengths) == 1:
+        return list(elements)
+    size = len(elements) // lengths[0]
+    return [_nested(elements[start : start + size], lengths[1:]) for start in range(0, len(elements), size)]
 
 
 def _last_name(path: FieldPath) -> Name:

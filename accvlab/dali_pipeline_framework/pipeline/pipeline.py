@@ -16,8 +16,9 @@ from ..draws.keyed_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.pipeline_context import PipelineContext
 from ..engine.source_pickling import pickler_functions
-from ..engine.structured_pipeline import PipelineContext, StructuredPipeline
+from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
 from ..engine.user_warnings import warn_user
 from ..engine.worker_process import WorkerSetup
@@ -38,8 +39,8 @@ from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
+from .chain_format import chain_format, step_name
 from .draw_keys import require_keys
-from .format_folding import fold_format, step_name
 from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline
 from .pipeline_arguments import (
     PipelineArguments,
@@ -170,9 +171,9 @@ class PipelineDefinition:
             FormatError: The steps do not fit the data; lists all problems with step and field.
             SettingError: The selection of fields to copy does not fit the output.
         """
-        return self._fold()[0]
+        return self._output()[0]
 
-    def _fold(self) -> tuple[SampleDataGroup, DrawPlan, Copier | None]:
+    def _output(self) -> tuple[SampleDataGroup, DrawPlan, Copier | None]:
         blueprint = self.input_data_structure.get_empty_like_self()
         replayed = None if self._replay_path is None else take_group(blueprint, self._replay_path)
         draws = DrawPlan(blueprint.format)
@@ -183,7 +184,7 @@ class PipelineDefinition:
             if self._print_formats:
                 _print_format(num_steps_done, blueprint)
 
-        output = fold_format(blueprint, self._steps, on_step, draws)
+        output = chain_format(blueprint, self._steps, on_step, draws)
         if replayed is not None and self._replay_path is not None:
             require_fitting_record(replayed.format, draws.draws, self._replay_path)
         if self._record_name is not None:
@@ -207,8 +208,8 @@ class PipelineDefinition:
             **arguments: Arguments of `get_dali_pipeline`.
 
         Returns:
-            A line for each step: whether it is applied once to all elements of an array or to each of them, and
-            why; and how many fields are packed, i.e. pass the graph in one buffer since no step touches them.
+            Text with a line for each step, which tells whether it is applied once to all elements of an array or
+            to each of them, and why; the last line tells how many fields are packed, since no step touches them.
         """
         pipeline = self.get_dali_pipeline(**arguments)
         if not isinstance(pipeline, StructuredPipeline):
@@ -268,7 +269,7 @@ class PipelineDefinition:
             warn_user(consequence)
             changed = self.with_input(parts.with_main(bound))
             return changed.get_dali_pipeline(worker_init_fn=worker_init_fn, **arguments)
-        output, plan, copier = self._fold()
+        output, plan, copier = self._output()
         is_parallel = self._is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
         complete_arguments(arguments, self._data_input if parts.main is None else parts.main.source, is_parallel)
         seed = arguments.get("seed", 0)
@@ -338,6 +339,7 @@ class PipelineDefinition:
             delivery=graph.delivery,
             plan=graph.plan_text,
             not_folded=graph.not_folded,
+            merged_fields=graph.merged_fields,
             batch_size=batch_size,
             unused_fields=_unused(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,

@@ -19,7 +19,7 @@ from nvidia.dali.pipeline import pipeline_def
 from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
-from ..pipeline.format_folding import fold_format
+from ..pipeline.chain_format import chain_format
 from ..processing_steps.data_group_array_in_path_elements_applied_step import (
     DataGroupArrayInPathElementsAppliedStep,
 )
@@ -269,7 +269,7 @@ class _StepCheck(RuleCheck):
     ) -> tuple[str, str] | None:
         """Run the step on samples with a wrong field; return the rule that it breaks, and what was got."""
         try:
-            fold_format(samples[0].get_empty_like_self(), [self.step])
+            chain_format(samples[0].get_empty_like_self(), [self.step])
         except Exception as error:
             return None if _names(error, path) else ("an error about the format must name the field", str(error))
         if not samples[0].format.flat_paths:

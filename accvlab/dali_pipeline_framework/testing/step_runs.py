@@ -17,7 +17,7 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import PlannedDraw
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
-from ..pipeline.format_folding import fold_format
+from ..pipeline.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -188,7 +188,7 @@ def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) 
     """
     blueprint = data_input.used_sample_data_structure
     plan = DrawPlan(blueprint.format)
-    fold_format(blueprint, steps, draws=plan)
+    chain_format(blueprint, steps, draws=plan)
     return plan.draws
 
 

@@ -28,6 +28,7 @@ FEWER_SAMPLES_THAN_SHARDS = "num_shards_ <= Size()"
 NO_SAMPLES = "samples: 0,"
 NO_FILES = "No files found"
 NO_FRAMES = "Glob for pattern"
+MERGED_DIFFERENT_DIMENSIONS = "Divergent data found"
 NOTHING_FED = "No data was provided to the InputOperator"
 
 # Errors while a graph is defined.

@@ -13,7 +13,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import FormatProblem, SampleDataGroup, format_error
 
 
-def fold_format(
+def chain_format(
     blueprint: SampleDataGroup,
     steps: Sequence[PipelineStepBase],
     on_step: Callable[[int, SampleDataGroup], None] | None = None,

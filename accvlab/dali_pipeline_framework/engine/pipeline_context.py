@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline knows about where it comes from, and what it can say from that when something fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ..errors import GraphError
+from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
+from ..sources.native_input import NativeInput
+from .control_block import ControlBlock
+from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
+from .delivery import Delivery
+
+
+@attrs.frozen
+class PipelineContext:
+    """What a pipeline knows about where it comes from.
+
+    Attributes:
+        output_blueprint: Format of the output.
+        control: Memory shared with the workers.
+        data_input: The user's input that workers load; native readers are in ``native``.
+        native: The native inputs by the names of their operators.
+        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
+            epochs are those of the native inputs.
+        check_dtypes: Whether the first batch is compared with the blueprint.
+        delivery: Where the fields stand in the outputs of the graph.
+        plan: What is folded and what is packed, for people.
+        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
+        merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
+        batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
+        unused_fields: Fields that workers load, and that nothing depends on.
+        last_changed_by: Per output field, what set it last.
+        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
+            epoch, and the batch since the start, and returns a text and the indices of the samples.
+    """
+
+    output_blueprint: SampleDataGroup
+    control: ControlBlock
+    data_input: Any
+    native: Mapping[str, NativeInput]
+    has_workers: bool
+    check_dtypes: bool
+    delivery: Delivery
+    plan: str
+    not_folded: Mapping[int, str]
+    merged_fields: Sequence[str]
+    batch_size: int
+    unused_fields: Sequence[str]
+    last_changed_by: Sequence[str]
+    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
+
+    def find_native(self, error: Exception) -> NativeInput | None:
+        """The native input that an error of DALI is about, if it is about one."""
+        return next((each for each in self.native.values() if is_about(error, each.operator_name)), None)
+
+    def dtype_problems(self, batch: Sequence[Any]) -> list[str]:
+        """Say which outputs of the graph have other types than the format; a line for each field."""
+        problems = []
+        leaves = zip(
+            self.output_blueprint.format.flat_paths,
+            self.output_blueprint.format.flat_leaves,
+            self.delivery.places,
+            self.last_changed_by,
+            strict=True,
+        )
+        for path, leaf, place, changed_by in leaves:
+            if place.is_packed:
+                continue
+            tensors = batch[place.output]
+            if tensors.dtype != leaf.transport_dtype:
+                problems.append(
+                    f"  - {format_path(path)}: Expected type {leaf.numpy_dtype}, but the actual data type is "
+                    f"{get_numpy_type_for_dali_type(tensors.dtype).__name__} (last set by {changed_by}"
+                    f"{_source_of(tensors)})"
+                )
+        return problems
+
+    def graph_error(
+        self, error: Exception, epoch_idx: int, iteration: int, batch_in_all: int, holds: str
+    ) -> GraphError:
+        """Make the error for a batch that failed in the graph.
+
+        Args:
+            error: What DALI raised.
+            epoch_idx: Epoch of the pipeline.
+            iteration: The batch in it.
+            batch_in_all: The batch since the start.
+            holds: What native readers tell of the batch.
+        """
+        epoch, batch = self.control.locate(epoch_idx, iteration)
+        reader = self.find_native(error)
+        if reader is not None:
+            return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
+        try:
+            diagnosis, sample_indices = self.diagnose(epoch, batch, batch_in_all)
+        except Exception as failed:
+            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
+            sample_indices = ()
+        if MERGED_DIFFERENT_DIMENSIONS in str(error) and self.merged_fields:
+            diagnosis += (
+                f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
+                f"not be processed together any more: one of {', '.join(self.merged_fields)}. Give them the same, "
+                f"or set `fold_arrays=False` of `PipelineDefinition`."
+            )
+        layout = self.delivery.layout
+        counted = "samples" if layout is None or layout.num_slots == 1 else "the elements of all samples"
+        explained = GraphError(
+            f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
+            f"DALI reports (counting {counted} from 0 within the batch):\n{dali_message(error)}"
+        )
+        explained.sample_indices = sample_indices
+        return explained
+
+
+def _source_of(tensors: Any) -> str:
+    """Where the first sample of a field came from, where a native reader told DALI."""
+    source = tensors[0].source_info() if len(tensors) else ""
+    return f", from {source!r}" if source else ""
