@@ -133,6 +133,8 @@ class Race:
         reported: Further pairs whose ratio is of interest.
         further: Gives further figures of the race.
         most_difference: Where given, first batches are compared (`require_agreement`).
+        filling_seconds: How long a contestant goes on to fill its queues after its turn. It is added to the time
+            before a turn that is not measured.
     """
 
     name: str
@@ -142,6 +144,7 @@ class Race:
     reported: tuple[tuple[str, str], ...] = ()
     further: Callable[[], dict[str, Any]] = dict
     most_difference: float | None = None
+    filling_seconds: float = 0.0
 
 
 def prepare_workers() -> None:
@@ -227,7 +230,8 @@ def run(race: Race, pace: Pace) -> dict[str, Any]:
         contestants = race.start(resources)
         if race.most_difference is not None:
             require_agreement(dict(contestants), race.most_difference)
-        rounds = take_turns(contestants, pace)
+        warm_up_seconds = pace.warm_up_seconds + race.filling_seconds
+        rounds = take_turns(contestants, attrs.evolve(pace, warm_up_seconds=warm_up_seconds))
     turns = {name: [each[name] for each in rounds] for name in contestants}
     rates = {name: [turn.rate for turn in of_name] for name, of_name in turns.items()}
     pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]

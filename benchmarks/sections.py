@@ -33,6 +33,9 @@ LEAST_SHARE_OF_IDEAL = 0.9
 MOST_FIRST_BATCH_SECONDS, MOST_BUILD_SECONDS = 2.0, 0.5
 _DECODERS_DIFFER_BY = 1.5  # grey levels, in the mean of an image
 _NORMALIZED_DIFFER_BY = 0.03
+# Two batches in a queue of DALI, of images on two cores; four in the workers of PyTorch, of six images each.
+_FILLING_SECONDS_PER_IMAGE, _FILLING_SECONDS_PER_SAMPLE = 0.012, 0.3
+_OTHERS_AT = 4  # the size of batches in which further libraries take part
 
 
 @attrs.frozen
@@ -66,8 +69,8 @@ class Scale:
 
 FULL = Scale(
     num_workers=2,
-    pace=Pace(4, 0.25, 0.15, 7),
-    long_pace=Pace(4, 0.7, 0.4, 7),
+    pace=Pace(4, 0.25, 0.15, 5),
+    long_pace=Pace(4, 0.8, 0.3, 6),
     num_images=24,
     fields=(1, 10, 20, 40, 60, 80, 100),
     folded=((1, 2, 4, 8), (1, 3, 6, 8)),
@@ -197,6 +200,7 @@ def _folding_race(work: str, batch_size: int, samples: RigSamples) -> Race:
         tuple((LIBRARY, other) for other in (PER_CAMERA, HAND_PER_CAMERA, HAND_FOLDED)),
         lambda: {"at": {"work": work, "cameras": samples.num_cameras, "batch_size": batch_size}},
         _DECODERS_DIFFER_BY if work == "decode" else _NORMALIZED_DIFFER_BY,
+        _FILLING_SECONDS_PER_IMAGE * batch_size * samples.num_cameras,
     )
 
 
@@ -217,7 +221,10 @@ def end_to_end(folder: Path, scale: Scale) -> dict[str, Any]:
     usable = [name for name, reason in missing.items() if not reason]
     for name in missing:
         print(f"{name}: {missing[name] or 'is here'}")
-    races = (_end_to_end_race(samples, each, usable, scale.num_workers) for each in scale.batch_sizes)
+    races = (
+        _end_to_end_race(samples, size, usable if size == _OTHERS_AT else [], scale.num_workers)
+        for size in scale.batch_sizes
+    )
     report = _run_all(races, scale.long_pace)
     return {**report, "not_here": {name: reason for name, reason in missing.items() if reason}}
 
@@ -253,6 +260,7 @@ def _end_to_end_race(samples: RigSamples, size: int, usable: list[str], workers:
         tuple((LIBRARY, other) for other in others if other not in bounded),
         lambda: {"at": {"batch_size": size}},
         _DECODERS_DIFFER_BY,
+        _FILLING_SECONDS_PER_SAMPLE * size * bool(workers),
     )
 
 
@@ -270,6 +278,7 @@ def _chain_race(samples: DrivingSamples, size: int, scale: Scale) -> Race:
         targets,
         tuple((STEPS, other) for other in (NOT_FOLDED, BY_HAND, TORCH)[bool(targets) :]),
         lambda: {"at": {"batch_size": size}},
+        filling_seconds=_FILLING_SECONDS_PER_SAMPLE * size * bool(scale.num_workers),
     )
 
 
