@@ -35,11 +35,15 @@ types: $(VENV)/test.stamp
 docs: $(VENV)/test.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-bench: $(VENV)/test.stamp
-	$(BIN)/python benchmarks/bench_overhead.py
-	$(BIN)/python benchmarks/bench_samplers.py
-	$(BIN)/python benchmarks/bench_sources.py
-	$(BIN)/python benchmarks/bench_steps.py
+# One page with tables and plots, and the figures beside it. The last command writes it.
+RESULTS := benchmarks/results
+CORES = $$($(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)))")_cores_cpu.json
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/bench_samplers.py --output $(RESULTS)/samplers_$(CORES)
+	$(BIN)/python benchmarks/bench_sources.py --output $(RESULTS)/sources_$(CORES)
+	$(BIN)/python benchmarks/bench_steps.py --output $(RESULTS)/steps_$(CORES)
+	$(BIN)/python benchmarks/bench.py
 
 # The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp
@@ -61,6 +65,10 @@ $(VENV)/bin/python:
 # `pip install` is repeated when the list of dependencies has changed.
 $(VENV)/demo.stamp: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e ".[examples]"
+	touch $@
+
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install -q -e ".[viz]"
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python

@@ -32,7 +32,7 @@ import random
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -312,11 +312,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Cost of the order of samples.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     about = machine()
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     load_averages = [round(os.getloadavg()[0], 2)]

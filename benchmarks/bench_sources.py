@@ -54,9 +54,6 @@ from source_data import (
     make_videos,
 )
 
-FILES_PER_BATCH = 16
-SEQUENCES_PER_BATCH = 4
-CLIPS_PER_BATCH = 2
 MOST_DECODED_PER_DELIVERED = 1.1
 
 
@@ -67,25 +64,33 @@ class Scale:
     Attributes:
         num_workers: Worker processes of the contestants that have several.
         pace: How long.
+        files_per_batch: Also sequences, and clips per batch.
         num_frames: Frames of a generated folder of frames.
         num_links: How often each of them is in the data set.
-        num_video_frames: Frames of a generated video.
+        num_videos: Videos of each kind.
+        num_video_frames: Frames of a generated video, the first one.
         video_kinds: Which of `VIDEO_KINDS`.
         steps: Frames from sequence to sequence, by name of the race.
     """
 
     num_workers: int
     pace: Pace
+    files_per_batch: int
+    sequences_per_batch: int
+    clips_per_batch: int
     num_frames: int
     num_links: int
+    num_videos: int
     num_video_frames: int
     video_kinds: slice
     steps: dict[str, int]
 
 
 STEPS = {"from each frame on": 1, "overlapping by half": SEQUENCE_LENGTH // 2, "apart": SEQUENCE_LENGTH}
-FULL = Scale(2, Pace(7, 0.5, 0.6), 64, 40, 240, slice(None), STEPS)
-QUICK = Scale(1, Pace(1, 0.02, 0.02), 16, 2, 48, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2})
+FULL = Scale(2, Pace(7, 0.5, 0.6), 16, 4, 2, 64, 40, 4, 240, slice(None), STEPS)
+QUICK = Scale(
+    0, Pace(1, 0.01, 0.0), 2, 1, 1, 12, 2, 2, 24, slice(1, 2), {"overlapping by half": SEQUENCE_LENGTH // 2}
+)
 
 
 def races(root: Path, scale: Scale) -> list[Race]:
@@ -94,7 +99,8 @@ def races(root: Path, scale: Scale) -> list[Race]:
     frames = root / "frames"
     paths = make_frames(frames, picture, scale.num_frames, scale.num_links)
     kinds = VIDEO_KINDS[scale.video_kinds]
-    videos = {kind.name: make_videos(root / kind.name, picture, kind, scale.num_video_frames) for kind in kinds}
+    size = scale.num_video_frames, scale.num_videos
+    videos = {kind.name: make_videos(root / kind.name, picture, kind, *size) for kind in kinds}
     return [
         *(file_race(name, paths, scale) for name in ("decoded", "bytes")),
         *(sequence_race(name, frames, step, scale) for name, step in scale.steps.items()),
@@ -108,7 +114,7 @@ def file_race(name: str, paths: Sequence[Path], scale: Scale) -> Race:
     return Race(
         f"files, {name}",
         "images" if is_decoded else "files",
-        lambda resources: files(paths, FILES_PER_BATCH, is_decoded, scale.num_workers, resources),
+        lambda resources: files(paths, scale.files_per_batch, is_decoded, scale.num_workers, resources),
         (Target("provider", "native", 0.9),) if is_decoded else (),
         tuple(("provider", other) for other in others),
     )
@@ -118,7 +124,7 @@ def sequence_race(name: str, root: Path, step: int, scale: Scale) -> Race:
     return Race(
         f"sequences, {name}",
         "frames",
-        lambda resources: sequences(root, SEQUENCES_PER_BATCH, step, scale.num_workers, resources),
+        lambda resources: sequences(root, scale.sequences_per_batch, step, scale.num_workers, resources),
         (Target("provider", "native", 1.0),),
         (("provider", "PyTorch, Pillow"),),
     )
@@ -129,7 +135,7 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
         f"video, {kind.name}",
         "frames",
         lambda resources: videos(
-            paths, FRAMES_PER_SECOND, CLIPS_PER_BATCH, kind.is_native, scale.num_workers, resources
+            paths, FRAMES_PER_SECOND, scale.clips_per_batch, kind.is_native, scale.num_workers, resources
         ),
         (),
         (
@@ -139,7 +145,7 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
             ("provider, shuffled", "native, shuffled"),
             ("provider, shuffled", "PyTorch, PyAV, shuffled"),
         ),
-        lambda: {"decoded_per_delivered": decoded_per_delivered(paths, CLIPS_PER_BATCH)},
+        lambda: {"decoded_per_delivered": decoded_per_delivered(paths, scale.clips_per_batch)},
     )
 
 
@@ -164,12 +170,12 @@ def show_count(row: dict[str, Any]) -> None:
         print(f"  frames decoded per frame delivered, {name}: {count:.3f}")
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Sources as providers, beside DALI's readers.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--only", nargs="+", metavar="RACE", help="races whose names begin so")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     scale = QUICK if arguments.quick else FULL
     about = {**machine(), "workers": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))

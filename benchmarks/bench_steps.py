@@ -4,21 +4,18 @@
 The data are generated. In each race the contestants do the same, on the CPU:
 
 - ``step, ...``: one step on images of 1600 x 900 pixels; the image is always the same, so nothing is loaded.
-- ``chain, multi-camera``: six JPEGs of 1600 x 900 per sample, as for StreamPETR. Decode, resize, crop and mirror
-  at random to 704 x 256, normalize; intrinsics and projections; 3D boxes, turned and scaled in the ego frame.
-  In batches of 4, and of 8: the more samples in a batch, the less an operator costs each of them.
 - ``chain, detection``: one such JPEG per sample, as for detectors of 2D boxes. Decode, distort colors, zoom and
   mirror with the boxes, normalize, pad to tiles, draw heatmaps.
 
-``steps`` are those of the library, ``DALI by hand`` is in `step_by_hand`: both have two threads, and for chains
-one worker that reads files. ``PyTorch, OpenCV`` is ``torch.utils.data.DataLoader`` with two workers, in
-`step_torch`. Further variants of a chain change what a user might change: whole images are decoded, colors are
-distorted at last, where images are smaller, or each thread of DALI keeps to a core.
+``steps`` are those of the library, ``DALI by hand`` is in `step_by_hand`: both have two threads, and for the
+chain one worker that reads files. ``PyTorch, OpenCV`` is ``torch.utils.data.DataLoader`` with two workers, in
+`step_torch`. Further variants of the chain change what a user might change: colors are distorted at last, where
+images are smaller, or each thread of DALI keeps to a core. A chain of six cameras is measured by `bench`.
 
 They run interleaved, in turns of some tenths of a second, in an order that changes from turn to turn; each turn
 gives a ratio. Printed are medians and ranges, and the time on processors that an image (of a chain: a sample)
-takes in all processes together: the price. Then the time that it takes to define and build a graph of twenty steps
-over six cameras, and the targets. The load averages in the file tell whether other programs ran at the same time.
+takes in all processes together: the price. Then the targets. The load
+averages in the file tell whether other programs ran at the same time.
 
     python benchmarks/bench_steps.py [--quick] [--only RACE ...] [--output FILE]
     python benchmarks/bench_steps.py --table FILE       print the prices in a file as a table, in Markdown
@@ -30,29 +27,27 @@ import argparse
 import json
 import os
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-from races import Pace, Race, Target, judged, machine, run, show, show_targets, spread
+from races import Pace, Race, Target, judged, machine, run, show, show_targets
 from step_contestants import (
     BY_HAND,
+    DISTORTED_LAST,
     NUM_THREADS,
     PINNED,
     STEPS,
     TORCH,
     StepCase,
     chain,
-    define_twenty_steps,
     single_step,
     step_cases,
 )
 from step_data import DrivingSamples, camera_picture, jpeg_of
 
 LEAST_TO_HAND = 0.95
-LEAST_TO_TORCH = 1.4
-MOST_BUILD_SECONDS = 5.0
 
 
 @attrs.frozen
@@ -61,36 +56,31 @@ class Scale:
 
     Attributes:
         num_workers: Of PyTorch.
+        batch_size: Images, or samples.
         step_pace: How long, for each step.
         chain_pace: The same for each chain.
         num_samples: Different samples.
-        batch_size: Samples of a batch; one race has batches of twice as many.
-        num_builds: How often a graph is built.
         step_cases: Which steps.
     """
 
     num_workers: int
+    batch_size: int
     step_pace: Pace
     chain_pace: Pace
     num_samples: int
-    batch_size: int
-    num_builds: int
     step_cases: slice
 
 
-FULL = Scale(2, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, 4, 3, slice(None))
-QUICK = Scale(1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, 1, 1, slice(3, 4))
+FULL = Scale(2, 4, Pace(4, 0.3, 0.5), Pace(5, 0.8, 1.0), 8, slice(None))
+QUICK = Scale(0, 1, Pace(1, 0.02, 0.0), Pace(1, 0.02, 0.0), 1, slice(3, 4))
 
 
 def races(folder: Path, scale: Scale) -> list[Race]:
     """Make the data, and say who is to work on them."""
     samples = DrivingSamples.generate(folder, scale.num_samples)
-    size = scale.batch_size
     return [
         *(step_race(case, scale) for case in step_cases()[scale.step_cases]),
-        chain_race("multi-camera", size, samples, scale),
-        chain_race("multi-camera", 2 * size, samples, scale),
-        chain_race("detection", size, samples, scale),
+        chain_race(samples, scale),
     ]
 
 
@@ -106,38 +96,14 @@ def step_race(case: StepCase, scale: Scale) -> Race:
     )
 
 
-def chain_race(name: str, batch_size: int, samples: DrivingSamples, scale: Scale) -> Race:
-    targets = [Target(STEPS, BY_HAND, LEAST_TO_HAND)]
-    if name == "multi-camera":
-        targets.append(Target(STEPS, TORCH, LEAST_TO_TORCH))
-    variant = ("steps, whole images decoded",) if name == "multi-camera" else ("steps, distorted last", TORCH)
-    others = (*variant, PINNED)
+def chain_race(samples: DrivingSamples, scale: Scale) -> Race:
     return Race(
-        f"chain, {name}" + (f", batches of {batch_size}" if batch_size != scale.batch_size else ""),
+        "chain, detection",
         "samples",
-        lambda resources: chain(name, samples, batch_size, scale.num_workers, resources),
-        tuple(targets),
-        tuple((STEPS, other) for other in others),
+        lambda resources: chain("detection", samples, scale.batch_size, scale.num_workers, resources),
+        (Target(STEPS, BY_HAND, LEAST_TO_HAND),),
+        tuple((STEPS, other) for other in (DISTORTED_LAST, TORCH, PINNED)),
     )
-
-
-def build_seconds(num_builds: int, batch_size: int) -> dict[str, float]:
-    """Time to define and build a graph of twenty steps over six cameras; the first time in this process counts."""
-    seconds = []
-    for _ in range(num_builds):
-        start = time.perf_counter()
-        define_twenty_steps(batch_size).build()
-        seconds.append(time.perf_counter() - start)
-    return spread(seconds, 3)
-
-
-def build_target(seconds: dict[str, float]) -> dict[str, Any]:
-    return {
-        "target": f"seconds to define and build twenty steps over six cameras, at most {MOST_BUILD_SECONDS:g}",
-        "limit": MOST_BUILD_SECONDS,
-        "value": seconds["max"],
-        "is_met": seconds["max"] <= MOST_BUILD_SECONDS,
-    }
 
 
 def price_table(report: dict[str, Any]) -> str:
@@ -153,13 +119,13 @@ def price_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Steps, beside the same work in DALI and with OpenCV.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
-    parser.add_argument("--only", nargs="+", metavar="RACE", help="races whose names begin so, or `build`")
+    parser.add_argument("--only", nargs="+", metavar="RACE", help="races whose names begin so")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the prices in a file of results")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     if arguments.table is not None:
         print(price_table(json.loads(arguments.table.read_text())))
         return
@@ -170,11 +136,7 @@ def main() -> None:
     about = {**machine(), "workers_of_pytorch": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     load_averages = [round(os.getloadavg()[0], 2)]
-    report: dict[str, Any] = dict(about)
     rows, targets = [], []
-    if "build".startswith(chosen):
-        report["build_seconds"] = build_seconds(scale.num_builds, scale.batch_size)
-        targets.append(build_target(report["build_seconds"]))
     with tempfile.TemporaryDirectory() as folder:
         for race in races(Path(folder), scale):
             if race.name.startswith(chosen):
@@ -186,7 +148,7 @@ def main() -> None:
     show_targets(targets)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        report |= {"load_average_before_and_after": load_averages, "results": rows, "targets": targets}
+        report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": targets}
         arguments.output.write_text(json.dumps(report, indent=1) + "\n")
 
 

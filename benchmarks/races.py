@@ -2,7 +2,9 @@
 """Contestants that deliver the same, measured in turns.
 
 They run interleaved, in an order that changes from turn to turn; each turn gives a rate, and a ratio of rates.
-Workers of all contestants are forked by one server, which has imported what they need.
+Before that, their first batches can be compared. While other programs use the machine, turns are repeated, and
+those count during which the others did least. Workers of all contestants are forked by one server, which has
+imported what they need.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import nvidia.dali
 import psutil
+
+# Processors that other programs may use during a turn.
+MOST_CORES_OF_OTHERS = 0.2
 
 # Gets the next batch, and returns its size.
 GetBatch = Callable[[], int]
@@ -34,11 +40,66 @@ _IMPORTED_ONCE = [
 
 
 @attrs.frozen
+class Contestant:
+    """A `GetBatch` that can tell what it delivers.
+
+    Attributes:
+        deliver: Gets the next batch.
+        batch_size: Samples of a batch.
+        sample: Gets the arrays of a sample by name, of a batch and the place of the sample in it.
+    """
+
+    deliver: Callable[[], Any]
+    batch_size: int
+    sample: Callable[[Any, int], dict[str, Any]]
+
+    def __call__(self) -> int:
+        self.deliver()
+        return self.batch_size
+
+
+class DisagreementError(Exception):
+    """Contestants deliver different arrays."""
+
+
+def require_agreement(contestants: dict[str, Contestant], most_difference: float) -> None:
+    """Compare the first and the last sample of the next batch of each, in the fields that they have in common.
+
+    Args:
+        contestants: All must be at the same batch.
+        most_difference: Of images (they have an axis of three channels), in the mean; all else must be equal.
+
+    Raises:
+        DisagreementError: They differ.
+    """
+    batches = [(name, each, each.deliver()) for name, each in contestants.items()]
+    first_name, first, first_batch = batches[0]
+    for place in {0, first.batch_size - 1}:
+        expected = first.sample(first_batch, place)
+        for name, each, batch in batches[1:]:
+            found = each.sample(batch, place)
+            common = expected.keys() & found.keys()
+            wrong = [field for field in common if not _is_same(expected[field], found[field], most_difference)]
+            if wrong or not common:
+                raise DisagreementError(f"{name} and {first_name} differ in {sorted(wrong) or 'all names'}.")
+
+
+def _is_same(one: Any, other: Any, most_difference: float) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    if one.ndim == 3 and 3 in one.shape:
+        return float(np.mean(np.abs(one.astype(np.float32) - other.astype(np.float32)))) <= most_difference
+    return bool(np.array_equal(one, other))
+
+
+@attrs.frozen
 class Pace:
     """How long is measured.
 
     Attributes:
-        num_turns: Turns of each contestant, after one that warms up.
+        num_turns: Turns of each contestant that count, after one that warms up.
+        most_turns: Most turns of each contestant, where other programs disturb them.
         num_seconds: Length of a turn.
         warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran,
             and the contestant before fills its queues. Nothing pauses: on virtual machines it can take a second
@@ -48,6 +109,7 @@ class Pace:
     num_turns: int
     num_seconds: float
     warm_up_seconds: float
+    most_turns: int = 0
 
 
 @attrs.frozen
@@ -70,14 +132,24 @@ class Race:
         targets: What is to be reached.
         reported: Further pairs whose ratio is of interest.
         further: Gives further figures of the race.
+        most_difference: Where given, first batches are compared (`require_agreement`).
+        filling_seconds: How long a contestant goes on to fill its queues after its turn. It is added to the time
+            before a turn that is not measured.
     """
 
     name: str
     unit: str
-    start: Callable[[ExitStack], dict[str, GetBatch]]
+    start: Callable[[ExitStack], Mapping[str, GetBatch]]
     targets: tuple[Target, ...] = ()
     reported: tuple[tuple[str, str], ...] = ()
     further: Callable[[], dict[str, Any]] = dict
+    most_difference: float | None = None
+    filling_seconds: float = 0.0
+
+
+def prepare_workers() -> None:
+    """Tell what all workers need, before the first one starts."""
+    multiprocessing.set_forkserver_preload(_IMPORTED_ONCE)
 
 
 # --- measuring ------------------------------------------------------------------------------------------
@@ -89,6 +161,11 @@ def processor_seconds(workers: list[psutil.Process]) -> float:
     return time.process_time() + sum(each.user + each.system for each in times)
 
 
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
 def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
     """Get batches for a time: their units, and the time that it took."""
     start, num_units = time.perf_counter(), 0
@@ -97,36 +174,76 @@ def get_batches(get_batch: GetBatch, num_seconds: float) -> tuple[int, float]:
     return num_units, time.perf_counter() - start
 
 
-def take_turn(get_batch: GetBatch, pace: Pace) -> tuple[float, float]:
-    """Units per second, and milliseconds on processors per unit."""
+def machine_seconds() -> float:
+    """Time on processors of all programs until now, and what other virtual machines took."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0)
+
+
+@attrs.frozen
+class Turn:
+    """What a contestant did.
+
+    Attributes:
+        rate: Units per second.
+        processor_ms: Milliseconds on processors per unit.
+        others_cores: Processors that other programs used at the same time.
+    """
+
+    rate: float
+    processor_ms: float
+    others_cores: float
+
+    @property
+    def busy_cores(self) -> float:
+        return self.rate * self.processor_ms / 1e3
+
+
+def take_turn(get_batch: GetBatch, pace: Pace) -> Turn:
     workers = psutil.Process().children(recursive=True)
     get_batches(get_batch, pace.warm_up_seconds)
-    on_processors = processor_seconds(workers)
+    own, of_all = processor_seconds(workers), machine_seconds()
     num_units, num_seconds = get_batches(get_batch, pace.num_seconds)
-    return num_units / num_seconds, 1e3 * (processor_seconds(workers) - on_processors) / num_units
+    own, of_all = processor_seconds(workers) - own, machine_seconds() - of_all
+    return Turn(num_units / num_seconds, 1e3 * own / num_units, max(of_all - own, 0.0) / num_seconds)
+
+
+def take_turns(contestants: Mapping[str, GetBatch], pace: Pace) -> list[dict[str, Turn]]:
+    """Turns of all contestants, one after the other."""
+    rounds: list[dict[str, Turn]] = []
+    order, shuffle = list(contestants), random.Random(0)
+    num_quiet = 0
+    while num_quiet < pace.num_turns and len(rounds) <= max(pace.num_turns, pace.most_turns):
+        shuffle.shuffle(order)
+        rounds.append({name: take_turn(contestants[name], pace) for name in order})
+        num_quiet += len(rounds) > 1 and others_cores(rounds[-1]) < MOST_CORES_OF_OTHERS
+    return sorted(rounds[1:], key=others_cores)[: pace.num_turns]  # the first one warms up
+
+
+def others_cores(turns: dict[str, Turn]) -> float:
+    return max(turn.others_cores for turn in turns.values())
 
 
 def run(race: Race, pace: Pace) -> dict[str, Any]:
-    multiprocessing.set_forkserver_preload(_IMPORTED_ONCE)
+    prepare_workers()
     with ExitStack() as resources:
         contestants = race.start(resources)
-        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-        order, shuffle = list(contestants), random.Random(0)
-        for turn in range(pace.num_turns + 1):
-            shuffle.shuffle(order)
-            for name in order:
-                result = take_turn(contestants[name], pace)
-                if turn > 0:  # the first one warms up
-                    turns[name].append(result)
-    rates = {name: [rate for rate, _ in of_name] for name, of_name in turns.items()}
+        if race.most_difference is not None:
+            require_agreement(dict(contestants), race.most_difference)
+        warm_up_seconds = pace.warm_up_seconds + race.filling_seconds
+        rounds = take_turns(contestants, attrs.evolve(pace, warm_up_seconds=warm_up_seconds))
+    turns = {name: [each[name] for each in rounds] for name in contestants}
+    rates = {name: [turn.rate for turn in of_name] for name, of_name in turns.items()}
     pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
     return {
         "race": race.name,
         "unit": race.unit,
         "per_second": {name: spread(values, 1) for name, values in rates.items()},
         "processor_ms_each": {
-            name: spread([milliseconds for _, milliseconds in of_name], 3) for name, of_name in turns.items()
+            name: spread([turn.processor_ms for turn in of_name], 3) for name, of_name in turns.items()
         },
+        "busy_cores": {name: spread([turn.busy_cores for turn in of_name], 2) for name, of_name in turns.items()},
+        "others_cores": spread([others_cores(each) for each in rounds], 2),
         "ratios": [
             {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
             for one, other in pairs
@@ -163,9 +280,18 @@ def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
 # --- reporting ------------------------------------------------------------------------------------------
 
 
+def processor_name() -> str:
+    """As Linux tells it."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def machine() -> dict[str, Any]:
     return {
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
+        "processor": processor_name(),
         "python": platform.python_version(),
         "dali": nvidia.dali.__version__,
         "numpy": np.__version__,

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from races import START_METHOD, GetBatch
+from races import START_METHOD, GetBatch, endless
 
 from accvlab.dali_pipeline_framework.inputs import (
     DataProvider,
@@ -32,11 +32,6 @@ from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecode
 
 NUM_THREADS = 2
 SEQUENCE_LENGTH = 8
-
-
-def endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
 
 
 def contestant(loader: Any, units_per_batch: int) -> GetBatch:
@@ -171,8 +166,8 @@ def videos(
     shuffled = ShuffledSampler(provider.get_number_of_samples(), seed=1)
     racing = {}
     for name, sampler, workers in (
-        ("provider, streamed, 1 worker", streamed(provider), 1),
-        ("provider, shuffled, 1 worker", shuffled, 1),
+        ("provider, streamed, 1 worker", streamed(provider), min(num_workers, 1)),
+        ("provider, shuffled, 1 worker", shuffled, min(num_workers, 1)),
         ("provider, shuffled", shuffled, num_workers),
     ):
         racing[name] = of_framework(

@@ -7,6 +7,7 @@ frequency), so frames have about the size that real ones have, and motion that c
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from fractions import Fraction
@@ -52,8 +53,9 @@ VIDEO_KINDS = (
 )
 
 
+@functools.cache
 def large_picture(seed: int = 0) -> UInt8Array:
-    """A picture of noise with amplitudes like those of photographs, (H, W, 3)."""
+    """A picture of noise with amplitudes like those of photographs, (H, W, 3); not to be changed."""
     generator = np.random.default_rng(seed)
     height, width = _PICTURE_HW
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
@@ -66,6 +68,7 @@ def large_picture(seed: int = 0) -> UInt8Array:
     brightness, tint = layers
     channels = [118 + 48 * brightness + part * tint for part in (14, 0, -14)]
     picture: UInt8Array = np.clip(np.stack(channels, axis=-1), 0, 255).astype(np.uint8)
+    picture.flags.writeable = False
     return picture
 
 
@@ -111,11 +114,13 @@ def make_frames(root: Path, picture: UInt8Array, num_frames: int, num_links: int
     return paths
 
 
-def make_videos(root: Path, picture: UInt8Array, kind: VideoKind, num_frames: int) -> list[Path]:
+def make_videos(
+    root: Path, picture: UInt8Array, kind: VideoKind, num_frames: int, num_drives: int = NUM_DRIVES
+) -> list[Path]:
     """Videos of drives; each is a little longer than the one before."""
     root.mkdir()
     paths = []
-    for number in range(NUM_DRIVES):
+    for number in range(num_drives):
         paths.append(root / f"drive_{number}{kind.suffix}")
         frames = drive(picture, number, num_frames + 10 * number, VIDEO_HW)
         write_video(paths[-1], frames, kind, kind.key_frames_every[number % len(kind.key_frames_every)])

@@ -81,6 +81,8 @@ def decode_by_opencv(path: str) -> Any:
 
 
 def torch_loader(dataset: Dataset[Any], batch_size: int, *, num_workers: int, shuffle: bool) -> DataLoader[Any]:
+    if num_workers == 0:
+        return DataLoader(dataset, batch_size, shuffle=shuffle, drop_last=True)
     return DataLoader(
         dataset,
         batch_size,

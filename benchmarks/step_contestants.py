@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contestants of `bench_steps`: each is a function that gets the next batch and returns its size."""
+"""The contestants of `bench_steps`, and of a chain in `bench`: each gets the next batch and returns its size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +15,7 @@ import step_settings as settings
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import DALIDataType, DALIImageType
-from races import START_METHOD, GetBatch
+from races import START_METHOD, GetBatch, endless
 from step_data import NUM_CATEGORIES, DetectionProvider, DrivingSamples, MultiCameraProvider
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler
@@ -51,6 +51,8 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 NUM_THREADS = 2
 STEPS, BY_HAND, TORCH = "steps", "DALI by hand", "PyTorch, OpenCV"
 PINNED = "steps, a core for each thread"
+DISTORTED_LAST = "steps, distorted last"
+NOT_FOLDED = "steps, fold_arrays=False"
 
 
 # --- single steps ------------------------------------------------------------------------------------------
@@ -231,11 +233,6 @@ def of_graph(define: Callable[[Any], Any], image: np.ndarray, batch_size: int) -
     return get_batch
 
 
-def endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
 def of_loader(loader: Any, batch_size: int) -> GetBatch:
     batches = endless(loader)
 
@@ -254,10 +251,9 @@ def bev_transformer() -> BEVBBoxesTransformer3D:
     return BEVBBoxesTransformer3D(*names, settings.BEV_ANGLE_RAD, 2, settings.BEV_SCALE, None)
 
 
-def multi_camera_steps(is_region_decoded: bool = True) -> list[PipelineStepBase]:
-    cropper = resizer_cropper(is_encoded=is_region_decoded, projection_names=["intrinsics", "image_from_ego"])
-    decoder = [] if is_region_decoded else [ImageDecoder("image", False)]
-    return [*decoder, cropper, normalizer(layout="CHW"), bev_transformer()]
+def multi_camera_steps() -> list[PipelineStepBase]:
+    cropper = resizer_cropper(is_encoded=True, projection_names=["intrinsics", "image_from_ego"])
+    return [cropper, normalizer(layout="CHW"), bev_transformer()]
 
 
 def detection_steps(is_distorted_last: bool = False) -> list[PipelineStepBase]:
@@ -285,10 +281,11 @@ def of_framework(
     batch_size: int,
     num_workers: int,
     resources: ExitStack,
+    fold_arrays: bool = True,
     **pipeline_arguments: Any,
 ) -> GetBatch:
     sampler = ShuffledSampler(provider.get_number_of_samples(), shuffle=False)
-    definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
+    definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps, fold_arrays=fold_arrays)
     output = definition.check_and_get_output_data_structure()
     loader = DataLoader(
         definition,
@@ -326,29 +323,36 @@ def chain(
     import step_torch
 
     provider: DataProvider
+    workers = min(num_workers, 1)
+
+    def of_steps(steps: list[PipelineStepBase], **options: Any) -> GetBatch:
+        return of_framework(provider, steps, batch_size, workers, resources, **options)
+
     if name == "multi-camera":
         provider, dataset = MultiCameraProvider(samples), step_torch.MultiCameraSamples(samples)
-        variants = {STEPS: multi_camera_steps(), f"{STEPS}, whole images decoded": multi_camera_steps(False)}
+        of_library = {
+            STEPS: of_steps(multi_camera_steps()),
+            NOT_FOLDED: of_steps(multi_camera_steps(), fold_arrays=False),
+        }
         define = step_by_hand.multi_camera
     else:
         provider, dataset = DetectionProvider(samples), step_torch.DetectionSamples(samples)
-        variants = {STEPS: detection_steps(), f"{STEPS}, distorted last": detection_steps(True)}
+        of_library = {
+            STEPS: of_steps(detection_steps()),
+            DISTORTED_LAST: of_steps(detection_steps(True)),
+            PINNED: of_steps(detection_steps(), set_affinity=True),
+        }
         define = step_by_hand.detection
     by_hand = define(
         samples,
+        bool(workers),
         batch_size=batch_size,
         num_threads=NUM_THREADS,
         device_id=None,
-        py_num_workers=1,
-        py_start_method=START_METHOD,
+        **({"py_num_workers": workers, "py_start_method": START_METHOD} if workers else {}),
     )
     loader = step_torch.torch_loader(dataset, batch_size, num_workers, step_torch.lists_where_ragged)
-    return {
-        **{each: of_framework(provider, steps, batch_size, 1, resources) for each, steps in variants.items()},
-        PINNED: of_framework(provider, variants[STEPS], batch_size, 1, resources, set_affinity=True),
-        BY_HAND: of_pipeline(by_hand, batch_size),
-        TORCH: of_loader(loader, batch_size),
-    }
+    return {**of_library, BY_HAND: of_pipeline(by_hand, batch_size), TORCH: of_loader(loader, batch_size)}
 
 
 # --- building ----------------------------------------------------------------------------------------------

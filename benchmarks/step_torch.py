@@ -303,6 +303,9 @@ def _one_thread(worker: int) -> None:
 def torch_loader(
     dataset: Dataset[Any], batch_size: int, num_workers: int, collate: Callable[[list[Any]], Any] | None = None
 ) -> DataLoader[Any]:
+    """A loader of PyTorch; without workers it loads in this process."""
+    if num_workers == 0:
+        return DataLoader(dataset, batch_size, collate_fn=collate)
     return DataLoader(
         dataset,
         batch_size,
