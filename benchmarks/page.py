@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from races import in_words
+from scheduling import TWICE_AS_DEEP
 from sections import DECODER, FIELD_BY_FIELD, LIBRARY, PYTORCH, SECTIONS, STEPS
 
 Row = dict[str, Any]
@@ -61,16 +62,31 @@ def _target_table(report: dict[str, Any]) -> list[str]:
     lines = ["## Bounds", "", "| bound | is | |", "|---|--:|---|"]
     for section in report["sections"].values():
         for each in section["targets"]:
-            verdict = "met" if each["is_met"] else f"**missed**{_reason(section['results'], each['target'])}"
+            verdict = "met" if each["is_met"] else f"**missed**{_reason(section, each['target'], report['cores'])}"
             lines.append(f"| {each['target']} | {each['value']:.2f} | {verdict} |")
     return lines
 
 
-def _reason(rows: list[Row], target: str) -> str:
-    for row in rows:
+def _reason(section: dict[str, Any], target: str, num_cores: int) -> str:
+    """Why a bound is missed, as far as the figures tell."""
+    if target.startswith("seconds to define"):
+        build = section["build"]
+        return f": the first time in a process takes {build['first']:.2f}, later ones {build['median']:.2f}"
+    for row in section.get("stragglers", []):
+        if target.startswith(f"stragglers, {row['workers']} workers: share"):
+            deeper, torch = (row["share_of_ideal"][name]["median"] for name in (TWICE_AS_DEEP, "PyTorch"))
+            return (
+                ": workers that are ahead wait for the batch that is due, as at the default depth each loads one; "
+                f"{deeper:.2f} with two batches per worker, and {torch:.2f} in PyTorch, which has two"
+            )
+    for row in section["results"]:
         for ratio in row["ratios"]:
             if target.startswith(f"{row['race']}: {ratio['of']} to {ratio['to']},"):
-                return f": {_difference(row, ratio['of'], ratio['to'])}"
+                most = num_cores / row["busy_cores"][ratio["to"]]["median"]
+                return (
+                    f": {_difference(row, ratio['of'], ratio['to'])}; with all {num_cores} cores busy, the other "
+                    f"one would have {most:.2f} times its rate"
+                )
     return ""
 
 

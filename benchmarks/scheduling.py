@@ -13,14 +13,15 @@ from races import START_METHOD, prepare_workers, spread
 from step_contestants import define_twenty_steps
 
 from accvlab.dali_pipeline_framework.engine.transport import TransportLayout, outputs_of_batch
-from accvlab.dali_pipeline_framework.inputs import DataProvider
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 
 BATCH_SIZE = 8
 USUAL_SECONDS = 0.01
 STRAGGLER_FACTOR = 20
 _ONE_IN = 20
 NUM_SAMPLES = 10**6
+TWICE_AS_DEEP = "this library, two batches per worker"
 
 
 def seconds_of(index: int) -> float:
@@ -58,6 +59,15 @@ class SleepingProvider(DataProvider):
         return sample
 
 
+def _batches(num_workers: int, depth: int, resources: ExitStack) -> Any:
+    """Of this library; a depth of 0 is the default."""
+    sampler = ShuffledSampler(NUM_SAMPLES, BATCH_SIZE, shuffle=False)
+    options = {"prefetch_queue_depth": depth} if depth else {}
+    definition = PipelineDefinition(SamplerInputCallable(SleepingProvider(), sampler), **options)
+    loader = DataLoader(definition, num_workers=num_workers, start_method=START_METHOD)
+    return iter(resources.enter_context(loader))
+
+
 def _torch_batches(num_workers: int) -> Any:
     from scheduling_torch import SleepingDataset
     from step_torch import torch_loader
@@ -71,11 +81,12 @@ def stragglers(num_workers: int, num_turns: int, num_seconds: float) -> dict[str
     shares: dict[str, list[float]] = {}
     is_in_order = True
     with ExitStack() as resources:
-        loader = DataLoader(SleepingProvider(), BATCH_SIZE, num_workers=num_workers, start_method=START_METHOD)
-        batches = iter(resources.enter_context(loader))
+        batches = _batches(num_workers, 0, resources)
+        deep_batches = _batches(num_workers, 2 * num_workers, resources)
         torch_batches = _torch_batches(num_workers)
         contestants = {
             "this library": lambda: next(batches)["index"],
+            TWICE_AS_DEEP: lambda: next(deep_batches)["index"],
             "PyTorch": lambda: next(torch_batches),
         }
         expected = dict.fromkeys(contestants, 0)

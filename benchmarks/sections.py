@@ -35,7 +35,7 @@ _DECODERS_DIFFER_BY = 1.5  # grey levels, in the mean of an image
 _NORMALIZED_DIFFER_BY = 0.03
 # Two batches in a queue of DALI, of images on two cores; four in the workers of PyTorch, of six images each.
 _FILLING_SECONDS_PER_IMAGE, _FILLING_SECONDS_PER_SAMPLE = 0.012, 0.3
-_OTHERS_AT = 4  # the size of batches in which further libraries take part
+_OTHERS_AT = 1  # the size of batches in which further libraries take part
 
 
 @attrs.frozen
