@@ -40,7 +40,7 @@ nitpick_ignore_regex = [
     # Aliases and inner classes, which have no entry of their own.
     (
         r"py:.*",
-        r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|StreamPlan|FlatPlan",
+        r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
     (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),

@@ -177,7 +177,7 @@ class PipelineDefinition:
     def evened_out(self) -> PipelineDefinition:
         """Get the same definition, whose workers load as far ahead as it takes to even out loading times.
 
-        A depth that was asked for is kept (`prefetch_queue_depth` other than 2).
+        A depth that was asked for is kept (a ``prefetch_queue_depth`` other than 2).
         """
         changed = copy.copy(self)
         changed._evens_out = True
