@@ -9,7 +9,7 @@ from typing import Any
 
 from races import in_words
 from scheduling import TWICE_AS_DEEP
-from sections import DECODER, FIELD_BY_FIELD, LIBRARY, PYTORCH, SECTIONS, STEPS
+from sections import FIELD_BY_FIELD, LIBRARY, PYTORCH, SECTIONS, STEPS
 
 Row = dict[str, Any]
 
@@ -76,8 +76,8 @@ def _reason(section: dict[str, Any], target: str, num_cores: int) -> str:
         if target.startswith(f"stragglers, {row['workers']} workers: share"):
             deeper, torch = (row["share_of_ideal"][name]["median"] for name in (TWICE_AS_DEEP, "PyTorch"))
             return (
-                ": workers that are ahead wait for the batch that is due, as at the default depth each loads one; "
-                f"{deeper:.2f} with two batches per worker, and {torch:.2f} in PyTorch, which has two"
+                ": workers that are ahead wait for the batch that is due; "
+                f"{deeper:.2f} with two batches per worker, {torch:.2f} in PyTorch, which has two by default"
             )
     for row in section["results"]:
         for ratio in row["ratios"]:
@@ -244,16 +244,16 @@ def _draw_folding(figure: Any, section: dict[str, Any]) -> None:
 def _draw_rates(figure: Any, section: dict[str, Any]) -> None:
     rows = section["results"]
     axes = figure.subplots()
-    names = [*rows[0]["per_second"]]
-    for number, name in enumerate(names):
-        rates = [row["per_second"][name] for row in rows]
-        medians = [rate["median"] for rate in rates]
-        errors = [
-            [rate["median"] - rate["min"] for rate in rates],
-            [rate["max"] - rate["median"] for rate in rates],
-        ]
-        places = [group + 0.85 * (number + 0.5) / len(names) for group in range(len(rows))]
-        axes.bar(places, medians, 0.8 / len(names), yerr=errors, label=name, alpha=0.5 if name == DECODER else 1.0)
+    names = [*dict.fromkeys(name for row in rows for name in row["per_second"])]
+    colors = {name: f"C{number}" for number, name in enumerate(names)}
+    for group, row in enumerate(rows):  # not all contestants are in all races
+        width = 0.85 / len(row["per_second"])
+        for number, (name, rate) in enumerate(row["per_second"].items()):
+            errors = [[rate["median"] - rate["min"]], [rate["max"] - rate["median"]]]
+            place = group + width * (number + 0.5)
+            axes.bar(place, rate["median"], 0.94 * width, yerr=errors, color=colors[name])
+    for name in names:
+        axes.bar(0, 0, 0, color=colors[name], label=name)
     axes.set_xticks([group + 0.42 for group in range(len(rows))])
     axes.set_xticklabels([f"batches of {row['at']['batch_size']}" for row in rows])
     axes.set_ylabel("samples per second")
