@@ -7,6 +7,7 @@ In a pipeline each draw goes through these::
     the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
                  of the external source
     DrawSupply   a step that asks for a draw (`draw`) while it defines its operators gets that output
+    ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
 step is applied to, and its name. Wrapping steps set the group with `ApplyingToGroup`. Where steps are called
@@ -228,9 +229,9 @@ class DrawSupply:
 
     def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> DataNode:
         if draw.constant is not None:
-            return _constant(draw, draw.constant)
+            return self._constant(draw, draw.constant)
         if self._plan is None:
-            return _drawn_by_dali(draw)
+            return self._drawn(draw)
         indices = [self._plan.index_of(each) for each in self._elements_of(place)]
         if None in indices:
             name = type(step).__name__
@@ -241,13 +242,58 @@ class DrawSupply:
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
             )
         if self._supply_node is None:
-            return _drawn_by_dali(draw)
+            return self._drawn(draw)
         return self._supply_node(tuple(index for index in indices if index is not None))
+
+    def _constant(self, draw: RandomDraw, value: float) -> DataNode:
+        node: DataNode = types.Constant(np.full(draw.shape, value, draw.numpy_dtype), device="cpu")
+        return node
+
+    def _drawn(self, draw: RandomDraw) -> DataNode:
+        return _drawn_by_dali(draw)
 
     def _elements_of(self, place: _Place) -> list[_Place]:
         position, step, group, name = place
         paths = [self.level.path_of(group, element) for element in range(self.level.count)]
         return [(position, step, path, name) for path in paths]
+
+
+@methods_not_converted
+class ArrayDraws(DrawSupply):
+    """Gives steps that are applied to a sample of arrays the numbers of their draws, for one sample after another.
+
+    Outside of a pipeline, where nobody supplies them, they come from NumPy's global generator.
+    """
+
+    def __init__(self, plan: DrawPlan | None = None) -> None:
+        """Set up for the draws of a plan; None outside of a pipeline."""
+        super().__init__(plan, None if plan is None else self._number_of)
+        self._numbers: Callable[[int], Any] = _no_numbers
+
+    def begin_sample(self, numbers: Callable[[int], Any]) -> None:
+        """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
+        self.position = 0
+        self._made.clear()
+        self._numbers = numbers
+
+    def _number_of(self, indices: tuple[int, ...]) -> Any:
+        return self._numbers(indices[0])[()]
+
+    def _constant(self, draw: RandomDraw, value: float) -> Any:
+        return np.full(draw.shape, value, draw.numpy_dtype)[()]
+
+    def _drawn(self, draw: RandomDraw) -> Any:
+        if isinstance(draw, UniformDraw):
+            numbers: Any = np.random.uniform(draw.low, draw.high, draw.shape)
+        elif isinstance(draw, NormalDraw):
+            numbers = np.random.normal(draw.mean, draw.stddev, draw.shape)
+        else:
+            numbers = np.random.randint(draw.low, draw.high, draw.shape)
+        return np.asarray(numbers, draw.numpy_dtype)[()]
+
+
+def _no_numbers(index: int) -> Any:
+    raise AssertionError("`begin_sample` comes first")
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
@@ -279,13 +325,15 @@ class ApplyingToGroup:
 class RunningStep:
     """Lets a step get its draws within a ``with`` statement: while it defines its operators."""
 
-    def __init__(self, step: DrawingStep, data: SampleDataGroup) -> None:
-        """Set up for a step and what it is applied to."""
+    def __init__(
+        self, step: DrawingStep, draws: Mapping[str, RandomDraw], supply: DrawSupply | None = None
+    ) -> None:
+        """Set up for a step and the draws that it declares for what it is applied to."""
         outer = _running.get()
         self._step = step
-        self._draws = declared_draws(step, data.get_empty_like_self())
+        self._draws = draws
         # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
-        self._supply: DrawSupply = (_supply.get() or DrawSupply()) if outer is None else outer._supply
+        self._supply: DrawSupply = (supply or _supply.get() or DrawSupply()) if outer is None else outer._supply
 
     def __enter__(self) -> None:
         self._token = _running.set(self)
@@ -383,12 +431,6 @@ class _SupplyOfCalls(DrawSupply):
 def current_plan() -> DrawPlan | None:
     """The plan that is being filled; None where no format is checked."""
     return _plan.get()
-
-
-def _constant(draw: RandomDraw, value: float) -> DataNode:
-    dtype = np.int32 if draw.dtype == types.DALIDataType.INT32 else np.float32
-    node: DataNode = types.Constant(np.full(draw.shape, value, dtype), device="cpu")
-    return node
 
 
 def _drawn_by_dali(draw: RandomDraw) -> DataNode:

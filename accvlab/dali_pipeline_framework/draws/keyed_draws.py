@@ -132,7 +132,7 @@ class KeyedDraws:
             of_draw = numbers[rows].T  # (batch, rows of the draw)
             if isinstance(draw, NormalDraw):
                 of_draw = draw.mean + draw.stddev * _normal(uniform[rows].T)
-            dtype = np.int32 if draw.dtype == types.DALIDataType.INT32 else np.float32
+            dtype = draw.numpy_dtype
             arrays.append(of_draw.astype(dtype, order="C").reshape(-1, *draw.shape))
         return arrays
 

@@ -138,6 +138,7 @@ class UniformDraw:
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
+    numpy_dtype: ClassVar[type[np.generic]] = np.float32
 
     def __attrs_post_init__(self) -> None:
         if self.low > self.high:
@@ -171,6 +172,7 @@ class IntegerDraw:
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.INT32
+    numpy_dtype: ClassVar[type[np.generic]] = np.int32
 
     def __attrs_post_init__(self) -> None:
         if self.low >= self.high:
@@ -205,6 +207,7 @@ class NormalDraw:
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
+    numpy_dtype: ClassVar[type[np.generic]] = np.float32
 
     def __attrs_post_init__(self) -> None:
         if self.stddev < 0:

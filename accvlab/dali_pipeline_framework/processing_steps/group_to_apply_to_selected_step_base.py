@@ -42,6 +42,26 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         """Whether the step that it applies does. A class that selects single elements by number must say no."""
         return self._processing_step_to_apply.treats_elements_alike
 
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the step that it applies has one."""
+        return self._processing_step_to_apply.has_array_form
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether the step that it applies has one."""
+        return self._processing_step_to_apply.has_graph_form
+
+    @property
+    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What the step that it applies needs."""
+        return self._processing_step_to_apply.array_form_needs
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """That of the step that it applies."""
+        return self._processing_step_to_apply.image_tolerance
+
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
         """Get the paths of the selected groups.
@@ -66,6 +86,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             data.change_type_of_data_and_remove_data(path, processed)
             data.set_item_in_path(path, processed)
         return data
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from nvidia.dali.data_node import DataNode
-
+from ..checks import choice
 from ..draws.draw_scope import RunningStep, current_plan, declared_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import FormatError, StepOutputError
@@ -26,11 +26,21 @@ from ..sample_data import (
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.sample_data_group import replace_contents
 from ..unknown_arguments import explains_unknown_arguments
+from .array_application import apply_to_arrays, holds_arrays
 from .image_use import ImageUse, contents_after, declared_images, image_problems
+
+RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
+RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
+
+_Step = TypeVar("_Step", bound="PipelineStepBase")
 
 
 class PipelineStepBase(ABC):
     """Something that is done to a sample: a group of DALI nodes goes in, a group of DALI nodes comes out.
+
+    It may also say what it does to *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
+    can run in the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays.
+    A step that has nothing but an array form is an `ArrayStep`.
 
     A step answers two questions. *Given this format, which format comes out?* is asked before anything is
     built, and is the place to refuse a format, with an error for each problem. *Do it* is asked once, while
@@ -63,10 +73,17 @@ class PipelineStepBase(ABC):
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so
             wrongly. A class that overrides ``_process`` or the format method has to say so itself.
+        run: Where the step is to run: ``"workers"``, ``"graph"``, or ``"auto"`` for where it costs least.
+        image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
+            (from black to white). All else is the same in both forms.
+        array_form_needs: Packages that the array form imports.
     """
 
     random_name: str | None = None
     treats_elements_alike: bool = False
+    run: RunWhere = "auto"
+    image_tolerance: float = 0.0
+    array_form_needs: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one.
@@ -77,6 +94,8 @@ class PipelineStepBase(ABC):
         does = {"_process", "_check_and_adjust_data_format_input_to_output"}
         if does & vars(cls).keys() and "treats_elements_alike" not in vars(cls):
             cls.treats_elements_alike = False
+        if "_process" in vars(cls) and "_process_arrays" not in vars(cls):
+            cls._process_arrays = PipelineStepBase._process_arrays  # type: ignore[method-assign]
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]
@@ -84,6 +103,34 @@ class PipelineStepBase(ABC):
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Define the operators of this step. ``data`` may be changed and returned."""
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Apply the step to a sample of arrays, which must give what the graph gives.
+
+        ``data`` may be changed and returned; the arrays in it are read-only. A class that overrides ``_process``
+        has no array form unless it overrides this method, too.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the step can be applied to samples of arrays."""
+        return type(self)._process_arrays is not PipelineStepBase._process_arrays
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether the step can be part of a graph."""
+        return True
+
+    def with_run(self: _Step, run: RunWhere) -> _Step:
+        """Get the same step, to run ``"workers"``, in the ``"graph"``, or where it costs least (``"auto"``).
+
+        Raises:
+            SettingError: It is something else, or the step has no such form.
+        """
+        changed = copy.copy(self)
+        changed.run = choice(run, "run", RUN_CHOICES)
+        return changed
 
     @abstractmethod
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -122,8 +169,11 @@ class PipelineStepBase(ABC):
         return ()
 
     @do_not_convert
-    def draw(self, name: str) -> DataNode:
-        """Get a declared draw, in ``_process``: a node on the CPU with the numbers of each sample.
+    def draw(self, name: str) -> Any:
+        """Get a declared draw.
+
+        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``_process_arrays`` the numbers
+        of the sample, float32 or int32: an array, or a NumPy number for a draw without a shape.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of what
         the key of the draw stands for. Where nobody can supply them (an iterable input; a step called in a bare
@@ -167,14 +217,23 @@ class PipelineStepBase(ABC):
         return self._require_group(output, "_check_and_adjust_data_format_input_to_output")
 
     def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step while a graph is defined.
+        """Apply the step while a graph is defined, or to one sample of arrays.
+
+        Args:
+            data: A sample of nodes, which the result replaces; or a sample of arrays, which is left as it is.
+
+        Returns:
+            The result. Of a sample of arrays the random draws come from NumPy's global generator.
 
         Raises:
             StepOutputError: What was produced has another format than the step declared.
+            NotSupportedError: The step has no form for this.
         """
+        if holds_arrays(data):
+            return apply_to_arrays(self, data)
         known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
-        with RunningStep(self, data):
+        with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
             processed = self._require_group(self._process(data), "_process")
         self._require_format(processed, declared)
         self._take_contents(processed, declared.format, known)

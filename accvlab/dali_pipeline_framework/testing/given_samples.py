@@ -30,6 +30,10 @@ class GivenSamples(CallableBase):
     """Delivers the given samples as one batch: the frames of one sequence, in this order.
 
     With records, each sample also has a group named ``REPLAYED`` with the numbers of its record.
+
+    Attributes:
+        samples: The samples.
+        records: For each of them the draws to replay; None where they are drawn.
     """
 
     def __init__(self, samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord] | None = None) -> None:
@@ -49,16 +53,16 @@ class GivenSamples(CallableBase):
                     f"{describe_difference(samples[0].format, sample.format)}"
                 )
         self.batch_size = len(samples)
-        self._samples = samples
-        self._records = records
+        self.samples = samples
+        self.records = records
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
         """Format of the first sample, and of the draws."""
-        blueprint = self._samples[0].get_empty_like_self()
-        if self._records is not None:
+        blueprint = self.samples[0].get_empty_like_self()
+        if self.records is not None:
             group = SampleDataGroup()
-            for name, value in self._records[0].items():
+            for name, value in self.records[0].items():
                 group.add_data_field(name, dali_type(value.dtype))
             blueprint.add_data_group_field(REPLAYED, group)
         return blueprint
@@ -66,10 +70,10 @@ class GivenSamples(CallableBase):
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         """Return the flat values of a sample, and of its record."""
         number = sample_info.idx_in_epoch
-        if number >= len(self._samples):
+        if number >= len(self.samples):
             raise StopIteration
-        flat = tuple(self._samples[number].get_data())
-        return flat if self._records is None else (*flat, *self._records[number].values())
+        flat = tuple(self.samples[number].get_data())
+        return flat if self.records is None else (*flat, *self.records[number].values())
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Return the position of the sample."""

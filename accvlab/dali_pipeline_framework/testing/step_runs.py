@@ -10,17 +10,20 @@ from typing import Any, cast, overload
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
+from nvidia.dali import types
 
-from ..checks import listed
+from ..checks import choice, listed
 from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
+from ..draws.keyed_draws import KeyedDraws
 from ..draws.random_draws import PlannedDraw
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
+from ..pipeline.array_steps import ArrayStepError, ArraySteps
 from ..pipeline.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..sample_data import (
     LeafFormat,
     Path,
@@ -64,6 +67,7 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
+    run: RunWhere = "graph",
 ) -> StepRun: ...
 
 
@@ -79,6 +83,7 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
+    run: RunWhere = "graph",
 ) -> list[StepRun]: ...
 
 
@@ -93,10 +98,12 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
+    run: RunWhere = "graph",
 ) -> StepRun | list[StepRun]:
     """Run a step, or a chain of them, on one sample, or on several as one batch.
 
-    A DALI pipeline is made, run once in this process, and closed: some 10 ms.
+    A DALI pipeline is made, run once in this process, and closed: some 10 ms. With ``run="workers"`` the steps are
+    applied to the arrays one by one, without a pipeline.
 
     Args:
         step: The step, or several in their order.
@@ -111,6 +118,8 @@ def run_step(
         on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
         fold_arrays: As for `PipelineDefinition`.
+        run: Which form of the steps is run: that for the ``"graph"``, or that for arrays, as in the ``"workers"``;
+            ``"auto"``: that for arrays only where a step has no other. The draws are the same.
 
     Returns:
         The output; for a list of samples, a list of outputs.
@@ -145,6 +154,10 @@ def run_step(
     if draws is not None:
         of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
         records = _records(of_samples, declared_draws(steps, GivenSamples(several)), len(several))
+    where = choice(run, "run", RUN_CHOICES)
+    if where == "workers" or (where == "auto" and not all(each.has_graph_form for each in steps)):
+        runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
+        return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = _LenientDefinition(
         GivenSamples(several, records),
         steps,
@@ -178,6 +191,34 @@ class _LenientDefinition(PipelineDefinition):
     """Accepts steps that draw without declaring it, so that `check_step` can report them."""
 
     _must_declare_draws = False
+
+
+def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed: int) -> list[StepRun]:
+    array_steps = ArraySteps(given.samples[0].format, steps)
+    draws = array_steps.draws
+    infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
+    flat = [sample.get_data() for sample in given.samples]
+    if given.records is None:
+        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
+        batches = keyed.of_batch(given, infos, flat) if draws else []
+        records = [
+            {each.record_name: batch[slot] for each, batch in zip(draws, batches, strict=True)}
+            for slot in range(len(infos))
+        ]
+    else:
+        records = [*given.records]
+    runs = []
+    for values, record in zip(flat, records, strict=True):
+        numbers = [record[planned.record_name] for planned in draws]
+        try:
+            output = array_steps(values, numbers.__getitem__)
+        except ArrayStepError as error:
+            raise error.__cause__ or error from None
+        blueprint = SampleDataGroup.from_format(array_steps.output_format)
+        runs.append(
+            StepRun(filled(blueprint, output), {name: np.asarray(value) for name, value in record.items()}, {})
+        )
+    return runs
 
 
 def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) -> list[PlannedDraw]:

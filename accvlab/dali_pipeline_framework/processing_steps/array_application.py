@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Application of steps to one sample of NumPy arrays, in a worker process or in a notebook, without a graph."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
+
+from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws
+from ..draws.random_draws import RandomDraw
+from ..errors import FieldValueError, NotSupportedError, StepOutputError
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, describe_difference
+from ..sample_data.conversion import converted
+from ..sample_data.format_problems import described_together
+from ..sample_data.graph_mode import do_not_convert
+
+if TYPE_CHECKING:
+    from .pipeline_step_base import PipelineStepBase
+
+
+@attrs.frozen(eq=False)
+class _Declared:
+    """What a step declares for a format.
+
+    Attributes:
+        step: The step; as long as it is here, no other object gets its id.
+        before: The format; likewise.
+        after: Format that comes out.
+        draws: Its random draws, by name.
+    """
+
+    step: PipelineStepBase
+    before: GroupFormat
+    after: GroupFormat
+    draws: Mapping[str, RandomDraw]
+
+
+class ArrayApplication:
+    """Applies steps to samples of arrays. What they declare for a format is asked only once.
+
+    The arrays that a step is given are read-only, since others may share them.
+    """
+
+    def __init__(self, draws: ArrayDraws | None = None) -> None:
+        """Set up with what supplies the draws; None: NumPy's global generator."""
+        self._draws = draws or ArrayDraws()
+        self._declared: dict[tuple[int, int], _Declared] = {}
+
+    def __call__(self, step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
+        """Apply a step to a sample, or to a group of it.
+
+        Returns:
+            The result, in a group of its own. Arrays that the step left alone are the same objects.
+
+        Raises:
+            NotSupportedError: The step has no array form.
+            StepOutputError: The result is not as declared, or the step has changed an array that it was given.
+            Exception: What the step raises.
+        """
+        declared = self._declaration(step, data)
+        given, originals = _read_only(data)
+        token = _current.set(self)
+        try:
+            with RunningStep(step, declared.draws, self._draws):
+                result = step._process_arrays(given)
+        except Exception as error:
+            if isinstance(error, StepOutputError) or not _is_about_read_only(error):
+                raise
+            raise StepOutputError(
+                f"{step!r} changes an array that it was given in place; others may share it. Change a copy "
+                f"(`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
+            ) from error
+        finally:
+            _current.reset(token)
+        return self._checked(step, result, declared, originals)
+
+    def _declaration(self, step: PipelineStepBase, data: SampleDataGroup) -> _Declared:
+        format = data.format
+        key = (id(step), id(format))
+        if key not in self._declared:
+            if not step.has_array_form:
+                raise NotSupportedError(
+                    f"{type(step).__name__} cannot be applied to arrays: it has a form for the graph only "
+                    f"(`_process`). Run it in a pipeline (see `run_step`)."
+                )
+            blueprint = SampleDataGroup.from_format(format)
+            blueprint.set_apply_mapping(False)
+            after = step.check_input_data_format_and_set_output_data_format(blueprint).format
+            draws = declared_draws(step, blueprint.get_empty_like_self())
+            self._declared[key] = _Declared(step, format, after, draws)
+        return self._declared[key]
+
+    def _checked(
+        self,
+        step: PipelineStepBase,
+        result: SampleDataGroup,
+        declared: _Declared,
+        originals: Mapping[int, npt.NDArray[Any]],
+    ) -> SampleDataGroup:
+        if not isinstance(result, SampleDataGroup):
+            got = "None (a missing `return`?)" if result is None else type(result).__name__
+            raise StepOutputError(
+                f"{type(step).__name__}._process_arrays must return a SampleDataGroup, got {got}."
+            )
+        if result.format is not declared.after and not result.format.matches(declared.after):
+            raise StepOutputError(
+                f"{step!r} did not produce the format that it declared:\n"
+                f"{describe_difference(declared.after, result.format)}\n"
+                f"Make `_process_arrays` and `_check_and_adjust_data_format_input_to_output` agree."
+            )
+        values = [originals.get(id(value), value) for value in result.get_data()]
+        leaves = declared.after.flat_leaves
+        problems: list[tuple[FieldPath, str]] = []
+        for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
+            if type(value) is np.ndarray and value.dtype is leaf.numpy_dtype and leaf.ndim in (None, value.ndim):
+                continue  # the usual case
+            array, problem = _as_declared(value, leaf)
+            values[index] = array
+            if problem:
+                problems.append((declared.after.flat_paths[index], problem))
+        if problems:
+            lines = "\n".join(f"  - {text}" for text in described_together(problems))
+            raise StepOutputError(f"{step!r} did not produce what it declared:\n{lines}")
+        return _filled(declared.after, values)
+
+
+_current: contextvars.ContextVar[ArrayApplication | None] = contextvars.ContextVar("_current", default=None)
+
+
+@do_not_convert
+def holds_arrays(data: SampleDataGroup) -> bool:
+    """Whether a step is to be applied to arrays; otherwise a graph is being defined."""
+    if _current.get() is not None:
+        return True
+    values = [value for value in data.get_data() if value is not None]
+    has_nodes = any(isinstance(value, DataNode) for value in values)
+    return not has_nodes and Pipeline.current() is None and any(isinstance(value, np.ndarray) for value in values)
+
+
+@do_not_convert
+def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
+    """Apply a step to a sample of arrays: as part of the step that is being applied, or on its own."""
+    running = _current.get()
+    if running is not None:
+        return running(step, data)
+    missing = [path for path, value in zip(data.format.flat_paths, data.get_data(), strict=True) if value is None]
+    if missing:
+        lines = "\n".join(f"  - {text}" for text in described_together((path, "is not set") for path in missing))
+        raise FieldValueError(f"{type(step).__name__} can be applied to a filled sample only:\n{lines}")
+    return ArrayApplication()(step, data)
+
+
+def _filled(format: GroupFormat, values: list[Any]) -> SampleDataGroup:
+    sample = SampleDataGroup.from_format(format)
+    sample.set_apply_mapping(False)
+    sample.set_do_convert(False)
+    sample.set_data(values)
+    return sample
+
+
+def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, dict[int, npt.NDArray[Any]]]:
+    """Get a sample of read-only views, and what each stands for, by its id."""
+    values, originals = [], {}
+    for value in data.get_data():
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            view = value.view()
+            view.flags.writeable = False
+            originals[id(view)] = value
+            value = view
+        values.append(value)
+    return _filled(data.format, values), originals
+
+
+def _is_about_read_only(error: Exception) -> bool:
+    text = str(error).lower()
+    return "read-only" in text or "readonly" in text or "not writeable" in text
+
+
+def _as_declared(value: Any, leaf: LeafFormat) -> tuple[Any, str]:
+    """Get a value as an array of the declared type, or a problem."""
+    dtype = leaf.numpy_dtype
+    if value is None:
+        return value, "is not set"
+    if isinstance(value, bool | int | float | list | tuple):
+        try:
+            value = converted(value, dtype, ())
+        except FieldValueError as error:
+            return value, str(error)
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        return value, f"cannot be read as an array: {type(error).__name__}: {error}"
+    if array.dtype != dtype:
+        return array, f"is declared as {dtype}, got {array.dtype} (shape {array.shape})"
+    if leaf.ndim not in (None, array.ndim):
+        return array, f"is declared with {leaf.ndim} dimension(s), got {array.ndim} (shape {array.shape})"
+    return array, ""
