@@ -18,8 +18,9 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.random_draws import PlannedDraw
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_source import SampleStepError
 from ..errors import SettingError
-from ..pipeline.array_steps import ArrayStepError, ArraySteps
+from ..pipeline.array_steps import ArraySteps
 from ..pipeline.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
@@ -212,7 +213,7 @@ def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed
         numbers = [record[planned.record_name] for planned in draws]
         try:
             output = array_steps(values, numbers.__getitem__)
-        except ArrayStepError as error:
+        except SampleStepError as error:
             raise error.__cause__ or error from None
         blueprint = SampleDataGroup.from_format(array_steps.output_format)
         runs.append(
