@@ -35,6 +35,9 @@ class Gain(PipelineStepBase):
     _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        for path in data_empty.find_all_occurrences("gain"):
+            if data_empty.get_type_of_item_in_path(path) != DT.FLOAT:
+                raise ValueError(f"{path}: must be FLOAT")
         return data_empty
 
 
@@ -88,10 +91,15 @@ class Doubles(ArrayStep):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         index = data["index"]
-        data["index"] = index * 2
+        data["index"] = index + index
         if index == self._at:
             self._misbehave(data)
         return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        if not data_empty.has_child("index"):
+            raise KeyError("index")
+        return data_empty
 
     def _misbehave(self, data: SampleDataGroup) -> None:
         if self._does == "raises":

@@ -199,15 +199,15 @@ def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed
     draws = array_steps.draws
     infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
     flat = [sample.get_data() for sample in given.samples]
-    if given.records is None:
-        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
-        batches = keyed.of_batch(given, infos, flat) if draws else []
-        records = [
-            {each.record_name: batch[slot] for each, batch in zip(draws, batches, strict=True)}
-            for slot in range(len(infos))
-        ]
-    else:
+    if given.records is not None:
         records = [*given.records]
+    elif draws:
+        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
+        names = [planned.record_name for planned in draws]
+        of_samples = zip(*keyed.of_batch(given, infos, flat), strict=True)
+        records = [dict(zip(names, numbers, strict=True)) for numbers in of_samples]
+    else:
+        records = [{} for _ in flat]
     runs = []
     for values, record in zip(flat, records, strict=True):
         numbers = [record[planned.record_name] for planned in draws]
