@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -22,15 +22,19 @@ DECODING_NEEDS = ("cv2", "simplejpeg")
 RESAMPLING_NEEDS = ("cv2",)
 
 _JPEG = b"\xff\xd8\xff"
+_CMYK = ("CMYK", "YCCK")
 _TIFF = (b"II*\0", b"MM\0*")
 _OTHERS = (
     *(b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", *_TIFF, b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
     *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
 )
 _ORIENTATION_TAG = 0x0112
+_TILE = 256  # in which DALI warps
+_COST_OF_ROWS = 1.1  # of a resizing pass along rows, compared to one along columns, in DALI
 # Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
 _LEAST_REDUCED = 64
-_MOST_CHANNELS = 4  # that OpenCV warps at once
+# OpenCV rounds coordinates to 1/32 pixel for other numbers of channels, and for int16.
+_CHANNELS_AT_ONCE = (4, 3, 1)
 
 
 # --- decoding -------------------------------------------------------------------------------------------
@@ -55,9 +59,7 @@ def decoded_image(encoded: _Bytes, as_bgr: bool = False, reduction: int = 1) -> 
     if head.startswith(_JPEG):
         return _decoded_jpeg(encoded, as_bgr, reduction)
     if not head.startswith(_OTHERS):
-        raise FieldValueError(
-            f"No image file that can be decoded: {encoded.size} bytes, shape {encoded.shape}, begins with {head!r}."
-        )
+        raise FieldValueError(f"No image file that can be decoded: shape {encoded.shape}, begins with {head!r}.")
     cv2 = needed_package("cv2")
     is_tiff = head.startswith(_TIFF)
     # OpenCV exchanges the channels of some TIFF files otherwise.
@@ -81,16 +83,13 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int) -> _Image:
     encoded = np.ascontiguousarray(encoded)
     orientation = _orientation(encoded)
     try:
-        least = {}
-        if reduction > 1:
-            height, width, *_ = simplejpeg.decode_jpeg_header(encoded)
-            least = {"min_height": -(-height // reduction), "min_width": -(-width // reduction)}
-        try:
-            image = simplejpeg.decode_jpeg(encoded, "BGR" if as_bgr else "RGB", **least)
-        except ValueError:
-            if simplejpeg.decode_jpeg_header(encoded)[2] not in ("CMYK", "YCCK"):
-                raise
+        height, width, color_space, _ = simplejpeg.decode_jpeg_header(encoded)
+        if color_space in _CMYK:
             image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
+        else:
+            least = (0, 0) if reduction == 1 else (-(-height // reduction), -(-width // reduction))
+            colors = "BGR" if as_bgr else "RGB"
+            image = simplejpeg.decode_jpeg(encoded, colors, min_height=least[0], min_width=least[1])
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
     return _turned(image, orientation) if orientation > 1 else np.asarray(image)
@@ -131,13 +130,16 @@ class ImageFile:
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
-    """Height and width of a JPEG file, as it is turned, from its header; None for other files."""
+    """Height and width of a JPEG file, as it is turned, from its header; None for other files, and CMYK."""
     if not encoded[:3].tobytes().startswith(_JPEG):
         return None
     try:
-        height, width, *_ = needed_package("simplejpeg").decode_jpeg_header(np.ascontiguousarray(encoded))
+        header = needed_package("simplejpeg").decode_jpeg_header(np.ascontiguousarray(encoded))
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
+    height, width, color_space, _ = header
+    if color_space in _CMYK:
+        return None
     return (width, height) if _orientation(encoded) > 4 else (height, width)
 
 
@@ -199,7 +201,7 @@ def _turned(image: _Image, orientation: int) -> _Image:
 
 def flipped(image: _Image) -> _Image:
     """Mirror ``(..., H, W, C)`` left to right."""
-    if image.ndim != 3 or image.shape[2] > _MOST_CHANNELS or image.size == 0:
+    if image.ndim != 3 or image.shape[2] > 4 or image.size == 0:
         return np.ascontiguousarray(image[..., ::-1, :])
     return np.asarray(needed_package("cv2").flip(image, 1)).reshape(image.shape)
 
@@ -270,9 +272,7 @@ def inverse_matrix(matrix: _Image) -> npt.NDArray[np.float32] | None:
     determinant = a * d - b * c
     if determinant == 0:
         return None
-    factor = np.float32(1) / determinant
-    linear = np.array([[d * factor, -b * factor], [-c * factor, a * factor]], np.float32)
-    (e, f), (g, h) = linear
+    e, f, g, h = d / determinant, -b / determinant, -c / determinant, a / determinant
     return np.array([[e, f, -(e * x + f * y)], [g, h, -(g * x + h * y)]], np.float32)
 
 
@@ -284,17 +284,28 @@ def _of_pixel_centers(inverse: _Image) -> npt.NDArray[np.float64]:
 
 
 def _warp_nearest(image: _Image, inverse: _Image, output: _Image) -> None:
-    height, width = output.shape[-3:-1]
-    in_height, in_width = image.shape[-3:-1]
-    (a, b, x), (c, d, y) = inverse
+    from_x, from_y = (np.floor(_places(row, output.shape[-3:-1])) for row in inverse)
+    height, width = image.shape[-3:-1]
+    is_inside = (from_x >= 0) & (from_y >= 0) & (from_x < width) & (from_y < height)
+    columns, rows = from_x[is_inside].astype(np.intp), from_y[is_inside].astype(np.intp)
+    output[..., is_inside, :] = image[..., rows, columns, :]
+
+
+def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
+    """A coordinate in the input of the center of each pixel of the output, ``(height, width)``.
+
+    It is computed from that of the pixel before, and anew for each tile, as DALI does: centers of pixels often lie
+    on edges of pixels.
+    """
+    along_x, along_y, offset = row
     half = np.float32(0.5)
-    columns = np.arange(width, dtype=np.float32) + half
-    rows = (np.arange(height, dtype=np.float32) + half)[:, None]
-    from_x = np.floor(a * columns + b * rows + x)
-    from_y = np.floor(c * columns + d * rows + y)
-    is_inside = (from_x >= 0) & (from_y >= 0) & (from_x < in_width) & (from_y < in_height)
-    from_x, from_y = from_x[is_inside].astype(np.intp), from_y[is_inside].astype(np.intp)
-    output[..., is_inside, :] = image[..., from_y, from_x, :]
+    steps = np.full(hw, along_x, np.float32)
+    of_rows = along_y * (np.arange(hw[0], dtype=np.float32) + half)
+    for first in range(0, hw[1], _TILE):
+        tile = steps[:, first : first + _TILE]
+        tile[:, 0] = of_rows + (along_x * (np.float32(first) + half) + offset)
+        np.add.accumulate(tile, axis=1, out=tile)
+    return steps
 
 
 def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool) -> None:
@@ -308,10 +319,7 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
         is_mask: Whether the nearest neighbor is taken.
     """
     if is_mask:
-        rows, columns = (
-            _nearest(first, last, count, length)
-            for first, last, count, length in zip(start, end, output.shape[-3:-1], image.shape[-3:-1], strict=True)
-        )
+        rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
         np.take(np.take(image, rows, axis=-3), columns, axis=-2, out=output)
         return
     cv2 = needed_package("cv2")
@@ -334,15 +342,39 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
             )
 
 
-def _nearest(start: Any, end: Any, count: int, length: int) -> npt.NDArray[np.intp]:
-    """Index along an axis for each pixel of the output."""
-    scale = (end - start) / np.float32(count)
-    centers = np.arange(count, dtype=np.float32) + np.float32(0.5)
-    return np.clip(np.floor(start + centers * scale), 0, length - 1).astype(np.intp)
+def _nearest(
+    start: _Image, end: _Image, hw: Sequence[int], image_hw: Sequence[int]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row for each row, and column for each column, of the output.
+
+    Centers of pixels often lie on edges of pixels. So the rounding is that of DALI, which makes a pass along each
+    axis, and the second one in the part that the first one has left: along rows, each place is computed by itself;
+    along columns, from the one before.
+    """
+    scale = (end - start) / np.array(hw, np.float32)
+    half = np.float32(0.5)
+    first = np.maximum(np.floor(np.minimum(start, end)), 0)
+    last = np.minimum(np.ceil(np.maximum(start, end) + 1), np.array(image_hw, np.float32))
+    height, width = (last - first).tolist()
+    # What DALI takes for the cost of both orders.
+    is_row_first = _COST_OF_ROWS * (height * hw[1] - hw[0] * hw[1]) < hw[0] * width - hw[0] * hw[1]
+    row_origin, column_origin = (first[0], 0) if is_row_first else (0, first[1])
+    columns = (start[1] - column_origin) + (np.arange(hw[1], dtype=np.float32) + half) * scale[1]
+    rows = np.full(hw[0], scale[0], np.float32)
+    rows[0] = (start[0] - row_origin) + half * scale[0]
+    np.add.accumulate(rows, out=rows)
+    return (
+        _limited(np.floor(rows) + row_origin, image_hw[0]),
+        _limited(np.floor(columns) + column_origin, image_hw[1]),
+    )
+
+
+def _limited(places: _Image, length: int) -> npt.NDArray[np.intp]:
+    return np.clip(places, 0, length - 1).astype(np.intp)
 
 
 def _parts(image: _Image, output: _Image) -> Iterator[tuple[_Image, _Image]]:
-    """Images of few channels, and where their results are written to."""
+    """Images of types and numbers of channels that OpenCV resamples exactly, and where results are written to."""
     if output.size == 0 or image.size == 0:
         return
     if image.ndim > 3:
@@ -350,11 +382,16 @@ def _parts(image: _Image, output: _Image) -> Iterator[tuple[_Image, _Image]]:
             yield from _parts(given, result)
         return
     num_channels = image.shape[2]
-    if num_channels <= _MOST_CHANNELS:
+    is_whole = image.dtype.kind == "i"
+    if num_channels in _CHANNELS_AT_ONCE and not is_whole:
         yield image, output
         return
-    for first in range(0, num_channels, _MOST_CHANNELS):
-        part = np.s_[..., first : first + _MOST_CHANNELS]
-        result = np.empty_like(output[part])
-        yield np.ascontiguousarray(image[part]), result
-        output[part] = result
+    first = 0
+    while first < num_channels:
+        count = next(count for count in _CHANNELS_AT_ONCE if count <= num_channels - first)
+        part = np.s_[..., first : first + count]
+        given = np.ascontiguousarray(image[part], np.float32 if is_whole else image.dtype)
+        result = np.array(output[part], given.dtype)
+        yield given, result
+        output[part] = np.rint(result) if is_whole else result
+        first += count

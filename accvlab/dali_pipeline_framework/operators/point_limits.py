@@ -10,7 +10,6 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import number_list, shown
 from ..errors import SettingError
@@ -99,7 +98,7 @@ class PointLimits:
         return low_row, functions.reshape(high, shape=row_shape)
 
     @do_not_convert
-    def contain(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:
+    def contain(self, points: Any, dtype: types.DALIDataType) -> Any:
         """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)

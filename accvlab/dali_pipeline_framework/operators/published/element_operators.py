@@ -140,7 +140,8 @@ def replace_nans(
     replacement_bits = fn.reinterpret(exact_constant(replacement, data.device), dtype=bits_type)
     # Products of bits, since NaN times 0 is NaN.
     bits = fn.reinterpret(data, dtype=bits_type) * (1 - is_nan) + replacement_bits * is_nan
-    return fn.reinterpret(fn.cast(bits, dtype=bits_type), dtype=data_type)
+    replaced: DataNode = fn.reinterpret(fn.cast(bits, dtype=bits_type), dtype=data_type)
+    return replaced
 
 
 def _checked_float_size(data_type: types.DALIDataType) -> int:
