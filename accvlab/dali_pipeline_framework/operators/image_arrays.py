@@ -130,7 +130,7 @@ class ImageFile:
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
-    """Height and width of a JPEG file, as it is turned, from its header; None for other files, and CMYK."""
+    """Height and width of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
     if not encoded[:3].tobytes().startswith(_JPEG):
         return None
     try:
@@ -138,9 +138,8 @@ def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
     height, width, color_space, _ = header
-    if color_space in _CMYK:
-        return None
-    return (width, height) if _orientation(encoded) > 4 else (height, width)
+    # A turned image would begin with the pixels at its end, which may be cut off by the reduction.
+    return None if color_space in _CMYK or _orientation(encoded) > 1 else (height, width)
 
 
 def _broken_jpeg(encoded: _Bytes, error: Exception) -> FieldValueError:
@@ -197,6 +196,12 @@ def _turned(image: _Image, orientation: int) -> _Image:
 
 
 # --- resampling -----------------------------------------------------------------------------------------
+
+
+def resampling_tolerance() -> float:
+    """Largest difference to DALI of a pixel that is interpolated, as a share of the range from black to white."""
+    is_exact = int(needed_package("cv2").__version__.split(".")[0]) >= 5
+    return 1.001 / 255 if is_exact else 9 / 255  # 1 / 255, and the rounding of float32
 
 
 def flipped(image: _Image) -> _Image:

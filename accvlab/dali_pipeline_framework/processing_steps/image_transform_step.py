@@ -111,7 +111,6 @@ class ImageTransformStep(PipelineStepBase):
     """
 
     treats_elements_alike = True
-    image_tolerance = 2 / 255
 
     # Names of the arguments, for messages.
     _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
@@ -187,6 +186,11 @@ class ImageTransformStep(PipelineStepBase):
     def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
         """OpenCV, and a decoder for encoded images."""
         return image_arrays.DECODING_NEEDS if self._is_encoded else image_arrays.RESAMPLING_NEEDS
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """One grey level of 255; nine where OpenCV is older than 5.0, and rounds coordinates to 1/32 pixel."""
+        return image_arrays.resampling_tolerance()
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded with channels last, or encoded (``is_encoded``)."""
