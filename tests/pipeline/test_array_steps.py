@@ -381,16 +381,14 @@ def test_the_state_of_a_loader_tells_which_form_ran() -> None:
             loader.load_state_dict(state)
 
 
-@pytest.mark.parametrize("output_type", ["numpy", "torch"])
-def test_fields_that_are_made_in_the_workers_are_stacked_without_a_copy(output_type: Any) -> None:
+def test_fields_that_are_made_in_the_workers_are_stacked_without_a_copy() -> None:
     made = definition([in_cameras(Gain())], run="workers", batch_size=7)
-    with DataLoader(made, num_workers=0, output_type=output_type, stack_arrays=True) as loader:
+    with DataLoader(made, num_workers=0, output_type="numpy", stack_arrays=True) as loader:
         stacked = next(iter(loader))["cameras"]["gain"]
     with DataLoader(made, num_workers=0, output_type="numpy") as loader:
         cameras = next(iter(loader))["cameras"]
-    array = np.asarray(stacked)
-    np.testing.assert_array_equal(array, np.stack([cameras[0]["gain"], cameras[1]["gain"]], axis=1))
-    base = array
+    np.testing.assert_array_equal(stacked, np.stack([cameras[0]["gain"], cameras[1]["gain"]], axis=1))
+    base = stacked
     while isinstance(base.base, np.ndarray):
         base = base.base
-    assert base.nbytes > 2 * array.nbytes  # the buffer of the whole batch
+    assert base.nbytes > 2 * stacked.nbytes  # the buffer of the whole batch
