@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
 from ..checks import choice, field_name, number_list
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
+from ..operators.array_pixels import (
+    change_images,
+    checked_image,
+    fill_with_scaled,
+    frames_of,
+    looked_up,
+    planes_of,
+)
 from ..operators.field_types import NUMBER_TYPES, leaf_at
+from ..operators.functions import cast_array
 from ..operators.image_pixels import zero_where_channels_fit
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -59,6 +68,7 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
     """
 
     treats_elements_alike = True
+    array_form_needs = ("cv2",)
 
     def __init__(
         self,
@@ -126,6 +136,52 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             data.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=leaf_at(data, path).ndim)
             data.set_item_in_path(path, normalized)
         return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        change_images(data, data.find_all_occurrences(self._image_name), self._normalized, self._output_type)
+        return data
+
+    def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
+        num_channels = self._checked(image).shape[-1]
+        dtype = np.dtype(NUMPY_TYPES[self._output_type])
+        is_transposed = self._output_layout.endswith("CHW")
+        *others, height, width, _ = image.shape
+        order = (num_channels, height, width) if is_transposed else (height, width, num_channels)
+        if not image.size:
+            return np.empty((*others, *order), dtype)
+        mean = np.broadcast_to(np.float32(self._mean), num_channels)
+        factor = np.broadcast_to(1 / np.float32(self._std_dev), num_channels)
+        table = None
+        if image.dtype == np.uint8 and dtype != np.float32:
+            table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
+            if not is_transposed:
+                return looked_up(image, table)
+        result = np.empty((*others, *order), np.float32 if table is None else dtype)
+        if not is_transposed:
+            rows = (-1, width * num_channels)
+            fill_with_scaled(
+                result.reshape(rows), image.reshape(rows), np.tile(mean, width), np.tile(factor, width)
+            )
+        for frame, target in zip(frames_of(image), frames_of(result), strict=True) if is_transposed else ():
+            for channel, plane in enumerate(planes_of(frame)):
+                if table is None:
+                    fill_with_scaled(target[channel], plane, mean[channel], factor[channel])
+                else:
+                    target[channel] = looked_up(plane, table[:, channel])
+        converted: NDArray[Any] = cast_array(result, dtype)
+        return converted
+
+    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
+        checked_image(image, needs_pixels=False)
+        layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
+        if num_means not in (1, image.shape[-1]):
+            raise FieldValueError(
+                f"an image has another number of channels than there are means: shape {image.shape}, "
+                f"{num_means} means"
+            )
+        if layout and len(layout) != image.ndim:
+            raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
+        return image
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
