@@ -8,12 +8,30 @@ from typing import Any
 
 from ..errors import SettingError
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
 from ..sampling.sampler_base import SamplerBase
 from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
+
+# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
+LOADER_COUNTERPARTS = {
+    "dataset": "source",
+    "drop_last": "last_batch",
+    "pad_last_batch": "last_batch",
+    "random_shuffle": "shuffle",
+    "batch_sampler": "sampler",
+    "shard_id": "shard",
+    "num_shards": "shard",
+    "pin_memory": "device_id",
+    "collate_fn": "post_process_func",
+    "prefetch_factor": "pipeline_arguments",
+    "multiprocessing_context": "start_method",
+    "generator": "seed",
+    "transforms": "steps",
+    "persistent_workers": None,  # they always are
+}
 
 # PyTorch's samplers, and what takes their place.
 _COUNTERPARTS = {
@@ -31,6 +49,7 @@ def composed_definition(
     shuffle: bool | None,
     sampler: SamplerBase | None,
     seed: int,
+    run: RunWhere | None = None,
 ) -> PipelineDefinition:
     """Make the definition of a loader.
 
@@ -40,6 +59,7 @@ def composed_definition(
         shuffle: Whether to shuffle the samples of a data provider.
         sampler: The order of the samples of a data provider.
         seed: Seed of the shuffled order.
+        run: Where steps run. None: as a definition says, otherwise ``"auto"``.
 
     Raises:
         SettingError: An argument does not go with the source, or is of the wrong type.
@@ -47,7 +67,7 @@ def composed_definition(
     if shuffle is not None and not isinstance(shuffle, bool):
         raise SettingError(f"`shuffle` must be True or False, got {shuffle!r}.")
     if isinstance(source, DataProvider):
-        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps)
+        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps, run=run or "auto")
     is_definition = isinstance(source, PipelineDefinition)
     kind = "a PipelineDefinition" if is_definition else type(source).__name__
     for name, value in (("shuffle", shuffle), ("sampler", sampler)):
@@ -58,14 +78,14 @@ def composed_definition(
             )
     if not is_definition:
         _require_input(source)
-        return PipelineDefinition(source, steps)
+        return PipelineDefinition(source, steps, run=run or "auto")
     if steps is not None:
         raise SettingError(
             "`steps` does not go with a PipelineDefinition, which has steps already: give them to the definition, "
             "or give the loader its input: DataLoader(definition.data_input, batch_size=..., steps=[...])."
         )
     definition: PipelineDefinition = source
-    return definition
+    return definition if run is None else definition.with_run(run)
 
 
 def _ordered(

@@ -15,7 +15,7 @@ from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartEr
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
@@ -24,7 +24,7 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
-from .composition import composed_definition
+from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
@@ -37,6 +37,7 @@ from .state import (
     require_same_batches,
     require_same_run,
     require_within_epoch,
+    with_forms,
 )
 from .torch_interface import (
     LoaderBatchSampler,
@@ -48,24 +49,6 @@ from .torch_interface import (
 )
 
 _logger = logging.getLogger(__name__)
-
-# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
-_COUNTERPARTS = {
-    "dataset": "source",
-    "drop_last": "last_batch",
-    "pad_last_batch": "last_batch",
-    "random_shuffle": "shuffle",
-    "batch_sampler": "sampler",
-    "shard_id": "shard",
-    "num_shards": "shard",
-    "pin_memory": "device_id",
-    "collate_fn": "post_process_func",
-    "prefetch_factor": "pipeline_arguments",
-    "multiprocessing_context": "start_method",
-    "generator": "seed",
-    "transforms": "steps",
-    "persistent_workers": None,  # they always are
-}
 
 
 class DataLoader(TorchInterface):
@@ -90,7 +73,7 @@ class DataLoader(TorchInterface):
                     checkpoint["loader"] = loader.state_dict()
     """
 
-    @explains_unknown_arguments(_COUNTERPARTS)
+    @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
         self,
         source: DataProvider | PipelineDefinition | Any,
@@ -99,6 +82,7 @@ class DataLoader(TorchInterface):
         steps: Sequence[PipelineStepBase | None] | None = None,
         shuffle: bool | None = None,
         sampler: SamplerBase | None = None,
+        run: RunWhere | None = None,
         num_workers: WorkerArgument = 1,
         num_threads: int | None = None,
         device_id: int | None = None,
@@ -126,6 +110,9 @@ class DataLoader(TorchInterface):
             shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``.
+            run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or
+                (``"auto"``) in the graph if it has a GPU, and otherwise where an image costs less processor time
+                (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what it says.
             num_workers: Worker processes that load samples; 0 to load in this process. ``"auto"``: chosen at the
                 start, and threads with them, from the usable cores and the time that the first samples take; these
                 are loaded once more for that, in this process (see the page on tuning). What is delivered does
@@ -165,7 +152,7 @@ class DataLoader(TorchInterface):
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
-        self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed)
+        self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -248,8 +235,8 @@ class DataLoader(TorchInterface):
             f"epoch={self._progress.delivered.epoch}",
             *(["closed"] if self._run.is_closed else []),
         ]
-        _, _, chain = repr(self._definition).partition("\n")
-        return f"{type(self).__name__}({', '.join(settings)})\n{chain}"
+        chain = self._definition.chain_lines(self._run.pipeline.steps_in_workers)
+        return "\n  ".join([f"{type(self).__name__}({', '.join(settings)})", *chain])
 
     # --- iterating --------------------------------------------------------------------------------
 
@@ -441,7 +428,7 @@ class DataLoader(TorchInterface):
             self._total_batch_size,
             segments if epoch == position.epoch and position.batch > 0 else (),
             self._seed,
-            dict(self._bound.description),
+            with_forms(self._bound.description, self._run.pipeline.steps_in_workers),
             self._blueprint_fingerprint,
             self._run.reader_state(position),
         )
@@ -499,6 +486,11 @@ class DataLoader(TorchInterface):
     @property
     def _total_batch_size(self) -> int:
         return self.batch_size * self.shard.num_shards
+
+    def step_by_step(self, position: int = 0, *, epoch: int = 0) -> Iterator[tuple[str, SampleDataGroup]]:
+        """Load a sample and apply the steps one by one, on arrays; see `PipelineDefinition.step_by_step`."""
+        definition = self._definition.with_input(self._bound.data_input)
+        return definition.step_by_step(position, epoch=epoch, seed=self._seed)
 
     @property
     def plan(self) -> str:
