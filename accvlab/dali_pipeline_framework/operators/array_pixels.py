@@ -23,6 +23,7 @@ _LEVELS = np.arange(256, dtype=np.uint8)
 # The same, each in a row of its own: with vector instructions, and without.
 _LEVELS_IN_ROWS = np.repeat(_LEVELS[:, None], 2, axis=1)[:, :1]
 _CACHED_BYTES = 1 << 19
+_COPIED_AS = {1: np.uint8, 2: np.uint16, 4: np.float32, 8: np.float64}
 _SPLIT_BY_OPENCV = (np.dtype(np.uint8), np.dtype(np.float32))
 
 
@@ -79,21 +80,28 @@ def by_frame(image: Image, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]
     return np.stack(changed).reshape(*image.shape[:3], -1)
 
 
-def looked_up(image: Image, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False) -> npt.NDArray[Any]:
     """``table[image]`` of uint8 images.
 
     Args:
         image: The image, uint8.
         table: For each level, ``(256,)``, or for each level of each channel, ``(256, channels)``; any numbers.
+        is_transposed: Whether the channels come first in the result, for tables of channels.
     """
     if not image.size:
-        return np.empty(image.shape, table.dtype)
+        return np.empty(_shape(image, is_transposed), table.dtype)
     # OpenCV only copies the numbers, so it is their size that counts.
-    size = table.dtype.itemsize
-    as_table = table.view({1: np.uint8, 2: np.uint16, 4: np.float32, 8: np.float64}[size])
+    as_table = table.view(_COPIED_AS[table.dtype.itemsize])
+    look_up = needed_package("cv2").LUT
+    if is_transposed:
+        result = np.empty(_shape(image, True), as_table.dtype)
+        for frame, target in zip(frames_of(image), frames_of(result), strict=True):
+            for plane, of_channel, found in zip(planes_of(frame), as_table.T.copy(), target, strict=True):
+                look_up(plane, of_channel[None], found)
+        return result.view(table.dtype)
     flat = image.reshape(-1, image.shape[-1]) if table.ndim == 1 else image.reshape(-1, 1, image.shape[-1])
-    found: npt.NDArray[Any] = needed_package("cv2").LUT(flat, as_table[None])
-    return found.view(table.dtype).reshape(image.shape)
+    result = look_up(flat, as_table[None])
+    return result.view(table.dtype).reshape(image.shape)
 
 
 def scaling_table(gain: np.floating[Any], offset: np.floating[Any]) -> npt.NDArray[np.uint8]:
@@ -144,6 +152,35 @@ def planes_of(frame: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
     return [*np.moveaxis(frame, -1, 0)]
 
 
+def scaled_channels(
+    image: Image, mean: npt.NDArray[np.float32], factor: npt.NDArray[np.float32], is_transposed: bool
+) -> npt.NDArray[np.float32]:
+    """``(image - mean) * factor`` for each channel, float32.
+
+    Args:
+        image: The image, any numbers.
+        mean: For each channel.
+        factor: For each channel.
+        is_transposed: Whether the channels come first in the result.
+    """
+    result = np.empty(_shape(image, is_transposed), np.float32)
+    if not image.size:
+        return result
+    if not is_transposed:
+        rows, width = (-1, image.shape[-1] * image.shape[-2]), image.shape[-2]
+        fill_with_scaled(result.reshape(rows), image.reshape(rows), np.tile(mean, width), np.tile(factor, width))
+        return result
+    for frame, target in zip(frames_of(image), frames_of(result), strict=True):
+        for channel, plane in enumerate(planes_of(frame)):
+            fill_with_scaled(target[channel], plane, mean[channel], factor[channel])
+    return result
+
+
+def _shape(image: Image, is_transposed: bool) -> tuple[int, ...]:
+    *others, height, width, num_channels = image.shape
+    return (*others, num_channels, height, width) if is_transposed else image.shape
+
+
 def fill_with_scaled(
     result: npt.NDArray[np.float32], values: npt.NDArray[Any], mean: Any, factor: npt.NDArray[Any] | np.float32
 ) -> None:
@@ -155,8 +192,6 @@ def fill_with_scaled(
         mean: For each column, or for all; None for 0.
         factor: For each column, or for all.
     """
-    if not result.size:
-        return
     num_rows = max(1, _CACHED_BYTES // (4 * result.shape[1]))
     for start in range(0, len(result), num_rows):  # in parts, which stay in the cache
         part = result[start : start + num_rows]

@@ -98,13 +98,17 @@ class GridMasker(ImagePixelStep):
         tile, ratio, angle, x, y = (np.float32(self.draw(draw.name)) for draw in self._draws[1:])
         if not self._is_changed():
             return None
-        copy = needed_package("cv2").copyTo
+        cv2 = needed_package("cv2")
 
         def masked(image: Image) -> Image:
             if not image.size:
                 return image
             keep = _kept(*image.shape[-3:-1], tile, ratio, angle, x * tile, y * tile)
-            return by_frame(image, lambda frame: copy(frame, keep, np.zeros(frame.shape, frame.dtype)))
+            if image.dtype == np.uint8:
+                return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
+            # As DALI does, which matters for the signs of zeros.
+            factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
+            return np.asarray(image * factors)
 
         return masked
 

@@ -70,7 +70,6 @@ class ImageColorSpaceConverter(ImagePixelStep):
 
     _dtypes = (DALIDataType.UINT8,)
     _needs = staticmethod(white_at_full_scale)
-    _needs_pixels = True
 
     image_tolerance = 1 / 255  # one level, from and to YCbCr
 

@@ -72,12 +72,10 @@ class ImageJpegDistorter(ImagePixelStep):
         return distorted
 
     def _array_change(self) -> ArrayChange | None:
+        if not self._is_changed():
+            return None
         quality = int(self.draw("quality"))
-        return (
-            (lambda image: by_frame(image, lambda frame: _distorted_frame(frame, quality)))
-            if self._is_changed()
-            else None
-        )
+        return lambda image: by_frame(image, lambda frame: _distorted_frame(frame, quality))
 
 
 def _distorted(image: DataNode, quality: DataNode) -> DataNode:

@@ -14,14 +14,7 @@ from nvidia.dali.types import DALIDataType
 
 from ..checks import choice, field_name, number_list
 from ..errors import FieldValueError, SettingError
-from ..operators.array_pixels import (
-    change_images,
-    checked_image,
-    fill_with_scaled,
-    frames_of,
-    looked_up,
-    planes_of,
-)
+from ..operators.array_pixels import change_images, checked_image, looked_up, scaled_channels
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.functions import cast_array
 from ..operators.image_pixels import zero_where_channels_fit
@@ -143,32 +136,14 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
 
     def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
         num_channels = self._checked(image).shape[-1]
-        dtype = np.dtype(NUMPY_TYPES[self._output_type])
-        is_transposed = self._output_layout.endswith("CHW")
-        *others, height, width, _ = image.shape
-        order = (num_channels, height, width) if is_transposed else (height, width, num_channels)
-        if not image.size:
-            return np.empty((*others, *order), dtype)
         mean = np.broadcast_to(np.float32(self._mean), num_channels)
         factor = np.broadcast_to(1 / np.float32(self._std_dev), num_channels)
-        table = None
+        is_transposed = self._output_layout.endswith("CHW")
+        dtype = np.dtype(NUMPY_TYPES[self._output_type])
         if image.dtype == np.uint8 and dtype != np.float32:
             table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
-            if not is_transposed:
-                return looked_up(image, table)
-        result = np.empty((*others, *order), np.float32 if table is None else dtype)
-        if not is_transposed:
-            rows = (-1, width * num_channels)
-            fill_with_scaled(
-                result.reshape(rows), image.reshape(rows), np.tile(mean, width), np.tile(factor, width)
-            )
-        for frame, target in zip(frames_of(image), frames_of(result), strict=True) if is_transposed else ():
-            for channel, plane in enumerate(planes_of(frame)):
-                if table is None:
-                    fill_with_scaled(target[channel], plane, mean[channel], factor[channel])
-                else:
-                    target[channel] = looked_up(plane, table[:, channel])
-        converted: NDArray[Any] = cast_array(result, dtype)
+            return looked_up(image, table, is_transposed)
+        converted: NDArray[Any] = cast_array(scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
     def _checked(self, image: NDArray[Any]) -> NDArray[Any]:

@@ -17,7 +17,6 @@ from ..draws.random_draws import UniformDraw
 from ..errors import FieldValueError
 from ..operators import functions as f
 from ..operators.array_pixels import Image
-from ..operators.functions import cast_array
 from ..operators.image_pixels import with_layout, with_pixels
 from ..sample_data import SampleDataGroup
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange
@@ -111,7 +110,7 @@ class RandomEraser(ImagePixelStep):
 
     def _array_change(self) -> ArrayChange | None:
         if not self._is_changed():
-            return lambda image: self._filled(image, [])
+            return None
         rectangles = self._rectangles()
 
         def erased(image: Image) -> Image:
@@ -127,10 +126,10 @@ class RandomEraser(ImagePixelStep):
                 f"an image has another number of channels than `fill_value`: shape {image.shape}, "
                 f"{len(self._fill_value)} values"
             )
-        if not rectangles:
-            return image
         result = image.copy()
-        value = cast_array(np.float32(self._fill_value), image.dtype)
+        value = np.float32(self._fill_value)
+        if image.dtype == np.uint8:
+            value = value.astype(np.int64).astype(np.uint8)  # as `fn.erase` does: it cuts decimals off
         for (top, left), (height, width) in rectangles:
             result[..., top : top + height, left : left + width, :] = value
         return result
