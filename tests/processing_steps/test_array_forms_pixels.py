@@ -266,7 +266,7 @@ def test_what_is_not_changed_is_not_copied() -> None:
         RandomEraser("image", prob=0),
         GridMasker("image", prob=0),
         ImageBrightnessContrastJitter("image", prob=0),
-        PhotoMetricDistorter("image", [0, 0], [0, 0], [1, 1], [1, 1]),
+        PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 1], [0.5, 1], *[1e-30] * 5),
         AxesLayoutSetter("image", "HWC"),
     ):
         sample = sample_of(IMAGE)
