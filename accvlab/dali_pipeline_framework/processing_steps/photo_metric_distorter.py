@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -287,11 +288,12 @@ def _changed_array(image: Image, change: _Change) -> Image:
     stages = [stage for stage in stages if stage != (1, 0)]
     if is_uint8:
         image = _scaled_levels(image, stages)
-        return image if matrix is None else recolored(image, matrix)
+        return image if matrix is None else recolored(image, matrix, is_own=bool(stages))
     for gain, shift in stages:
-        image = np.clip(scaled(image, gain, shift), 0, 1)
+        image = scaled(image, gain, shift)
+        np.clip(image, 0, 1, out=image)
     if matrix is not None:
-        image = recolored(image, matrix)
+        image = recolored(image, matrix, is_own=bool(stages))
     return np.clip(image, 0, 1)
 
 
@@ -332,6 +334,7 @@ def _scaled(image: DataNode, gain: DataNode, offset: DataNode | float, dtype: ty
     return scaled
 
 
+@functools.cache
 def _matrix_table(is_bgr: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
     """``table[p] = A, B, C``, ``(6, 3, 9)``: the matrix is ``A + s cos(angle) B + s sin(angle) C``.
 
