@@ -100,7 +100,7 @@ def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False
                 look_up(plane, of_channel[None], found)
         return result.view(table.dtype)
     flat = image.reshape(-1, image.shape[-1]) if table.ndim == 1 else image.reshape(-1, 1, image.shape[-1])
-    result = look_up(flat, as_table[None])
+    result = np.asarray(look_up(flat, as_table[None]))
     return result.view(table.dtype).reshape(image.shape)
 
 

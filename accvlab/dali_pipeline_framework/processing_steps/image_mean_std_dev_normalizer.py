@@ -136,8 +136,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
 
     def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
         num_channels = self._checked(image).shape[-1]
-        mean = np.broadcast_to(np.float32(self._mean), num_channels)
-        factor = np.broadcast_to(1 / np.float32(self._std_dev), num_channels)
+        mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
+        factor = np.broadcast_to(1 / np.array(self._std_dev, np.float32), num_channels)
         is_transposed = self._output_layout.endswith("CHW")
         dtype = np.dtype(NUMPY_TYPES[self._output_type])
         if image.dtype == np.uint8 and dtype != np.float32:

@@ -285,7 +285,7 @@ def _changed_array(image: Image, change: _Change) -> Image:
         matrix = None
     if matrix is None and (change.matrix is not None or change.is_two_stages):
         stages.append((change.gain_after, np.float32(0)))
-    stages = [stage for stage in stages if stage != (1, 0)]
+    stages = [(gain, shift) for gain, shift in stages if gain != 1 or shift != 0]
     if is_uint8:
         image = _scaled_levels(image, stages)
         return image if matrix is None else recolored(image, matrix, is_own=bool(stages))
