@@ -105,6 +105,7 @@ def check_step(
         "layouts": layouts,
         "on_gpu": on_gpu,
         "enable_conditionals": enable_conditionals,
+        "run": "graph" if step.has_graph_form else "workers",
     }
     check = _StepCheck(step, several, how, seed, tolerance)
     check.format_rules()
@@ -176,8 +177,9 @@ class _StepCheck(RuleCheck):
             again = self._run(self.samples, runs, seed=self.seed + 1)
             self._compare("with the same draws, the output must be the same", runs, again)
         with self.reporting("the step must work with DALI's conditionals"):
-            again = self._run(self.samples, runs, enable_conditionals=True)
-            self._compare("with DALI's conditionals, the output must be the same", runs, again)
+            if self.step.has_graph_form:
+                again = self._run(self.samples, runs, enable_conditionals=True)
+                self._compare("with DALI's conditionals, the output must be the same", runs, again)
         rule = "the step must be picklable"
         with self.reporting(rule):
             copy = pickle.loads(pickle.dumps(self.step))
@@ -187,6 +189,8 @@ class _StepCheck(RuleCheck):
                 self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
 
     def draw_rule(self) -> None:
+        if not self.step.has_graph_form:
+            return
         with self.reporting("the draws of the step must be found out"):
             unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
             if unused:
