@@ -1,5 +1,6 @@
 from ..draws.draw_scope import DrawRecording as DrawRecording
 from .affine_transformer import AffineTransformer as AffineTransformer
+from .albumentations_step import AlbumentationsStep as AlbumentationsStep
 from .annotation_element_condition_eval import AnnotationElementConditionEval as AnnotationElementConditionEval
 from .array_step import ArrayStep as ArrayStep
 from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
@@ -43,5 +44,6 @@ from .points_padder import PointsPadder as PointsPadder
 from .random_eraser import RandomEraser as RandomEraser
 from .tensor_size_adder import TensorSizeAdder as TensorSizeAdder
 from .time_difference_adder import TimeDifferenceAdder as TimeDifferenceAdder
+from .torchvision_step import TorchvisionStep as TorchvisionStep
 from .unneeded_fields_remover import UnneededFieldRemover as UnneededFieldRemover
 from .visible_bbox_selector import VisibleBboxSelector as VisibleBboxSelector

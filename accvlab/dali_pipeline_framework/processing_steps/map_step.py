@@ -26,9 +26,9 @@ class MapStep(FunctionStep, ArrayStep):
     do where a field is a number. The arrays that it gets are read-only; text is its bytes, uint8.
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
-    in many groups, wrap the step, e.g. in `DataGroupArrayWithNameElementsAppliedStep`. As for all `ArrayStep`, it
-    comes before steps that have a form for the graph only. Spawned workers need a function that can be pickled: that
-    of a module, no lambda, unless the pipeline is given another pickler.
+    in many groups, wrap the step, e.g. in `DataGroupArrayWithNameElementsAppliedStep`. As every `ArrayStep`, it
+    cannot follow a step that has a form for the graph only. Spawned workers need a function that can be pickled:
+    one of a module, no lambda, unless the pipeline is given another pickler.
 
     Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
     and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input, and
