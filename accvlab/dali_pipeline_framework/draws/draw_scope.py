@@ -169,15 +169,18 @@ class DrawSupply:
         level: Which elements of folded arrays the draws are for; a node has the numbers for all of them.
     """
 
-    def __init__(self, plan: DrawPlan | None = None, supply_node: SupplyNode | None = None) -> None:
+    def __init__(
+        self, plan: DrawPlan | None = None, supply_node: SupplyNode | None = None, position: int = 0
+    ) -> None:
         """Set up for the draws of a plan.
 
         Args:
             plan: The plan; None outside of a pipeline of a `PipelineDefinition`.
             supply_node: Gets the node of draws that are given by their positions in the plan, one for each element
                 of the level. None: DALI's random operators draw.
+            position: Position in the chain of the first step that is applied.
         """
-        self.position = 0
+        self.position = position
         self.level = WHOLE_SAMPLE
         self._plan = plan
         self._supply_node = supply_node

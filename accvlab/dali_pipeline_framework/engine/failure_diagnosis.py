@@ -19,10 +19,12 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
+from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
+from .worker_source import SampleStepError, SampleSteps, after_steps, infos_of_batch
 
 _MAX_NAMED = 5
 
@@ -53,8 +55,11 @@ class FailureDiagnosis:
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
             of the steps (None: all).
-        step_names: The steps.
+        step_names: The steps in the graph.
         draws: Computes the random draws, which follow the fields of a flat sample; None where none travel.
+        steps: The steps in the workers; None where there are none.
+        replayed: Which fields are recorded draws; None where there are none.
+        first_step: Number of the first of the steps in the graph.
     """
 
     data_input: Any
@@ -64,6 +69,9 @@ class FailureDiagnosis:
     make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
     step_names: Sequence[str] = ()
     draws: KeyedDraws | None = None
+    steps: SampleSteps | None = None
+    replayed: ReplayedDraws | None = None
+    first_step: int = 0
 
     def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
         """Find the culprits.
@@ -100,24 +108,33 @@ class FailureDiagnosis:
         load = getattr(self.data_input, "load_sample", None)
         if indices is None or load is None:
             return []
-        return [BatchMember(f"sample {index}", index, functools.partial(load, index)) for index in indices]
+        infos = infos_of_batch(batch_in_all, len(indices), self.batch_size)
+        return [
+            BatchMember(f"sample {index}", index, functools.partial(self._as_sent, load, index, info))
+            for index, info in zip(indices, infos, strict=True)
+        ]
 
     def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
         info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
         index = InputAdapter(self.data_input).sample_index(info)
         name = f"slot {slot}" if index is None else f"sample {index}"
-        return BatchMember(name, index, lambda: self._load(info))
+        return BatchMember(name, index, functools.partial(self._as_sent, self.data_input, info, info))
 
-    def _load(self, info: types.SampleInfo) -> list[Any]:
-        flat = [*self.data_input(info)]
-        drawn = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
-        return [*flat, *(batch[0] for batch in drawn)]
+    def _as_sent(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
+        """Load a sample as workers send it."""
+        flat = [*load(what)]
+        of_batch = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
+        drawn = [batch[0] for batch in of_batch]
+        if self.steps is not None:
+            flat = after_steps(self.steps, flat, drawn, self.replayed)
+        return [*flat, *drawn]
 
     def _examine(self, member: BatchMember) -> str | None:
         try:
             flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
         except Exception as error:
-            return f"  - {member.name}: could not be loaded again: {type(error).__name__}: {error}"
+            cause = error.__cause__ if isinstance(error, SampleStepError) else error
+            return f"  - {member.name}: could not be loaded again: {type(cause).__name__}: {cause}"
         reason = self._failure_of(flat, None)
         if reason is None:
             return None
@@ -137,7 +154,7 @@ class FailureDiagnosis:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
-        return f" [in step {high - 1}: {self.step_names[high - 1]}]" if high else ""
+        return f" [in step {self.first_step + high - 1}: {self.step_names[high - 1]}]" if high else ""
 
     def _origin_of(self, member: BatchMember) -> str:
         if member.sample_index is None:

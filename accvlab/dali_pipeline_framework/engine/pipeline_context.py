@@ -29,7 +29,8 @@ class PipelineContext:
             epochs are those of the native inputs.
         check_dtypes: Whether the first batch is compared with the blueprint.
         delivery: Where the fields stand in the outputs of the graph.
-        plan: What is folded and what is packed, for people.
+        plan: What runs in the workers, what is folded, and what is packed, for people.
+        steps_in_workers: How many of the steps run in the workers.
         not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
         merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
@@ -48,6 +49,7 @@ class PipelineContext:
     check_dtypes: bool
     delivery: Delivery
     plan: str
+    steps_in_workers: int
     not_folded: Mapping[int, str]
     merged_fields: Sequence[str]
     batch_size: int

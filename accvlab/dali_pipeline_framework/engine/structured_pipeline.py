@@ -260,8 +260,13 @@ class StructuredPipeline(Pipeline):
         return self._context.delivery
 
     @property
+    def steps_in_workers(self) -> int:
+        """How many steps of the chain run in the workers, on arrays."""
+        return self._context.steps_in_workers
+
+    @property
     def plan(self) -> str:
-        """What is folded and what is packed, in lines for people; see `PipelineDefinition.plan`."""
+        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
         return self._context.plan
 
     @property

@@ -9,12 +9,13 @@ would misread some wrong arrays without an error, and name neither field nor sam
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import attrs
 import numpy as np
@@ -181,6 +182,49 @@ def _as_array(value: Any) -> Any:
         return error
 
 
+class SampleSteps(Protocol):
+    """Steps that are applied to samples of arrays, where these are loaded."""
+
+    @property
+    def output_format(self) -> GroupFormat:
+        """Format that comes out."""
+
+    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+        """Apply them to the arrays of a sample; ``numbers`` gives the numbers of each draw."""
+
+
+class SampleStepError(Exception):
+    """A step failed; the cause tells how.
+
+    Attributes:
+        step: Number and class of the step, for messages.
+    """
+
+    def __init__(self, step: str) -> None:
+        """Keep which step it was."""
+        super().__init__(step)
+        self.step = step
+
+
+def after_steps(
+    steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
+) -> list[Any]:
+    """Get the arrays of a sample after steps, and behind them its recorded draws if it came with them.
+
+    Args:
+        steps: The steps.
+        flat: The arrays of the sample as it was loaded.
+        draws: The numbers of each draw; not needed where they are recorded.
+        replayed: Which of the arrays are recorded draws.
+    """
+    if replayed is None:
+        return [*steps(flat, draws.__getitem__)]
+    recorded = [flat[position] for position, _, _ in replayed.fields]
+    of_draws = {position for position, _, _ in replayed.fields}
+    own = [array for position, array in enumerate(flat) if position not in of_draws]
+    return [*steps(own, recorded.__getitem__), *recorded]
+
+
 class _WorkerSource:
     """Base of the two sources: pickling of the user's input, start of a worker, and failures.
 
@@ -199,6 +243,7 @@ class _WorkerSource:
         draws: KeyedDraws | None = None,
         replayed: ReplayedDraws | None = None,
         setup: WorkerSetup | None = None,
+        steps: SampleSteps | None = None,
     ) -> None:
         self.layout = TransportLayout()
         self._source: Any = source
@@ -216,6 +261,9 @@ class _WorkerSource:
         self._draws = draws
         self._replayed = replayed
         self._checker: SampleChecker | None = None
+        self._steps = steps
+        self._pickled_steps: bytes | None = None
+        self._checker_of_sent: SampleChecker | None = None
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -229,8 +277,11 @@ class _WorkerSource:
             "_pickled_source": pickle_for_worker(self._source, "The input", self._source_name, self._dumps),
             "_setup": attrs.evolve(self._setup, init_fn=None),
             "_pickled_init_fn": self._pickle_init_fn(),
+            "_steps": None,
+            "_pickled_steps": self._pickle_steps(),
             "_dumps": None,
             "_checker": None,
+            "_checker_of_sent": None,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -243,6 +294,11 @@ class _WorkerSource:
             return None
         return pickle_for_worker(function, "`worker_init_fn`", "worker_init_fn", self._dumps)
 
+    def _pickle_steps(self) -> bytes | None:
+        if self._steps is None:
+            return None
+        return pickle_for_worker(self._steps, "The steps that run in the workers", "chain", self._dumps)
+
     def _begin_work(self) -> None:
         """In a worker process, before it loads anything: seed its generators and call the user's function."""
         if self._worker is not None:
@@ -253,10 +309,14 @@ class _WorkerSource:
             return
         self._worker = self._control.take_worker_number()
         where = f"worker {self._worker}"
+        what = None
         try:
             self._get_source()  # which may import PyTorch
+            what = "Unpickling the steps in the worker process"
+            if self._pickled_steps is not None:
+                self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
         except (Exception, SystemExit) as error:
-            self._fail_with(error, where, None)
+            self._fail_with(error, where, None, what)
         self._setup.seed_generators(self._worker)
         self._is_torch_seeded = "torch" in sys.modules
         try:
@@ -293,6 +353,46 @@ class _WorkerSource:
             self._checker = SampleChecker(self._blueprint, self._source_name, self._replayed)
         return self._checker
 
+    def _get_checker_of_sent(self) -> SampleChecker:
+        """The checker of what is sent to the graph."""
+        if self._steps is None:
+            return self._checker or self._get_checker()
+        if self._checker_of_sent is None:
+            self._checker_of_sent = SampleChecker(self._steps.output_format, "The steps that run in the workers")
+        return self._checker_of_sent
+
+    def _after_steps(
+        self,
+        samples: Sequence[Sequence[Any]],
+        draws: Sequence[Any],
+        where: str,
+        get_index: Callable[[int], int | None],
+        note: Callable[[int], None] | None = None,
+    ) -> Sequence[Sequence[Any]]:
+        """Apply the steps that run here to checked samples; ``note`` is told the slot of each before."""
+        if self._steps is None:
+            return samples
+        results = []
+        for slot, sample in enumerate(samples):
+            if note is not None:
+                note(slot)
+            try:
+                numbers = [of_batch[slot] for of_batch in draws]
+                results.append(after_steps(self._steps, sample, numbers, self._replayed))
+            except (Exception, SystemExit) as error:
+                index = get_index(slot)
+                what, cause = "Preparing the steps that run in the workers", error.__cause__
+                if isinstance(error, SampleStepError):
+                    of_sample = "a sample" if index is None else f"sample {index}"
+                    what = f"{error.step[0].upper()}{error.step[1:]} on {of_sample}"
+                self._fail_with(
+                    cause if isinstance(error, SampleStepError) and cause is not None else error,
+                    f"{where}, slot {slot}",
+                    index,
+                    what,
+                )
+        return results
+
     def _fail_with(
         self, error: BaseException, where: str, sample_index: int | None, what: str | None = None
     ) -> NoReturn:
@@ -313,7 +413,7 @@ class _WorkerSource:
         get_index: Callable[[int], int | None],
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
-        checker = self._checker or self._get_checker()
+        checker = self._get_checker_of_sent()
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
@@ -372,11 +472,18 @@ class CallableSource(_WorkerSource):
                 samples.append(check(flat))
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info))
-        self._control.note_loaded(row)
         draws: Sequence[Any] = ()
         if self._draws is not None:
             draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
-        return self._batch_of(samples, draws, where, lambda slot: self._sample_index(infos[slot]))
+        sent = self._after_steps(
+            samples,
+            draws,
+            where,
+            lambda slot: self._sample_index(infos[slot]),
+            functools.partial(self._control.note_loading, row),
+        )
+        self._control.note_loaded(row)
+        return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
@@ -452,7 +559,17 @@ class IterableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-        return self._batch_of(samples, (), where, lambda slot: _at(indices, slot))
+        draws: Sequence[Any] = ()
+        if self._draws is not None:
+            infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
+            draws = self._draws.of_batch(self._source, infos, samples)
+        sent = self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))
+        return self._batch_of(sent, draws, where, lambda slot: _at(indices, slot))
+
+
+def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
+    """Positions of the samples of a batch that an iterable delivers, counted from its start."""
+    return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import SettingError
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
 from ..sampling.sampler_base import SamplerBase
@@ -31,6 +31,7 @@ def composed_definition(
     shuffle: bool | None,
     sampler: SamplerBase | None,
     seed: int,
+    run: RunWhere | None = None,
 ) -> PipelineDefinition:
     """Make the definition of a loader.
 
@@ -40,6 +41,7 @@ def composed_definition(
         shuffle: Whether to shuffle the samples of a data provider.
         sampler: The order of the samples of a data provider.
         seed: Seed of the shuffled order.
+        run: Where steps run. None: as a definition says, otherwise ``"auto"``.
 
     Raises:
         SettingError: An argument does not go with the source, or is of the wrong type.
@@ -47,7 +49,7 @@ def composed_definition(
     if shuffle is not None and not isinstance(shuffle, bool):
         raise SettingError(f"`shuffle` must be True or False, got {shuffle!r}.")
     if isinstance(source, DataProvider):
-        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps)
+        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps, run=run or "auto")
     is_definition = isinstance(source, PipelineDefinition)
     kind = "a PipelineDefinition" if is_definition else type(source).__name__
     for name, value in (("shuffle", shuffle), ("sampler", sampler)):
@@ -58,14 +60,14 @@ def composed_definition(
             )
     if not is_definition:
         _require_input(source)
-        return PipelineDefinition(source, steps)
+        return PipelineDefinition(source, steps, run=run or "auto")
     if steps is not None:
         raise SettingError(
             "`steps` does not go with a PipelineDefinition, which has steps already: give them to the definition, "
             "or give the loader its input: DataLoader(definition.data_input, batch_size=..., steps=[...])."
         )
     definition: PipelineDefinition = source
-    return definition
+    return definition if run is None else definition.with_run(run)
 
 
 def _ordered(

@@ -15,7 +15,7 @@ from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartEr
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
@@ -37,6 +37,7 @@ from .state import (
     require_same_batches,
     require_same_run,
     require_within_epoch,
+    with_forms,
 )
 from .torch_interface import (
     LoaderBatchSampler,
@@ -99,6 +100,7 @@ class DataLoader(TorchInterface):
         steps: Sequence[PipelineStepBase | None] | None = None,
         shuffle: bool | None = None,
         sampler: SamplerBase | None = None,
+        run: RunWhere | None = None,
         num_workers: WorkerArgument = 1,
         num_threads: int | None = None,
         device_id: int | None = None,
@@ -126,6 +128,9 @@ class DataLoader(TorchInterface):
             shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``.
+            run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or
+                (``"auto"``) in the graph if it has a GPU, and otherwise where an image costs less processor time
+                (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what it says.
             num_workers: Worker processes that load samples; 0 to load in this process. ``"auto"``: chosen at the
                 start, and threads with them, from the usable cores and the time that the first samples take; these
                 are loaded once more for that, in this process (see the page on tuning). What is delivered does
@@ -165,7 +170,7 @@ class DataLoader(TorchInterface):
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
-        self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed)
+        self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -248,8 +253,8 @@ class DataLoader(TorchInterface):
             f"epoch={self._progress.delivered.epoch}",
             *(["closed"] if self._run.is_closed else []),
         ]
-        _, _, chain = repr(self._definition).partition("\n")
-        return f"{type(self).__name__}({', '.join(settings)})\n{chain}"
+        chain = self._definition.chain_lines(self._run.pipeline.steps_in_workers)
+        return "\n  ".join([f"{type(self).__name__}({', '.join(settings)})", *chain])
 
     # --- iterating --------------------------------------------------------------------------------
 
@@ -441,7 +446,7 @@ class DataLoader(TorchInterface):
             self._total_batch_size,
             segments if epoch == position.epoch and position.batch > 0 else (),
             self._seed,
-            dict(self._bound.description),
+            with_forms(self._bound.description, self._run.pipeline.steps_in_workers),
             self._blueprint_fingerprint,
             self._run.reader_state(position),
         )

@@ -18,6 +18,7 @@ from ..errors import SettingError, StateError
 from ..sample_data import GroupFormat, format_path
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
+from ..user_warnings import warn_user
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
 """An epoch, and what was delivered of it with other batch sizes."""
@@ -26,6 +27,7 @@ NO_SEGMENTS: EpochSegments = (0, ())
 """For all epochs from their beginning."""
 
 _VERSION = 1
+_STEPS_IN_WORKERS = "steps_in_workers"
 
 _short = reprlib.Repr()  # what is damaged can be long, or deeply nested
 _short.maxstring = _short.maxother = 200
@@ -249,13 +251,18 @@ def require_within_epoch(saved: LoaderState, steps: int | None, planned: Planned
             )
 
 
+def with_forms(plan: Description, steps_in_workers: int) -> dict[str, Any]:
+    """Add which steps run on arrays, where some do: their pixels may differ from those of the graph."""
+    return {**plan, **({_STEPS_IN_WORKERS: steps_in_workers} if steps_in_workers else {})}
+
+
 def require_same_run(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` with all that differs where a state belongs to other data or another order."""
     there, here = saved.plan, own.plan
     differences = [
         f"{name}: {_shown(there, name)} in the state, {_shown(here, name)} here"
         for name in dict.fromkeys([*there, *here])
-        if there.get(name) != here.get(name)
+        if name != _STEPS_IN_WORKERS and there.get(name) != here.get(name)
     ]
     if saved.seed != own.seed:
         differences.append(f"seed of the random draws: {saved.seed} in the state, {own.seed} here")
@@ -271,6 +278,12 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
         )
         error.differences = tuple(differences)
         raise error
+    if there.get(_STEPS_IN_WORKERS) != here.get(_STEPS_IN_WORKERS):
+        warn_user(
+            f"The state was saved where {there.get(_STEPS_IN_WORKERS, 0)} steps ran in the workers, here "
+            f"{here.get(_STEPS_IN_WORKERS, 0)} do. The samples are the same, but pixels may differ within the "
+            f"tolerance of the steps. Pass `run` to the loader to have them run where they did."
+        )
 
 
 def _shown(plan: Description, name: str) -> str:

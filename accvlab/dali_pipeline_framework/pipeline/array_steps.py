@@ -10,23 +10,11 @@ import attrs
 
 from ..draws.draw_scope import ArrayDraws, DrawPlan
 from ..draws.random_draws import PlannedDraw
+from ..engine.worker_source import SampleStepError
 from ..processing_steps.array_application import ArrayApplication
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import GroupFormat, SampleDataGroup
 from .chain_format import chain_format, step_name
-
-
-class ArrayStepError(Exception):
-    """A step failed; it is the cause.
-
-    Attributes:
-        step: Number and class of the step, for messages.
-    """
-
-    def __init__(self, step: str) -> None:
-        """Keep which step it was."""
-        super().__init__(step)
-        self.step = step
 
 
 @attrs.frozen
@@ -88,7 +76,7 @@ class ArraySteps:
             The arrays of the output.
 
         Raises:
-            ArrayStepError: A step failed.
+            SampleStepError: A step failed.
         """
         *_, (_, sample) = self.walk(flat, numbers)
         return sample.get_data()
@@ -97,7 +85,7 @@ class ArraySteps:
         """Apply the steps to a sample one by one; yields ``"input"`` and then the name of each, and the sample.
 
         Raises:
-            ArrayStepError: A step failed.
+            SampleStepError: A step failed.
         """
         prepared = self._prepare()
         prepared.draws.begin_sample(numbers)
@@ -110,6 +98,6 @@ class ArraySteps:
             name = f"step {number} ({step_name(step)})"
             try:
                 sample = prepared.apply(step, sample)
-            except Exception as error:
-                raise ArrayStepError(name) from error
+            except (Exception, SystemExit) as error:
+                raise SampleStepError(name) from error
             yield name, sample

@@ -15,7 +15,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from ..draws.draw_records import record_blueprint, take_group
+from ..draws.draw_records import record_blueprint
 from ..draws.draw_scope import DrawPlan, DrawSupply, SupplyNode
 from ..draws.keyed_random import derive_key
 from ..engine.dali.conditionals import with_conditionals
@@ -34,6 +34,7 @@ from ..sample_data.graph_mode import do_not_convert
 from ..sources.input_parts import InputParts
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
+from .sent_items import SentItems
 
 Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
 
@@ -47,9 +48,10 @@ class Graph:
     """Defines the operators of a pipeline.
 
     Attributes:
-        blueprint: Format of the samples of the input.
-        steps: The steps.
+        blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
+        steps: The steps of the chain that run in the graph.
         parts: The input.
+        sent: What the workers send.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
         plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
@@ -59,7 +61,7 @@ class Graph:
         seed: Seed of the pipeline, for draws and native readers.
         operator_seed: Seed of DALI's random operators; None where DALI chooses one.
         checks_data_format: Whether types are checked where a step assigns a node.
-        replay_path: Path of the group of recorded draws in the sample; None where they are not replayed.
+        first_step: Number of the first of the steps in the chain; those before it run in the workers.
         record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
         must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
         is_packed: Whether fields that no step touches travel packed; else each field has an output.
@@ -74,6 +76,7 @@ class Graph:
     blueprint: SampleDataGroup
     steps: Sequence[PipelineStepBase]
     parts: InputParts
+    sent: SentItems
     source: Mapping[str, Any]
     copier: Copier | None
     plan: DrawPlan
@@ -81,7 +84,7 @@ class Graph:
     num_steps: int | None = None
     seed: int = 0
     checks_data_format: bool = True
-    replay_path: FieldPath | None = None
+    first_step: int = 0
     record_name: Name | None = None
     must_declare_draws: bool = True
     is_packed: bool = False
@@ -113,7 +116,8 @@ class Graph:
         if self._num_steps_done is None or self._num_steps_done == len(self.steps):
             return
         step = self.steps[self._num_steps_done]
-        note = f"raised while step {self._num_steps_done} ({type(step).__name__}) defined its operators"
+        name = f"step {self.first_step + self._num_steps_done} ({type(step).__name__})"
+        note = f"raised while {name} defined its operators"
         if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
         if hasattr(error, "add_note"):  # Python >= 3.11
@@ -153,14 +157,12 @@ class Graph:
         self._folding = Folding(SourceOutputs(self.source), self.num_slots)
         data = self.blueprint.get_empty_like_self()
         paths = data.format.flat_paths
-        items = {path: item for item, path in enumerate(self.parts.main_field_paths())}
-        given = {} if self.is_packed else self._define_main(items)
+        items = self.sent.fields
+        given = {} if self.is_packed else self._define_main()
         for part in self.parts.native:
             below = [path for path in paths if path[: len(part.path)] == part.path]
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
-        self._supply = DrawSupply(self.plan, self._supply_of_draws(items))
-        if self.replay_path is not None:
-            take_group(data, self.replay_path)
+        self._supply = DrawSupply(self.plan, self._supply_of_draws(), self.first_step)
         format = FoldedFormat.of(data.format, self.num_slots)
         fields = []
         for leaf in format.leaves:
@@ -177,25 +179,17 @@ class Graph:
         self._note(sample, INPUT)
         return sample
 
-    def _define_main(self, items: Mapping[FieldPath, int]) -> dict[FieldPath, DataNode]:
+    def _define_main(self) -> dict[FieldPath, DataNode]:
         """Define an external source with an output for each field and draw."""
         if self.parts.main is None:
             return {}
-        dtypes = list(self.parts.main.source.used_sample_data_structure.field_types_flat)
-        dtypes += [planned.draw.dtype for planned in self.plan.draws] if self._sends_draws else []
+        dtypes = [*self.sent.dtypes]
         self._main_nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
-        return {path: self._main_nodes[item] for path, item in items.items()}
+        return {path: self._main_nodes[item] for path, item in self.sent.fields.items()}
 
-    @property
-    def _sends_draws(self) -> bool:
-        return self.parts.has_callable and self.replay_path is None
-
-    def _supply_of_draws(self, items: Mapping[FieldPath, int]) -> SupplyNode | None:
-        if self._sends_draws:
-            items_of_draws = [len(items) + index for index in range(len(self.plan.draws))]
-        elif self.replay_path is not None:
-            items_of_draws = [items[(*self.replay_path, planned.record_name)] for planned in self.plan.draws]
-        else:
+    def _supply_of_draws(self) -> SupplyNode | None:
+        items_of_draws = self.sent.draws
+        if items_of_draws is None:
             return None
 
         def supply(indices: tuple[int, ...]) -> DataNode:
@@ -210,7 +204,8 @@ class Graph:
     # --- steps ------------------------------------------------------------------------------------
 
     def _applied(self, step: PipelineStepBase, sample: FoldedSample) -> FoldedSample:
-        number = self._num_steps_done or 0
+        done = self._num_steps_done or 0
+        number = self.first_step + done
         name = f"step {number} ({type(step).__name__})"
         result: FoldedSample | None = None
         if step.treats_elements_alike and sample.format.lengths:
@@ -233,7 +228,7 @@ class Graph:
             levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
             how = ", ".join(f"once for all elements of {level}" for level in levels if level.arrays) or "as it is"
         self.applied.append(f"{name}: {how}")
-        self._num_steps_done = number + 1
+        self._num_steps_done = done + 1
         self._note(result, name)
         return result
 

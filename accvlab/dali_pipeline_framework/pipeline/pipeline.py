@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import bullets, flag, whole_number
+from ..checks import bullets, choice, flag, whole_number
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
@@ -24,11 +25,10 @@ from ..engine.transport import TransportLayout
 from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
-from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..providers.data_provider import DataProvider
+from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
 from ..providers.summary import summary
-from ..sample_data import Name, Path, SampleDataGroup, format_path, normalized_path
+from ..sample_data import Name, Path, SampleDataGroup, normalized_path
 from ..sample_data.folded_formats import FoldedFormat
 from ..sources.callable_base import CallableBase
 from ..sources.input_parts import InputParts
@@ -40,7 +40,9 @@ from ..sources.shards import Shard, detected_rank
 from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
+from .array_steps import ArraySteps
 from .chain_format import chain_format, step_name
+from .definition_checks import check_input, checked_steps
 from .draw_keys import require_keys
 from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline
 from .pipeline_arguments import (
@@ -51,6 +53,8 @@ from .pipeline_arguments import (
     normalised_arguments,
     seed_of_shard,
 )
+from .placement import Placement, place_steps
+from .sent_items import SentItems
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -89,6 +93,7 @@ class PipelineDefinition:
         record_draws: Name | None = None,
         replay_draws: Path | None = None,
         fold_arrays: bool = True,
+        run: RunWhere = "graph",
     ) -> None:
         """Create the definition; nothing is loaded or built.
 
@@ -116,20 +121,27 @@ class PipelineDefinition:
                 `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
                 all cameras), instead of once to each. The results are the same, and there sooner.
+            run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: in the graph,
+                as far as no step behind them works on arrays only. ``"workers"``: in the workers, up to the first
+                step that has a form for the graph only. ``"auto"``: in the graph if it has a GPU; otherwise as
+                many steps in the workers as make an image cost least processor time. Pixels may differ between
+                the forms, within the tolerance that each step states (``image_tolerance``).
 
         Raises:
-            SettingError: An argument breaks a rule; also when fields are selected for copying without
+            SettingError: An argument breaks a rule, or a step that must run in the workers stands behind one that
+                cannot; also when fields are selected for copying without
                 ``copy_external_source_passthrough_outputs=True``.
         """
-        _check_input(data_loading_callable_iterable)
+        check_input(data_loading_callable_iterable)
         self._data_input = data_loading_callable_iterable
-        self._steps = _checked_steps(preprocess_functors)
+        self._steps = checked_steps(preprocess_functors)
         self._check_data_format = check_data_format
         self._is_parallel = use_parallel_external_source
         self._prefetch_queue_depth = whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1)
         self._print_formats = print_sample_data_group_format
         self._record_name = record_draws
         self._fold_arrays = flag(fold_arrays, "fold_arrays")
+        self._run = choice(run, "run", RUN_CHOICES)
         self._replay_path = None if replay_draws is None else normalized_path(replay_draws)
         self._copy_selection: dict[str, Any] | None = None
         selection = {
@@ -145,11 +157,20 @@ class PipelineDefinition:
                 "`copy_external_source_passthrough_outputs=True`, got "
                 f"{copy_external_source_passthrough_outputs!r}."
             )
+        self._placement(has_gpu=False)
 
     def __repr__(self) -> str:
         """Return the input and the steps, a line for each."""
-        steps = [f"step {number}: {summary(step)}" for number, step in enumerate(self._steps)]
-        return "\n  ".join([type(self).__name__, f"input: {summary(self._data_input)}", *steps])
+        name = type(self).__name__ + ("" if self._run == "graph" else f" (run={self._run!r})")
+        return "\n  ".join([name, *self.chain_lines()])
+
+    def chain_lines(self, num_in_workers: int = 0) -> list[str]:
+        """Say what the input and the steps are, a line for each; the first steps may be marked."""
+        lines = [f"input: {summary(self._data_input)}"]
+        for number, step in enumerate(self._steps):
+            mark = " [on arrays, in the workers]" if number < num_in_workers else ""
+            lines.append(f"step {number}: {summary(step)}{mark}")
+        return lines
 
     @property
     def input_data_structure(self) -> SampleDataGroup:
@@ -169,10 +190,23 @@ class PipelineDefinition:
 
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
-        _check_input(data_input)
+        check_input(data_input)
         changed = copy.copy(self)
         changed._data_input = data_input
+        changed._placement(has_gpu=False)
         return changed
+
+    def with_run(self, run: RunWhere) -> PipelineDefinition:
+        """Get the same definition, with steps that run elsewhere."""
+        changed = copy.copy(self)
+        changed._run = choice(run, "run", RUN_CHOICES)
+        changed._placement(has_gpu=False)
+        return changed
+
+    def _placement(self, has_gpu: bool) -> Placement:
+        is_native = bool(InputParts.of(self._data_input).native)
+        refusal = "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
+        return place_steps(self._steps, self._run, has_gpu=has_gpu, refusal=refusal)
 
     def evened_out(self) -> PipelineDefinition:
         """Get the same definition, whose workers load as far ahead as it takes to even out loading times.
@@ -301,19 +335,28 @@ class PipelineDefinition:
             depth = evening_depth(arguments.get("py_num_workers", 1), arguments["batch_size"])
             num_ahead = max(num_ahead, depth)
         control = ControlBlock(arguments["batch_size"], max_in_flight(arguments, num_ahead))
-        draws = None if self._replay_path else self._keyed_draws(plan, parts, seed, shard, arguments["batch_size"])
+        lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
+        placement = self._placement(has_gpu=arguments["device_id"] is not None and not lacks_gpu)
+        blueprint = self._blueprint_of_steps()
+        array_steps = None
+        if placement.num_in_workers:
+            array_steps = ArraySteps(blueprint.format, self._steps[: placement.num_in_workers])
+            blueprint = SampleDataGroup.from_format(array_steps.output_format)
+        draws = None
+        if self._replay_path is None:
+            is_for_steps = array_steps is not None and bool(array_steps.draws)
+            draws = self._keyed_draws(plan, parts, seed, shard, arguments["batch_size"], is_for_steps)
         source = {}
+        replayed = None
         if parts.main is not None:
-            replayed = None
             if self._replay_path is not None:
                 replayed = ReplayedDraws.of(plan.draws, self._replay_path, parts.main_field_paths())
             rank = shard.shard_id if shard.num_shards > 1 else detected_rank()
             setup = WorkerSetup(seed, rank, worker_init_fn)
             source = self._source_arguments(
-                parts.main.source, control, is_parallel, arguments, draws, replayed, num_ahead, setup
+                parts.main.source, control, is_parallel, arguments, draws, replayed, num_ahead, setup, array_steps
             )
         is_debug = bool(arguments.get("debug"))
-        lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         if lacks_gpu and is_debug:  # DALI would abort the process
             raise DeviceError(
                 f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
@@ -322,14 +365,23 @@ class PipelineDefinition:
         # Steps may draw or count while they define the graph, so that is done once, unless less can be folded.
         about_outputs = ("output_dtype", "output_ndim", "output_layout")
         is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
-        graph = self._graph(
+        sent = SentItems.of(
+            parts, plan.draws, array_steps, is_drawn=draws is not None, replay_path=self._replay_path
+        )
+        in_graph = functools.partial(
+            self._graph,
+            blueprint,
+            placement.num_in_workers,
             parts,
+            sent,
+            plan,
+        )
+        graph = in_graph(
             source,
             copier,
-            plan,
             seed=seed,
             is_packed=is_packed,
-            num_slots=self._num_slots(parts) if is_packed else 1,
+            num_slots=self._num_slots(parts, blueprint, placement.num_in_workers) if is_packed else 1,
             operator_seed=arguments.get("seed"),
         )
         batch_size = arguments["batch_size"]
@@ -345,7 +397,7 @@ class PipelineDefinition:
             log_cpu_fallback_once(arguments["device_id"])
             move_to_cpu(pipeline)
             arguments["device_id"] = None
-        names = [*map(format_path, parts.main_field_paths()), *map(str, plan.draws if draws is not None else ())]
+        names = graph.sent.names(plan.draws, num_used=0 if array_steps is None else len(array_steps.draws))
         if parts.main is not None:
             layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
             source["source"].layout = layout
@@ -359,7 +411,8 @@ class PipelineDefinition:
             has_workers=parts.main is not None,
             check_dtypes=self._check_data_format,
             delivery=graph.delivery,
-            plan=graph.plan_text,
+            plan="\n".join([*self._lines_of_placement(placement), graph.plan_text]),
+            steps_in_workers=placement.num_in_workers,
             not_folded=graph.not_folded,
             merged_fields=graph.merged_fields,
             batch_size=batch_size,
@@ -373,26 +426,51 @@ class PipelineDefinition:
                 control,
                 arguments["batch_size"],
                 output.format,
-                lambda flat, field, steps: self._make_pipeline_of_one(flat, field, steps, arguments, plan),
-                [step_name(step) for step in self._steps],
+                functools.partial(_make_pipeline_of_one, in_graph, arguments),
+                [step_name(step) for step in graph.steps],
                 draws,
+                array_steps,
+                replayed,
+                placement.num_in_workers,
             ),
         )
         return StructuredPipeline.adopt(pipeline, context)
 
-    def _num_slots(self, parts: InputParts) -> int:
+    def _blueprint_of_steps(self) -> SampleDataGroup:
+        """Blueprint of the samples, as the first step gets them."""
+        blueprint = self.input_data_structure.get_empty_like_self()
+        blueprint.set_apply_mapping(False)
+        if self._replay_path is not None:
+            take_group(blueprint, self._replay_path)
+        return blueprint
+
+    def _lines_of_placement(self, placement: Placement) -> list[str]:
+        count = placement.num_in_workers
+        if not self._steps or (self._run == "graph" and count == 0):
+            return []
+        lines = [f"in the workers: {count} of {len(self._steps)} steps ({placement.reason})"]
+        return [
+            *lines,
+            *(
+                f"step {number} ({step_name(step)}): on arrays, in the workers"
+                for number, step in enumerate(self._steps[:count])
+            ),
+        ]
+
+    def _num_slots(self, parts: InputParts, blueprint: SampleDataGroup, first_step: int) -> int:
         """Entries of the batch of the pipeline per sample: as many as a field can be folded of."""
-        if not self._fold_arrays or parts.native or not any(step.treats_elements_alike for step in self._steps):
+        in_graph = self._steps[first_step:]
+        if not self._fold_arrays or parts.native or not any(step.treats_elements_alike for step in in_graph):
             return 1
-        levels = FoldedFormat.of(self.input_data_structure.format, MOST_ELEMENTS).levels
+        levels = FoldedFormat.of(blueprint.format, MOST_ELEMENTS).levels
         return max((level.count for level in levels), default=1)
 
     def _keyed_draws(
-        self, plan: DrawPlan, parts: InputParts, seed: int, shard: Shard, batch_size: int
+        self, plan: DrawPlan, parts: InputParts, seed: int, shard: Shard, batch_size: int, is_for_array_steps: bool
     ) -> KeyedDraws | None:
         paths = parts.main_field_paths()
         require_keys(plan.draws, self._data_input if parts.main is None else parts.main.source, paths)
-        if not plan.draws or not parts.has_callable:
+        if not plan.draws or not (parts.has_callable or is_for_array_steps):
             return None
         pair = (shard.shard_id, shard.num_shards)
         return KeyedDraws(plan.draws, paths, seed, shard=pair, batch_size=batch_size)
@@ -407,6 +485,7 @@ class PipelineDefinition:
         replayed: ReplayedDraws | None,
         num_ahead: int,
         setup: WorkerSetup,
+        array_steps: ArraySteps | None,
     ) -> dict[str, Any]:
         is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
@@ -419,6 +498,7 @@ class PipelineDefinition:
             draws,
             replayed,
             setup,
+            array_steps,
         )
         return {
             "source": source,
@@ -431,53 +511,48 @@ class PipelineDefinition:
 
     def _graph(
         self,
+        blueprint: SampleDataGroup,
+        first_step: int,
         parts: InputParts,
+        sent: SentItems,
+        plan: DrawPlan,
         source: Mapping[str, Any],
         copier: Copier | None,
-        plan: DrawPlan,
         **settings: Any,
     ) -> Graph:
         return Graph(
-            self.input_data_structure,
-            self._steps,
+            blueprint,
+            self._steps[first_step:],
             parts,
+            sent,
             source,
             copier,
             plan,
+            first_step=first_step,
             checks_data_format=self._check_data_format,
-            replay_path=self._replay_path,
             record_name=self._record_name,
             must_declare_draws=self._must_declare_draws,
             **settings,
         )
 
-    def _make_pipeline_of_one(
-        self,
-        flat: Sequence[Any],
-        output: int | None,
-        num_steps: int | None,
-        arguments: PipelineArguments,
-        plan: DrawPlan,
-    ) -> Pipeline:
-        source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-        parts = InputParts.of(self._data_input)
-        graph = self._graph(parts, source, None, plan, only_output=output, num_steps=num_steps)
-        kept: PipelineArguments = {}
-        for name in ("device_id", "seed", "enable_conditionals"):
-            if name in arguments:
-                kept[name] = arguments[name]
-        for name in ("output_dtype", "output_ndim", "output_layout"):
-            value = None if num_steps is not None else arguments.get(name)
-            kept[name] = value[output] if isinstance(value, list) and output is not None else value
-        return define_pipeline(
-            graph,
-            {
-                **kept,
-                "batch_size": 1,
-                "num_threads": 1,
-                "prefetch_queue_depth": 1,
-            },
-        )
+
+def _make_pipeline_of_one(
+    in_graph: Callable[..., Graph],
+    arguments: PipelineArguments,
+    flat: Sequence[Any],
+    output: int | None,
+    num_steps: int | None,
+) -> Pipeline:
+    source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
+    graph = in_graph(source, None, only_output=output, num_steps=num_steps)
+    kept: PipelineArguments = {}
+    for name in ("device_id", "seed", "enable_conditionals"):
+        if name in arguments:
+            kept[name] = arguments[name]
+    for name in ("output_dtype", "output_ndim", "output_layout"):
+        value = None if num_steps is not None else arguments.get(name)
+        kept[name] = value[output] if isinstance(value, list) and output is not None else value
+    return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})
 
 
 def _require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:
@@ -502,46 +577,11 @@ def _unused(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
     if layout is None:
         return []
     used = {item for items in (*layout.packed, *layout.fields) for item in items}
-    return [name for item, name in enumerate(names) if item not in used]
+    return [name for item, name in enumerate(names) if name and item not in used]
 
 
 def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
     return "Which samples form the batch is not known: native readers of DALI do not tell.", ()
-
-
-def _check_input(data_input: Any) -> None:
-    if isinstance(data_input, NativeInput):
-        return
-    if isinstance(data_input, JoinedInput):
-        if data_input.main is not None:
-            _check_input(data_input.main)
-        return
-    if isinstance(data_input, DataProvider):
-        raise SettingError(
-            f"{type(data_input).__name__} is a data provider, which knows no order. Wrap it in an input, e.g. "
-            f"ShuffledShardedInputCallable(provider, batch_size)."
-        )
-    if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
-        raise SettingError(
-            f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
-            f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
-        )
-    if not hasattr(data_input, "used_sample_data_structure"):
-        raise SettingError(
-            f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
-            f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
-        )
-
-
-def _checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
-    if isinstance(steps, PipelineStepBase):
-        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got a single one: {steps!r}.")
-    kept = tuple(step for step in steps or () if step is not None)
-    for index, step in enumerate(kept):
-        if not isinstance(step, PipelineStepBase):
-            hint = " (a class: create an object of it)" if isinstance(step, type) else ""
-            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{hint}.")
-    return kept
 
 
 def _print_format(num_steps_done: int, blueprint: SampleDataGroup) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -40,6 +40,10 @@ class _Declared:
     before: GroupFormat
     after: GroupFormat
     draws: Mapping[str, RandomDraw]
+
+
+_Originals: TypeAlias = dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+"""By the id of a read-only view: the view, which has this id as long as it is here, and the array it shows."""
 
 
 class ArrayApplication:
@@ -102,7 +106,7 @@ class ArrayApplication:
         step: PipelineStepBase,
         result: SampleDataGroup,
         declared: _Declared,
-        originals: Mapping[int, npt.NDArray[Any]],
+        originals: _Originals,
     ) -> SampleDataGroup:
         if not isinstance(result, SampleDataGroup):
             got = "None (a missing `return`?)" if result is None else type(result).__name__
@@ -115,7 +119,7 @@ class ArrayApplication:
                 f"{describe_difference(declared.after, result.format)}\n"
                 f"Make `_process_arrays` and `_check_and_adjust_data_format_input_to_output` agree."
             )
-        values = [originals.get(id(value), value) for value in result.get_data()]
+        values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
         leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
         for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
@@ -165,14 +169,15 @@ def _filled(format: GroupFormat, values: list[Any]) -> SampleDataGroup:
     return sample
 
 
-def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, dict[int, npt.NDArray[Any]]]:
-    """Get a sample of read-only views, and what each stands for, by its id."""
-    values, originals = [], {}
+def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
+    """Get a sample of read-only views, and what they stand for."""
+    values: list[Any] = []
+    originals: _Originals = {}
     for value in data.get_data():
         if isinstance(value, np.ndarray) and value.flags.writeable:
             view = value.view()
             view.flags.writeable = False
-            originals[id(view)] = value
+            originals[id(view)] = (view, value)
             value = view
         values.append(value)
     return _filled(data.format, values), originals

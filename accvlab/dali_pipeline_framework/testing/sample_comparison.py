@@ -3,23 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import numpy as np
 
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference, format_path
 from ..sample_data.names import alike_paths, format_paths
 
+Tolerance: TypeAlias = float | Callable[[FieldPath], float]
+
 
 def sample_differences(
-    expected: SampleDataGroup, found: SampleDataGroup, *, tolerance: float = 0.0, in_found: str = "found"
+    expected: SampleDataGroup, found: SampleDataGroup, *, tolerance: Tolerance = 0.0, in_found: str = "found"
 ) -> list[str]:
     """Compare two filled samples.
 
     Args:
         expected: The expected sample.
         found: The sample to compare with it.
-        tolerance: Largest difference of numbers that count as equal; at 0, arrays must agree in every bit.
+        tolerance: Largest difference of numbers that count as equal, or a function that gives it for the path of a
+            field; at 0, arrays must agree in every bit.
         in_found: Word for the values of ``found`` in the result.
 
     Returns:
@@ -33,7 +37,7 @@ def sample_differences(
 
 
 def field_differences(
-    fields: Iterable[tuple[FieldPath, object, object]], *, tolerance: float = 0.0, in_found: str = "found"
+    fields: Iterable[tuple[FieldPath, object, object]], *, tolerance: Tolerance = 0.0, in_found: str = "found"
 ) -> list[str]:
     """Compare values of fields, like `sample_differences`.
 
@@ -44,7 +48,8 @@ def field_differences(
     """
     differences: dict[FieldPath, str] = {}
     for path, expected, found in fields:
-        difference = _difference(expected, found, tolerance, in_found)
+        allowed = tolerance(path) if callable(tolerance) else tolerance
+        difference = _difference(expected, found, allowed, in_found)
         if difference is not None:
             differences[path] = difference
     lines: list[str] = []

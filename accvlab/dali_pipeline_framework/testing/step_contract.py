@@ -19,6 +19,7 @@ from nvidia.dali.pipeline import pipeline_def
 from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
+from ..pipeline.array_steps import ArraySteps
 from ..pipeline.chain_format import chain_format
 from ..processing_steps.data_group_array_in_path_elements_applied_step import (
     DataGroupArrayInPathElementsAppliedStep,
@@ -72,15 +73,16 @@ def check_step(
     *   With DALI's conditionals, the output is the same.
     *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is
         applied to all elements at once, and if it is applied to each.
+    *   If the step has a form for arrays beside that for the graph, both give the same for the same draws: images
+        within the ``image_tolerance`` of the step, everything else in every bit. Arrays that it is given stay as
+        they are.
     *   The step can be pickled, and the copy gives the same output.
     *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
         that are named like the arguments of the constructor.
     *   If a field is missing or has another type, the step works nevertheless, or refuses the format before
         anything runs, with an error that names the field.
 
-    A step that works on arrays only is run on arrays; rules about the graph are left out.
-
-    This takes some 10 ms for each sample and field.
+    A step that works on arrays only is run on arrays. This takes some 10 ms for each sample and field.
 
     Args:
         step: The step.
@@ -107,7 +109,6 @@ def check_step(
         "layouts": layouts,
         "on_gpu": on_gpu,
         "enable_conditionals": enable_conditionals,
-        "run": "graph" if step.has_graph_form else "workers",
     }
     check = _StepCheck(step, several, how, seed, tolerance)
     check.format_rules()
@@ -121,6 +122,7 @@ def check_step(
         if passes_unknown_fields:
             check.unknown_field_rule(runs)
         check.elements_rule()
+        check.forms_rule(runs)
         check.wrong_format_rules()
     check.raise_broken(step, "processing steps")
 
@@ -164,7 +166,7 @@ class _StepCheck(RuleCheck):
             except (StepOutputError, OutputError) as error:
                 self.break_rule("the step must produce the format that it declares", str(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
-            layouts = {run.layouts[format_path(path)] for run in runs} - {"", leaf.content.layout}
+            layouts = {run.layouts.get(format_path(path), "") for run in runs} - {"", leaf.content.layout}
             if leaf.content.layout and layouts:
                 found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
                 self.break_rule("the step must produce the format that it declares", found)
@@ -178,8 +180,8 @@ class _StepCheck(RuleCheck):
         with self.reporting("with the same draws, the output must be the same"):
             again = self._run(self.samples, runs, seed=self.seed + 1)
             self._compare("with the same draws, the output must be the same", runs, again)
-        with self.reporting("the step must work with DALI's conditionals"):
-            if self.step.has_graph_form:
+        if self.step.has_graph_form:
+            with self.reporting("the step must work with DALI's conditionals"):
                 again = self._run(self.samples, runs, enable_conditionals=True)
                 self._compare("with DALI's conditionals, the output must be the same", runs, again)
         rule = "the step must be picklable"
@@ -191,10 +193,11 @@ class _StepCheck(RuleCheck):
                 self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
 
     def draw_rule(self) -> None:
-        if not self.step.has_graph_form:
-            return
         with self.reporting("the draws of the step must be found out"):
-            unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
+            if self.step.has_graph_form:
+                unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
+            else:
+                unused, undeclared = _unused_on_arrays(self.step, self.samples[0]), []
             if unused:
                 self.break_rule("each declared draw must be used", ", ".join(unused))
             if undeclared:
@@ -232,6 +235,23 @@ class _StepCheck(RuleCheck):
             if reasons:
                 self.break_rule(rule, f"it cannot be applied to all elements at once, since {max(reasons)}")
             self._compare(rule, one_by_one, at_once, "at once")
+
+    def forms_rule(self, runs: Sequence[StepRun]) -> None:
+        if not (self.step.has_array_form and self.step.has_graph_form):
+            return
+        rule = "both forms of the step must give the same"
+        with self.reporting(rule):
+            on_arrays = self._run(self.samples, runs, run="workers", layouts={}, on_gpu=())
+            for number, (in_graph, found) in enumerate(zip(runs, on_arrays, strict=True)):
+                lines = sample_differences(
+                    in_graph.output,
+                    found.output,
+                    tolerance=functools.partial(_tolerance_between_forms, self.step, in_graph.output),
+                    in_found="on arrays",
+                )
+                if lines:
+                    self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
+                    return
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"
@@ -285,7 +305,7 @@ class _StepCheck(RuleCheck):
             kept = [each for each in self.how[name] or () if samples[0].path_exists(each)]
             how[name] = {each: self.how[name][each] for each in kept} if name == "layouts" else kept
         try:
-            run_step(self.step, samples, seed=self.seed, **how)
+            run_step(self.step, samples, seed=self.seed, run="auto", **how)
         except Exception as error:
             return "what the format check lets pass must work", f"{type(error).__name__}: {error}"
         return None
@@ -301,7 +321,8 @@ class _StepCheck(RuleCheck):
         **how: Any,
     ) -> list[StepRun]:
         draws = None if draws_of is None else [run.draws for run in draws_of]
-        return run_step(step or self.step, samples, draws=draws, **{"seed": self.seed, **self.how, **how})
+        arguments = {"seed": self.seed, "run": "auto", **self.how, **how}
+        return run_step(step or self.step, samples, draws=draws, **arguments)
 
     def _compare(
         self, rule: str, expected: Sequence[StepRun], found: Sequence[StepRun], in_found: str = "then"
@@ -366,6 +387,31 @@ def _misused_draws(
 
     graph()
     return recordings[0].unused, [*inspection.random_users.get("", ())]
+
+
+def _unused_on_arrays(step: PipelineStepBase, sample: SampleDataGroup) -> list[str]:
+    """Declared draws that a step does not use when it is applied to a sample of arrays."""
+    steps = ArraySteps(sample.format, [step])
+    asked: set[int] = set()
+
+    def number_of(index: int) -> Any:
+        asked.add(index)
+        draw = steps.draws[index].draw
+        return np.full(draw.shape, getattr(draw, "low", 0), draw.numpy_dtype)
+
+    steps(sample.get_data(), number_of)
+    return [str(planned) for index, planned in enumerate(steps.draws) if index not in asked]
+
+
+def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, path: FieldPath) -> float:
+    """Largest difference that counts as equal: for images the tolerance of the step, times the range of pixels."""
+    leaf, value = output.format.at(path), output.get_item_in_path(path)
+    content = cast(LeafFormat, leaf).content
+    is_image = content.is_encoded is False or (content.is_encoded is None and np.ndim(value) >= 3)
+    if not is_image or np.size(value) == 0:
+        return 0.0
+    low, high = content.value_range or ((0, 255) if value.dtype.kind in "iu" else (0, np.abs(value).max()))
+    return float(step.image_tolerance * (high - low))
 
 
 def _names(error: Exception, path: FieldPath) -> bool:

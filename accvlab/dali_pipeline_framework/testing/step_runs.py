@@ -18,8 +18,9 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.random_draws import PlannedDraw
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_source import SampleStepError
 from ..errors import SettingError
-from ..pipeline.array_steps import ArrayStepError, ArraySteps
+from ..pipeline.array_steps import ArraySteps
 from ..pipeline.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
@@ -198,21 +199,21 @@ def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed
     draws = array_steps.draws
     infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
     flat = [sample.get_data() for sample in given.samples]
-    if given.records is None:
-        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
-        batches = keyed.of_batch(given, infos, flat) if draws else []
-        records = [
-            {each.record_name: batch[slot] for each, batch in zip(draws, batches, strict=True)}
-            for slot in range(len(infos))
-        ]
-    else:
+    if given.records is not None:
         records = [*given.records]
+    elif draws:
+        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
+        names = [planned.record_name for planned in draws]
+        of_samples = zip(*keyed.of_batch(given, infos, flat), strict=True)
+        records = [dict(zip(names, numbers, strict=True)) for numbers in of_samples]
+    else:
+        records = [{} for _ in flat]
     runs = []
     for values, record in zip(flat, records, strict=True):
         numbers = [record[planned.record_name] for planned in draws]
         try:
             output = array_steps(values, numbers.__getitem__)
-        except ArrayStepError as error:
+        except SampleStepError as error:
             raise error.__cause__ or error from None
         blueprint = SampleDataGroup.from_format(array_steps.output_format)
         runs.append(

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a pipeline definition is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import SettingError
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..providers.data_provider import DataProvider
+from ..sources.joined_input import JoinedInput
+from ..sources.native_input import NativeInput
+
+
+def check_input(data_input: Any) -> None:
+    """Refuse what cannot be the input of a pipeline.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    if isinstance(data_input, NativeInput):
+        return
+    if isinstance(data_input, JoinedInput):
+        if data_input.main is not None:
+            check_input(data_input.main)
+        return
+    if isinstance(data_input, DataProvider):
+        raise SettingError(
+            f"{type(data_input).__name__} is a data provider, which knows no order. Wrap it in an input, e.g. "
+            f"ShuffledShardedInputCallable(provider, batch_size)."
+        )
+    if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
+        raise SettingError(
+            f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
+            f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
+        )
+    if not hasattr(data_input, "used_sample_data_structure"):
+        raise SettingError(
+            f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
+            f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
+        )
+
+
+def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
+    """Return the steps of a chain, without entries that are None.
+
+    Raises:
+        SettingError: One is no step.
+    """
+    if isinstance(steps, PipelineStepBase):
+        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got a single one: {steps!r}.")
+    kept = tuple(step for step in steps or () if step is not None)
+    for index, step in enumerate(kept):
+        if not isinstance(step, PipelineStepBase):
+            hint = " (a class: create an object of it)" if isinstance(step, type) else ""
+            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{hint}.")
+    return kept
