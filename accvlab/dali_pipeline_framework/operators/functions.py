@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that work on nodes of a graph and on NumPy arrays alike, with the names and meanings of DALI's.
+
+With them a computation on small tensors (sizes, matrices, points, boxes) is written once, for the graph and for
+samples of arrays, and gives the same numbers, bit by bit: operators of DALI compute in float32, without fused
+multiply-add, in the order of the indices.
+
+Where one argument is a node, DALI's operator is called; otherwise all arguments are arrays, NumPy numbers, or
+Python numbers. Python's operators (``+ - * / < &``) mean the same for both, but for types: where whole numbers
+meet float32, or a Python float, NumPy computes in float64, and DALI in float32. So cast to float32 first.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..engine.dali.broken_rules import failing_with as failing_in_graph
+from ..errors import FieldValueError
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.graph_mode import do_not_convert
+
+_DType = types.DALIDataType
+_float32 = np.float32
+
+
+def is_node(*values: Any) -> bool:
+    """Whether one of them is a node of a graph; otherwise they are arrays or numbers."""
+    return any(isinstance(value, DataNode) for value in values)
+
+
+def constant(values: npt.ArrayLike, like: Any, dtype: npt.DTypeLike = np.float32) -> Any:
+    """Numbers as a node on the CPU where ``like`` is one, otherwise as an array.
+
+    In a graph, arrays can only stand to the right of a node in an expression.
+    """
+    array = np.array(values, dtype)
+    return types.Constant(array, device="cpu") if isinstance(like, DataNode) else array
+
+
+@do_not_convert
+def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
+    """Compute something that fails where data break a rule, and name the rule then.
+
+    Args:
+        rule: The rule, or what breaks it, in one line.
+        define: Called with the arguments.
+        arguments: Its arguments.
+        settings: Its arguments by name.
+
+    Raises:
+        FieldValueError: The call fails, on arrays. In a graph, the graph fails.
+    """
+    if is_node(*arguments, *settings.values()):
+        return failing_in_graph(rule, define, *arguments, **settings)
+    try:
+        return define(*arguments, **settings)
+    except (ValueError, IndexError) as error:
+        raise FieldValueError(f"{rule[0].upper()}{rule[1:]}. ({error})") from error
+
+
+# --- shapes ---------------------------------------------------------------------------------------------
+
+
+def shape_of(values: Any, dtype: types.DALIDataType = _DType.INT64) -> Any:
+    """The shape, ``(num_axes,)``, on the CPU."""
+    if isinstance(values, DataNode):
+        return values.shape(dtype=dtype)
+    return np.array(np.shape(values), get_numpy_type_for_dali_type(dtype))
+
+
+def stack(*values: Any, axis: int = 0) -> Any:
+    """Join values of one shape along a new axis."""
+    if is_node(*values):
+        return fn.stack(*values, axis=axis)
+    return np.array(values) if all(np.ndim(value) == 0 for value in values) else np.stack(values, axis)
+
+
+def cat(*values: Any, axis: int = 0) -> Any:
+    """Join values along an axis."""
+    return fn.cat(*values, axis=axis) if is_node(*values) else np.concatenate(values, axis)
+
+
+def reshape(values: Any, shape: Any) -> Any:
+    """Give another shape, which may be a node or an array; a length of -1 is what is left."""
+    if is_node(values, shape):
+        return fn.reshape(values, shape=shape)
+    return np.reshape(values, tuple(int(length) for length in shape))
+
+
+def expand_dims(values: Any, axes: Sequence[int]) -> Any:
+    """Insert axes of length 1."""
+    return fn.expand_dims(values, axes=axes) if is_node(values) else np.expand_dims(values, tuple(axes))
+
+
+def transpose(values: Any, perm: Sequence[int] | None = None) -> Any:
+    """Reorder axes; by default, the reverse."""
+    if is_node(values):
+        return fn.transpose(values) if perm is None else fn.transpose(values, perm=perm)
+    return np.ascontiguousarray(np.transpose(values, perm))
+
+
+def slice(
+    values: Any,
+    *,
+    start: Any,
+    axes: Sequence[int],
+    shape: Any = None,
+    end: Any = None,
+    out_of_bounds_policy: str = "error",
+    fill_values: Sequence[float] = (0.0,),
+) -> Any:
+    """Cut out a part in pixels; ``shape`` or ``end`` has to be given.
+
+    Args:
+        values: What to cut from.
+        start: First index along each of the axes, which may be negative: before the first element.
+        axes: The axes.
+        shape: Length of the part along each of the axes.
+        end: End of the part along each of the axes, instead.
+        out_of_bounds_policy: "error", "trim_to_shape", or "pad".
+        fill_values: The value to pad with, as a list of one number.
+    """
+    extent = {"end": end} if shape is None else {"shape": shape}
+    if is_node(values, start, shape, end):
+        return fn.slice(
+            values,
+            start=start,
+            **extent,
+            axes=axes,
+            out_of_bounds_policy=out_of_bounds_policy,
+            fill_values=fill_values,
+        )
+    return _sliced(np.asarray(values), np.atleast_1d(start), extent, axes, out_of_bounds_policy, fill_values[0])
+
+
+def _sliced(
+    values: npt.NDArray[Any], start: Any, extent: dict[str, Any], axes: Sequence[int], policy: str, fill: float
+) -> Any:
+    (name, lengths), *_ = extent.items()
+    ends = np.atleast_1d(lengths) if name == "end" else start + np.atleast_1d(lengths)
+    inner, outer = [builtins.slice(None)] * values.ndim, [builtins.slice(None)] * values.ndim
+    padded = list(values.shape)
+    is_outside = False
+    for axis, first, last in zip(axes, start.tolist(), ends.tolist(), strict=True):
+        length = values.shape[axis]
+        low, high = min(max(first, 0), length), min(max(last, 0), length)
+        is_outside |= (low, high) != (first, last)
+        inner[axis], outer[axis] = builtins.slice(low, high), builtins.slice(low - first, high - first)
+        padded[axis] = last - first
+    part = values[tuple(inner)]
+    if not is_outside or policy == "trim_to_shape":
+        return part
+    if policy != "pad":
+        raise IndexError(f"a part from {start.tolist()} to {ends.tolist()} of a shape of {values.shape}")
+    result = np.full(padded, fill, values.dtype)
+    result[tuple(outer)] = part
+    return result
+
+
+# --- types ----------------------------------------------------------------------------------------------
+
+
+def cast(values: Any, dtype: types.DALIDataType) -> Any:
+    """Convert to another type as DALI does: rounded to the nearest, halves away from 0, and limited to its range.
+
+    Bool is whether the amount is at least a half, and true of NaN.
+    """
+    if isinstance(values, DataNode):
+        return fn.cast(values, dtype=dtype)
+    return cast_array(values, get_numpy_type_for_dali_type(dtype))
+
+
+def cast_like(values: Any, other: Any) -> Any:
+    """Convert to the type of something else, as `cast` does."""
+    if is_node(values, other):
+        return fn.cast_like(values, other)
+    return cast_array(values, np.asarray(other).dtype)
+
+
+def cast_array(values: Any, dtype: npt.DTypeLike) -> Any:
+    """Convert an array or a NumPy number to another type, as `cast` does."""
+    values, target = np.asarray(values), np.dtype(dtype)
+    if values.dtype == target or values.dtype.kind == "b":
+        return values.astype(target, copy=False)[()]
+    if target.kind == "f":
+        with np.errstate(over="ignore"):
+            return values.astype(target)[()]
+    is_real = values.dtype.kind == "f"
+    if target.kind == "b":
+        return (~(np.abs(values) < 0.5) if is_real else values != 0)[()]  # true of NaN
+    return (_rounded(values, target) if is_real else _limited(values, target))[()]
+
+
+def _rounded(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
+    limits = np.iinfo(target)
+    whole = np.asarray(np.trunc(values))
+    whole += np.copysign(np.abs(values - whole) >= 0.5, values)
+    # Not `np.clip`: the greatest numbers of wide types are no floating-point numbers.
+    above, below = whole >= float(limits.max), whole <= float(limits.min)
+    is_nan = np.isnan(values)
+    whole[above | below | is_nan] = 0
+    result = whole.astype(target)
+    result[above], result[below] = limits.max, limits.min
+    if target.itemsize == 8 or target == np.int32:  # what processors make of NaN
+        result[is_nan] = limits.min if target.kind == "i" else 1 << 63
+    return result
+
+
+def _limited(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
+    own, limits = np.iinfo(values.dtype), np.iinfo(target)
+    low, high = max(own.min, limits.min), min(own.max, limits.max)
+    if (low, high) == (own.min, own.max):
+        return values.astype(target)
+    return np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(target)
+
+
+# --- numbers --------------------------------------------------------------------------------------------
+
+
+def minimum(one: Any, other: Any) -> Any:
+    """The lesser of two: ``one if one < other else other``, also of NaN."""
+    return dali_math.min(one, other) if is_node(one, other) else np.where(one < other, one, other)[()]
+
+
+def maximum(one: Any, other: Any) -> Any:
+    """The greater of two: ``one if one > other else other``, also of NaN."""
+    return dali_math.max(one, other) if is_node(one, other) else np.where(one > other, one, other)[()]
+
+
+def clamp(values: Any, low: Any, high: Any) -> Any:
+    """Limit to a range; NaN stays."""
+    if is_node(values, low, high):
+        return dali_math.clamp(values, low, high)
+    return np.where(values < low, low, np.where(values > high, high, values))[()]
+
+
+def floor(values: Any) -> Any:
+    """Round down."""
+    return dali_math.floor(values) if is_node(values) else np.floor(values)
+
+
+def ceil(values: Any) -> Any:
+    """Round up."""
+    return dali_math.ceil(values) if is_node(values) else np.ceil(values)
+
+
+def sqrt(values: Any) -> Any:
+    """Square root of float32."""
+    return dali_math.sqrt(values) if is_node(values) else np.sqrt(values)
+
+
+def sin(values: Any) -> Any:
+    """Sine of float32, of an angle in radians. For few numbers: it costs a call for each."""
+    return dali_math.sin(values) if is_node(values) else _as_c_does("sinf", values)
+
+
+def cos(values: Any) -> Any:
+    """Cosine of float32, of an angle in radians. For few numbers: it costs a call for each."""
+    return dali_math.cos(values) if is_node(values) else _as_c_does("cosf", values)
+
+
+def exp(values: Any) -> Any:
+    """``e ** values`` of float32. For few numbers: it costs a call for each."""
+    return dali_math.exp(values) if is_node(values) else _as_c_does("expf", values)
+
+
+def _as_c_does(name: str, values: Any) -> Any:
+    """Apply a function of C, which DALI uses; the last bit of NumPy's own ones differs."""
+    function = _function_of_c(name)
+    results = np.array([function(value) for value in np.ravel(values).tolist()], _float32)
+    return results.reshape(np.shape(values))[()]
+
+
+@functools.cache
+def _function_of_c(name: str) -> Any:
+    function = getattr(ctypes.CDLL("libm.so.6"), name)
+    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
+    return function
+
+
+class reductions:  # noqa: N801 (DALI's name)
+    """Reductions along axes, by default along all."""
+
+    @staticmethod
+    def min(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+        """The least; NaN does not count."""
+        if isinstance(values, DataNode):
+            return fn.reductions.min(values, keep_dims=keep_dims, **_axes(axes))
+        return _reduced(np.fmin, values, axes, keep_dims, initial=_limit(values, "max"))
+
+    @staticmethod
+    def max(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+        """The greatest; NaN does not count."""
+        if isinstance(values, DataNode):
+            return fn.reductions.max(values, keep_dims=keep_dims, **_axes(axes))
+        return _reduced(np.fmax, values, axes, keep_dims, initial=_limit(values, "min"))
+
+    @staticmethod
+    def sum(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+        """The sum: of float32 as float32, of whole numbers as 64 bits. Of more than 7 reals, bits may differ."""
+        if isinstance(values, DataNode):
+            return fn.reductions.sum(values, keep_dims=keep_dims, **_axes(axes))
+        return _reduced(np.add, values, axes, keep_dims)
+
+
+def _axes(axes: Sequence[int] | None) -> dict[str, Any]:
+    return {} if axes is None else {"axes": [*axes]}
+
+
+def _reduced(function: Any, values: Any, axes: Sequence[int] | None, keep_dims: bool, **settings: Any) -> Any:
+    return function.reduce(values, axis=None if axes is None else tuple(axes), keepdims=keep_dims, **settings)
+
+
+def _limit(values: Any, side: str) -> Any:
+    dtype = values.dtype
+    if dtype.kind == "f":
+        return getattr(np.finfo(dtype), side)
+    return side == "max" if dtype.kind == "b" else getattr(np.iinfo(dtype), side)
+
+
+# --- affine transformations -----------------------------------------------------------------------------
+
+
+def coord_transform(points: Any, MT: Any) -> Any:  # noqa: N803 (DALI's name)
+    """Transform points ``(..., n)`` by a matrix ``(m, n + 1)``: ``M @ point + T``; float32."""
+    if is_node(points, MT):
+        return fn.coord_transform(points, MT=MT)
+    matrix = np.asarray(MT)
+    if points.shape[-1] + 1 != matrix.shape[1]:
+        raise ValueError(f"points of {points.shape[-1]} coordinates, and a matrix of {matrix.shape[1]} columns")
+    result = points[..., 0:1] * matrix[:, 0]
+    for column in range(1, points.shape[-1]):
+        result += points[..., column : column + 1] * matrix[:, column]
+    result += matrix[:, -1]
+    return result
+
+
+class transforms:  # noqa: N801 (DALI's name)
+    """Matrices ``(2, 3)`` float32; where a matrix is given, the transformation follows on that."""
+
+    @staticmethod
+    def combine(*matrices: Any) -> Any:
+        """One transformation after the other: the first is applied first."""
+        if is_node(*matrices):
+            return fn.transforms.combine(*matrices)
+        return functools.reduce(_after, matrices)
+
+    @staticmethod
+    def translation(*matrix: Any, offset: Any) -> Any:
+        """Shift by an offset, ``(2,)``."""
+        if is_node(*matrix, offset):
+            return fn.transforms.translation(*matrix, offset=offset)
+        return _following(matrix, 1, 0, 0, 1, offset[0], offset[1])
+
+    @staticmethod
+    def scale(*matrix: Any, scale: Any, center: Any = None) -> Any:
+        """Scale each axis by a factor, ``(2,)``, about a center, ``(2,)``."""
+        if is_node(*matrix, scale, center):
+            return fn.transforms.scale(*matrix, scale=scale, **_center(center))
+        shift = (0, 0) if center is None else center * (_float32(1) - scale)
+        return _following(matrix, scale[0], 0, 0, scale[1], *shift)
+
+    @staticmethod
+    def rotation(*matrix: Any, angle: Any, center: Any = None) -> Any:
+        """Rotate by an angle in degrees, from x to y, about a center, ``(2,)``."""
+        if is_node(*matrix, angle, center):
+            return fn.transforms.rotation(*matrix, angle=angle, **_center(center))
+        radians = angle * _float32(np.pi / 180)
+        cosine, sine = cos(radians), sin(radians)
+        return _following(matrix, *_about(center, cosine, -sine, sine, cosine))
+
+    @staticmethod
+    def shear(*matrix: Any, angles: Any, center: Any = None) -> Any:
+        """Shear by two angles in degrees, about a center, ``(2,)``: ``[[1, tan(ax)], [tan(ay), 1]]``."""
+        if is_node(*matrix, angles, center):
+            return fn.transforms.shear(*matrix, angles=angles, **_center(center))
+        along_x, along_y = _as_c_does("tanf", angles * _float32(np.pi / 180))
+        one = _float32(1)
+        return _following(matrix, *_about(center, one, along_x, along_y, one))
+
+
+def _center(center: Any) -> dict[str, Any]:
+    return {} if center is None else {"center": center}
+
+
+def _about(center: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
+    if center is None:
+        return a, b, c, d, 0, 0
+    x, y = center
+    return a, b, c, d, x - (a * x + b * y), y - (c * x + d * y)
+
+
+def _following(matrix: Sequence[Any], a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
+    """``[[a, b, x], [c, d, y]]`` after the given matrix, if any."""
+    follows = np.array([[a, b, x], [c, d, y]], _float32)
+    return _after(matrix[0], follows) if matrix else follows
+
+
+def _after(first: Any, second: Any) -> Any:
+    # Each product and sum is rounded, in this order, as DALI does; `@` may use fused multiply-add.
+    product = second[:, 0:1] * first[0] + second[:, 1:2] * first[1]
+    product[:, 2] += second[:, 2]
+    return product
