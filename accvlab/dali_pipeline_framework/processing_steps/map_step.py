@@ -12,7 +12,7 @@ from nvidia.dali import types
 from ..draws.draw_scope import checked_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, ImageContent, Name, Path, SampleDataGroup, nested_dictionary
+from ..sample_data import FieldPath, ImageContent, Name, Path, SampleDataGroup, encoded, nested_dictionary
 from ..sample_data.names import format_paths
 from .array_step import ArrayStep
 from .function_step import FunctionStep, contents_of, paths_of, types_of
@@ -27,8 +27,8 @@ class MapStep(FunctionStep, ArrayStep):
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
     in many groups, wrap the step, e.g. in `DataGroupArrayWithNameElementsAppliedStep`. As every `ArrayStep`, it
-    cannot follow a step that has a form for the graph only. Spawned workers need a function that can be pickled:
-    one of a module, no lambda, unless the pipeline is given another pickler.
+    cannot follow a step that has a form for the graph only. To spawned workers functions of modules go by name,
+    lambdas and local functions with what they hold, which must be picklable.
 
     Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
     and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input, and
@@ -117,13 +117,14 @@ class MapStep(FunctionStep, ArrayStep):
         missing = [path for path in paths if found.get(path) is None]
         unknown = [path for path in found if path not in {*paths}]
         if not isinstance(result, Mapping) or missing or unknown:
-            got = type(result).__name__ if not isinstance(result, Mapping) else ""
-            got += f" without {format_paths(missing)}" if missing and not got else ""
-            got += f" with {format_paths(unknown)}, which `output_types` does not name" if unknown else ""
+            got = f"one without {format_paths(missing)}" if missing else ""
+            got = got or f"one with {format_paths(unknown)}, which `output_types` does not name"
+            got = got if isinstance(result, Mapping) else type(result).__name__
             raise StepOutputError(
                 f"{self!r}: the function must return a dict with all fields of the group; got {got}."
             )
-        return [found[path] for path in paths]
+        leaves = zip(paths, data.format.flat_leaves, strict=True)
+        return [encoded(found[path], path) if leaf.is_string else found[path] for path, leaf in leaves]
 
 
 def _flat(values: Any, prefix: FieldPath) -> dict[FieldPath, Any]:
