@@ -56,7 +56,7 @@ def test_results_replace_fields_in_place_or_are_added() -> None:
     check_step(step, [sample(), sample(0), sample(3)])
     found = applied(step)
     assert found.field_names_flat == ("a", "b", "text", "sum")
-    assert found.field_types_flat == (DT.FLOAT64, DT.INT32, DT.STRING, DT.FLOAT)
+    assert [leaf.dtype for leaf in found.format.flat_leaves] == [DT.FLOAT64, DT.INT32, DT.STRING, DT.FLOAT]
     assert (found["a"].tolist(), found["sum"].tolist(), found["text"]) == ([1, 1], [2, 3], "one")
 
 
@@ -103,20 +103,19 @@ def test_a_function_of_the_whole_group() -> None:
     step = MapStep(with_count, output_types={"count": DT.INT64})
     found = applied(step)
     assert (found["a"].tolist(), int(found["count"]), found["text"]) == ([2], 3, "one!")
-    check_step(step, [sample(), sample(3)], passes_unknown_fields=False)
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda item: None, "got NoneType"),
+        (lambda item: None, "NoneType"),
         (lambda item: {"a": item["a"], "text": ""}, "without b"),
         (lambda item: {**item, "b": None}, "without b"),
         (lambda item: {**item, "more": {"c": 1}}, r"with more.c, which `output_types` does not name"),
     ],
 )
 def test_results_of_the_whole_group_that_are_refused(function: Any, message: str) -> None:
-    with pytest.raises(StepOutputError, match=f"must return a dict with all fields of the group; got.*{message}"):
+    with pytest.raises(StepOutputError, match=f"must return a dict with all fields of the group; got .*{message}"):
         applied(MapStep(function))
 
 
@@ -218,7 +217,7 @@ def test_in_a_loader_before_steps_of_the_graph() -> None:
 def test_spawned_workers_need_a_function_that_can_be_pickled() -> None:
     lock = threading.Lock()
     with pytest.raises(SourcePicklingError, match="The steps that run in the workers cannot be sent"):
-        loaded([MapStep(lambda a: a if lock else a, input_names="a")], num_workers=1)
+        loaded([MapStep(lambda a: a * bool(lock), input_names="a")], num_workers=1)
 
 
 @pytest.mark.parametrize(
