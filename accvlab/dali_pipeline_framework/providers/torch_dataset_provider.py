@@ -139,7 +139,7 @@ class TorchDatasetProvider(DataProvider):
 
     def _sample(self, item: Any) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()
-        _fill(sample, self._named(item), ())
+        _fill(sample, sample, self._named(item), ())
         return sample
 
 
@@ -157,9 +157,7 @@ def _children(value: Any) -> dict[Name, Any] | None:
 
 def _is_whole(value: Any) -> bool:
     """Whether a value is a field of its own in a list, and no number or row of one array."""
-    return isinstance(value, str | bytes) or (
-        hasattr(value, "shape") and hasattr(value, "dtype") and value.ndim > 0
-    )
+    return isinstance(value, str | bytes) or (hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0)
 
 
 def _blueprint_of(value: Any, path: FieldPath) -> SampleDataGroup:
@@ -203,15 +201,15 @@ def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | Non
         ) from error
 
 
-def _fill(group: SampleDataGroup, value: Any, path: FieldPath) -> None:
+def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath) -> None:
     children = _children(value)
     if children is None:
         raise FieldValueError(f"{_place(path)}: must be a dict or a list of {len(group)}, got {shown(value)}.")
     is_array = group.is_array()
     if is_array and len(children) != len(group):
         raise FieldValueError(
-            f"{_place(path)}: must have {len(group)} elements, as the format has, got {len(children)}. Put lists of "
-            f"varying length into one array, or pad them."
+            f"{_place(path)}: must have {len(group)} elements, as the format has, got {len(children)}. Put lists "
+            f"of varying length into one array, or pad them."
         )
     missing = [(*path, name) for name in group if name not in children]
     if missing:
@@ -219,9 +217,9 @@ def _fill(group: SampleDataGroup, value: Any, path: FieldPath) -> None:
         raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
     for name, format in zip(group, group.format.children, strict=True):
         if isinstance(format, GroupFormat):
-            _fill(group[name], children[name], (*path, name))
+            _fill(sample, group[name], children[name], (*path, name))
         else:
-            group.set_item_in_path(name, _as_value(children[name]))
+            sample.set_item_in_path((*path, name), _as_value(children[name]))
 
 
 def _as_value(value: Any) -> Any:
