@@ -190,8 +190,7 @@ class TestTransforms:
     def test_points(self) -> None:
         check(lambda a, p: functions.coord_transform(p, MT=a), [(reals(2, 3), reals(6, 2)) for _ in range(100)])
         check(lambda a, p: functions.coord_transform(p, MT=a), [(reals(4, 5), reals(6, 4)) for _ in range(100)])
-        check(lambda a, p: functions.coord_transform(p, MT=a), [(reals(2, 3), reals(2))])
 
     def test_points_that_do_not_fit(self) -> None:
-        with pytest.raises(ValueError, match="points of 3 coordinates, and a matrix of 3 columns"):
+        with pytest.raises(ValueError, match=r"points of shape \(4, 3\), and a matrix of 3 columns"):
             functions.coord_transform(reals(4, 3), reals(2, 3))

@@ -328,6 +328,32 @@ class TestOneSample:
             type("Nothing", (ArrayStep,), {"_process_arrays": lambda self, data: None})()(self.sample())
 
 
+class TestStepByStep:
+    def test_gives_what_the_pipeline_gives(self) -> None:
+        steps = [in_cameras(Gain()), Renames(), in_cameras(Gain("rig"))]
+        expected = delivered(definition(steps), seed=3)[7 + 4]  # of the second epoch
+        with DataLoader(definition(steps), num_workers=0, seed=3) as loader:
+            found = list(loader.step_by_step(4, epoch=1))
+        assert [name for name, _ in found] == [
+            "input",
+            "step 0 (DataGroupArrayWithNameElementsAppliedStep of Gain)",
+            "step 1 (Renames)",
+            "step 2 (DataGroupArrayWithNameElementsAppliedStep of Gain)",
+        ]
+        assert found[0][1]["cameras"][0]["gain"] == NumberProvider(7).get_data(4)["cameras"][0]["gain"]
+        last = found[-1][1]
+        np.testing.assert_array_equal(last["noise"], expected[".noise"])
+        np.testing.assert_array_equal(last["cameras"][1]["gain"], expected[".cameras.1.gain"])
+
+    def test_refuses_what_it_cannot_do(self) -> None:
+        with pytest.raises(NotSupportedError, match="InGraph cannot be applied to arrays"):
+            list(definition([InGraph()]).step_by_step())
+        with pytest.raises(SettingError, match="Epoch 0 has no sample at position 7"):
+            list(definition([Gain()]).step_by_step(7))
+        with pytest.raises(KeyError, match="no such thing"):
+            list(definition([Doubles("raises")]).step_by_step(2))
+
+
 def test_a_step_that_is_changed_has_no_array_form_until_it_says_so() -> None:
     class Other(Gain):
         def _process(self, data: SampleDataGroup) -> SampleDataGroup:

@@ -106,12 +106,21 @@ class WorkerSetup:
         self.seed_torch(worker)
 
     def seed_torch(self, worker: int) -> bool:
-        """Seed PyTorch's global generator; return whether PyTorch was imported."""
+        """Seed PyTorch's global generator, and have PyTorch use one thread; return whether it was imported."""
         torch = sys.modules.get("torch")
         if torch is None:
             return False
         torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
+        torch.set_num_threads(1)  # there are as many workers as are to compute at a time
         return True
+
+
+def use_one_thread_of_opencv() -> None:
+    """Have OpenCV compute in the calling thread; in a forked process its other threads would not be there."""
+    os.environ["OPENCV_FOR_THREADS_NUM"] = "1"  # where it is imported later
+    opencv = sys.modules.get("cv2")
+    if opencv is not None:
+        opencv.setNumThreads(1)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -30,7 +30,7 @@ from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .transport import MOST_BYTES, DimensionClashError, Items, TooLargeError, TransportLayout, outputs_of_batch
-from .worker_process import WorkerSetup, prepare_worker_process
+from .worker_process import WorkerSetup, prepare_worker_process, use_one_thread_of_opencv
 from .worker_report import ReportedFailure, WorkerReport
 
 _ndim_of = operator.attrgetter("ndim")
@@ -315,6 +315,8 @@ class _WorkerSource:
             what = "Unpickling the steps in the worker process"
             if self._pickled_steps is not None:
                 self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
+            if self._steps is not None:
+                use_one_thread_of_opencv()
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, what)
         self._setup.seed_generators(self._worker)

@@ -4,8 +4,9 @@
 ::
 
     first samples, in this process          what a sample costs               the choice
-    a copy of the input: get_data     ──>   wall_s, cpu_s: loading      ──>   workers that keep up with the steps,
-    a pipeline without workers        ──>   graph_s: steps on the CPU         and threads
+    a copy of the input: get_data     ──>   wall_s, cpu_s: loading, and ──>   workers that keep up with the steps,
+    and the steps on arrays                 the steps on arrays               and threads
+    a pipeline without workers        ──>   graph_s: other steps, on the CPU
 
 Nothing that is delivered depends on the choice.
 """
@@ -30,9 +31,11 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import whole_number
+from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.workers import refuse_while_main_script_is_imported
 from ..errors import SettingError
+from ..pipeline.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import num_cores_of_rank
@@ -60,9 +63,10 @@ class SampleCost:
     """What a sample costs, in seconds.
 
     Attributes:
-        wall_s: Time to load it, without the time in which other processes had the cores.
+        wall_s: Time to load it and to apply the steps on arrays, without the time in which other processes had the
+            cores.
         cpu_s: Processor time of that.
-        graph_s: Processor time of the steps; 0 where it was not measured.
+        graph_s: Processor time of the steps in the graph; 0 where it was not measured.
         input_bytes: Size of the pickled input, of which each worker has a copy.
     """
 
@@ -199,7 +203,10 @@ def measure(definition: PipelineDefinition, bound: LoaderInput, arguments: Mappi
     dumps, loads = pickler_functions(arguments.get("py_callback_pickler"))
     pickled = dumps(bound.data_input)
     source = loads(pickled)
-    loaded = _loading_cost(source, bound.batch_size)
+    has_gpu = arguments.get("device_id") is not None and num_usable_gpus() > 0
+    loaded = _loading_cost(
+        source, bound.batch_size, None if definition.replays_draws else definition.array_steps(has_gpu)
+    )
     if loaded is None:
         return None
     wall_s, cpu_s = loaded
@@ -211,13 +218,20 @@ def measure(definition: PipelineDefinition, bound: LoaderInput, arguments: Mappi
     return SampleCost(wall_s, cpu_s, graph_s, len(pickled))
 
 
-def _loading_cost(source: Any, batch_size: int) -> tuple[float, float] | None:
-    """Wall-clock and processor time per sample; the first batch counts only where there is no other."""
+def _loading_cost(
+    source: Any, batch_size: int, array_steps: ArraySteps | None = None
+) -> tuple[float, float] | None:
+    """Wall-clock and processor time per sample, with the steps that run in the workers.
+
+    The first batch counts only where there is no other.
+    """
     batches: list[tuple[int, float, float]] = []
     start = time.perf_counter()
     for batch in itertools.count():
         wall, cpu, num_samples = _running_s(), time.process_time(), 0
-        for _ in _samples(source, batch, batch_size):
+        for sample in _samples(source, batch, batch_size):
+            if array_steps is not None:
+                array_steps.try_on(sample)
             num_samples += 1
             if time.perf_counter() - start > _MOST_LOADING_S:
                 break

@@ -15,6 +15,24 @@ from ..sampling.sampler_base import SamplerBase
 from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
 
+# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
+LOADER_COUNTERPARTS = {
+    "dataset": "source",
+    "drop_last": "last_batch",
+    "pad_last_batch": "last_batch",
+    "random_shuffle": "shuffle",
+    "batch_sampler": "sampler",
+    "shard_id": "shard",
+    "num_shards": "shard",
+    "pin_memory": "device_id",
+    "collate_fn": "post_process_func",
+    "prefetch_factor": "pipeline_arguments",
+    "multiprocessing_context": "start_method",
+    "generator": "seed",
+    "transforms": "steps",
+    "persistent_workers": None,  # they always are
+}
+
 # PyTorch's samplers, and what takes their place.
 _COUNTERPARTS = {
     "RandomSampler": "shuffle=True",

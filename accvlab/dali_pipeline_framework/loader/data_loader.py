@@ -24,7 +24,7 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
-from .composition import composed_definition
+from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
@@ -50,24 +50,6 @@ from .torch_interface import (
 
 _logger = logging.getLogger(__name__)
 
-# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
-_COUNTERPARTS = {
-    "dataset": "source",
-    "drop_last": "last_batch",
-    "pad_last_batch": "last_batch",
-    "random_shuffle": "shuffle",
-    "batch_sampler": "sampler",
-    "shard_id": "shard",
-    "num_shards": "shard",
-    "pin_memory": "device_id",
-    "collate_fn": "post_process_func",
-    "prefetch_factor": "pipeline_arguments",
-    "multiprocessing_context": "start_method",
-    "generator": "seed",
-    "transforms": "steps",
-    "persistent_workers": None,  # they always are
-}
-
 
 class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
@@ -91,7 +73,7 @@ class DataLoader(TorchInterface):
                     checkpoint["loader"] = loader.state_dict()
     """
 
-    @explains_unknown_arguments(_COUNTERPARTS)
+    @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
         self,
         source: DataProvider | PipelineDefinition | Any,
@@ -504,6 +486,11 @@ class DataLoader(TorchInterface):
     @property
     def _total_batch_size(self) -> int:
         return self.batch_size * self.shard.num_shards
+
+    def step_by_step(self, position: int = 0, *, epoch: int = 0) -> Iterator[tuple[str, SampleDataGroup]]:
+        """Load a sample and apply the steps one by one, on arrays; see `PipelineDefinition.step_by_step`."""
+        definition = self._definition.with_input(self._bound.data_input)
+        return definition.step_by_step(position, epoch=epoch, seed=self._seed)
 
     @property
     def plan(self) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
-from nvidia.dali.data_node import DataNode
 
 from ..draws.random_draws import DrawKey, UniformDraw
 from ..errors import SettingError
+from . import functions
 
 # --- what the steps work on -----------------------------------------------------------------------------
 
@@ -45,11 +45,11 @@ class Coverage:
 
 @attrs.define
 class TransformationChain:
-    """The transformation so far, while a graph is defined.
+    """The transformation so far, of nodes while a graph is defined, or of arrays.
 
     Attributes:
         wh: Width and height of the images, ``(2,)`` float32: the viewport.
-        draw: Gives the node of a declared draw.
+        draw: Gives the node, or the number, of a declared draw.
         matrix: ``(2, 3)`` float32; None as long as nothing is transformed.
     """
 
@@ -62,16 +62,24 @@ class TransformationChain:
         """Prepare what steps share."""
         self.center = self.wh * np.float32(0.5)
 
-    def then(self, transform: Callable[..., DataNode], **arguments: Any) -> None:
-        """Let an operator of ``fn.transforms`` follow."""
-        self.matrix = transform(*(() if self.matrix is None else (self.matrix,)), **arguments)
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a graph is being defined."""
+        return functions.is_node(self.wh)
+
+    def then(self, transform: str, **arguments: Any) -> None:
+        """Let an operator of ``fn.transforms`` follow, given by its name."""
+        # In a graph, constant arguments make a node, too.
+        transforms: Any = fn.transforms if self.is_in_graph else functions.transforms
+        self.matrix = getattr(transforms, transform)(*(() if self.matrix is None else (self.matrix,)), **arguments)
 
     def bounds(self) -> tuple[Any, Any]:
         """Least and greatest ``x, y`` of the transformed image, ``(2,)`` each, as long as nothing is rotated."""
-        corners: Any = fn.stack(np.zeros(2, np.float32), self.wh)
+        corners: Any = functions.stack(np.zeros(2, np.float32), self.wh)
         if self.matrix is not None:
-            corners = fn.coord_transform(corners, MT=self.matrix)
-        return fn.reductions.min(corners, axes=[0]), fn.reductions.max(corners, axes=[0])
+            corners = functions.coord_transform(corners, MT=self.matrix)
+        reductions = functions.reductions
+        return reductions.min(corners, axes=[0]), reductions.max(corners, axes=[0])
 
 
 def masked(value: Any, is_applied: Any, neutral: float) -> Any:
@@ -170,7 +178,7 @@ class TransformationStep(ABC):
         if self.prob < 1 and not self.is_idle:
             is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
             is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
-        else:
+        elif chain.is_in_graph:
             # Not in the graph: callers that replace `fn.random.uniform` find the draws in the published order.
             fn.random.uniform(range=[0.0, 1.0])
         if self.prob > 0:
@@ -209,7 +217,9 @@ class PairStep(TransformationStep):
         if not drawn:
             return np.array(low, np.float32)
         names = zip((f"{place}.x", f"{place}.y"), low, strict=True)
-        return fn.stack(*(chain.draw(name) if name in drawn else np.float32(least) for name, least in names))
+        return functions.stack(
+            *(chain.draw(name) if name in drawn else np.float32(least) for name, least in names)
+        )
 
     def _check_limits(self) -> None:
         low, high = self._limits()

@@ -15,6 +15,7 @@ from ..sample_data import LeafFormat, Path, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import format_path, normalized_path
+from . import functions
 
 NUMBER_TYPES: tuple[types.DALIDataType, ...] = tuple(
     dtype for dtype in NUMPY_TYPES if dtype != types.DALIDataType.BOOL
@@ -33,10 +34,10 @@ def leaf_at(data: SampleDataGroup, path: Path) -> LeafFormat:
     return leaf
 
 
-def computable(values: DataNode, dtype: types.DALIDataType) -> DataNode:
+def computable(values: Any, dtype: types.DALIDataType) -> Any:
     """Return float16 as float32, since DALI does not compute with it, and everything else as it is."""
     is_half = dtype == types.DALIDataType.FLOAT16
-    return fn.cast(values, dtype=types.DALIDataType.FLOAT) if is_half else values
+    return functions.cast(values, types.DALIDataType.FLOAT) if is_half else values
 
 
 @do_not_convert

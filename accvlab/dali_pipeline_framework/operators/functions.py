@@ -333,12 +333,12 @@ def _limit(values: Any, side: str) -> Any:
 
 
 def coord_transform(points: Any, MT: Any) -> Any:  # noqa: N803 (DALI's name)
-    """Transform points ``(..., n)`` by a matrix ``(m, n + 1)``: ``M @ point + T``; float32."""
+    """Transform points ``(..., N, n)`` by a matrix ``(m, n + 1)``: ``M @ point + T``; float32."""
     if is_node(points, MT):
         return fn.coord_transform(points, MT=MT)
     matrix = np.asarray(MT)
-    if points.shape[-1] + 1 != matrix.shape[1]:
-        raise ValueError(f"points of {points.shape[-1]} coordinates, and a matrix of {matrix.shape[1]} columns")
+    if points.ndim < 2 or points.shape[-1] + 1 != matrix.shape[1]:
+        raise ValueError(f"points of shape {points.shape}, and a matrix of {matrix.shape[1]} columns")
     result = points[..., 0:1] * matrix[:, 0]
     for column in range(1, points.shape[-1]):
         result += points[..., column : column + 1] * matrix[:, column]

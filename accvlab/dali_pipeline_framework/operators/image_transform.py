@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affine transformations of the image plane in a graph: of images, and of all that is given in pixels.
+"""Affine transformations of the image plane: of images, and of all that is given in pixels.
 
 Coordinates: ``(x, y)`` in pixels, x to the right, y down, ``(0, 0)`` at the outer corner of the first pixel. So an
 image is the rectangle from ``(0, 0)`` to ``(width, height)``, and pixel ``(row, column)`` has its center at
 ``(column + 0.5, row + 0.5)``.
 
 A transformation is one matrix per sample, ``(2, 3)`` float32 on the CPU: ``p_out = matrix @ [x, y, 1]``.
+
+All works on nodes of a graph and on arrays. Sizes, matrices, points and the like are the same in both, bit by bit.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.broken_rules import failing_with
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
+from . import functions, image_arrays
+from .functions import constant, failing_with, is_node, transforms
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
@@ -76,10 +78,13 @@ class Resampling(Enum):
 # --- sizes ----------------------------------------------------------------------------------------------
 
 
-def image_hw(image: DataNode) -> DataNode:
-    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU."""
-    hw: DataNode = image.shape(dtype=_INT32)[-3:-1]
-    return hw
+def image_hw(image: Any) -> Any:
+    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU, float32 of an array."""
+    if is_node(image):
+        return image.shape(dtype=_INT32)[-3:-1]
+    if image.ndim < 3:
+        raise FieldValueError(f"An image has height, width, channels; got {image.shape} (is it decoded before?).")
+    return np.array(image.shape[-3:-1], np.float32)
 
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
@@ -89,19 +94,21 @@ def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
     return sizes
 
 
-def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
-    """The size that all images of a sample have, ``(2,)`` int32.
+def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
+    """The size that all images of a sample have, ``(2,)`` int32, or float32 of arrays.
 
     A sample where sizes differ, or are not at least one pixel, is an error of the graph.
 
     Args:
-        sizes: ``(num_sizes, 2)`` int32.
+        sizes: ``(num_sizes, 2)``.
         num_sizes: How many.
     """
+    if not is_node(sizes):
+        return _one_size_of_arrays(sizes, "an image has no pixels or no channels (is it decoded before?)")
     least: Any = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
     most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
-    ones = fn.cat(fn.reshape(dali_math.min(least, 1), shape=[-1]), _TWO)
+    ones = fn.cat(fn.reshape(functions.minimum(least, 1), shape=[-1]), _TWO)
     hw = failing_with(
         "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
     )
@@ -112,12 +119,16 @@ def one_size_of_all(sizes: DataNode, num_sizes: int) -> DataNode:
     return size
 
 
-def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
+def one_size_of_fields(sizes: Sequence[Any]) -> Any:
     """The size that all have, ``(2,)`` float32, where they are not only those of images.
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
-    stacked: Any = fn.stack(*[fn.cast(size, dtype=_FLOAT) for size in sizes])  # (num_sizes, 2)
+    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in sizes])  # (num_sizes, 2)
+    if not is_node(stacked):
+        return _one_size_of_arrays(
+            stacked, "a size is below 1 pixel, or not finite (is the image decoded before?)"
+        )
     are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
     no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
     size: Any = failing_with(
@@ -129,15 +140,22 @@ def one_size_of_fields(sizes: Sequence[DataNode]) -> Any:
     return size
 
 
-def swapped(pair: Any) -> DataNode:
+def _one_size_of_arrays(sizes: npt.NDArray[np.float32], rule: str) -> npt.NDArray[np.float32]:
+    rows = sizes.tolist()
+    if not all(1 <= length < np.inf for row in rows for length in row):
+        raise FieldValueError(f"{rule[0].upper()}{rule[1:]}. Sizes: {rows}.")
+    if any(row != rows[0] for row in rows):
+        raise FieldValueError(f"{_SIZES_DIFFER[0].upper()}{_SIZES_DIFFER[1:]}. Sizes: {rows}.")
+    size: npt.NDArray[np.float32] = sizes[0]
+    return size
+
+
+def swapped(pair: Any) -> Any:
     """Width and height of height and width, or the reverse, ``(2,)`` float32."""
-    reverse: DataNode = fn.coord_transform(fn.reshape(pair, shape=[1, 2]), M=[0.0, 1.0, 1.0, 0.0])
+    if not is_node(pair):
+        return pair[::-1]
+    reverse = fn.coord_transform(fn.reshape(pair, shape=[1, 2]), M=[0.0, 1.0, 1.0, 0.0])
     return fn.reshape(reverse, shape=[2])
-
-
-def constant(values: npt.ArrayLike) -> Any:
-    """Numbers as a node: NumPy arrays cannot stand to the left of a node."""
-    return types.Constant(np.array(values, np.float32), device="cpu")
 
 
 # --- matrices -------------------------------------------------------------------------------------------
@@ -185,25 +203,23 @@ class AxisScaling:
     output_hw: tuple[int, int]
 
     @classmethod
-    def of_matrix(cls, matrix: DataNode, output_hw: tuple[int, int]) -> AxisScaling:
+    def of_matrix(cls, matrix: Any, output_hw: tuple[int, int]) -> AxisScaling:
         """What a matrix does that does not rotate or shear, ``(2, 3)``."""
-        rows: Any = fn.transforms.combine(matrix, _swapping())  # of row and column
-        scale, offset = fn.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
-        return cls(scale, offset, -offset / scale, (constant(output_hw) - offset) / scale, output_hw)
+        rows: Any = transforms.combine(matrix, _swapping(matrix))  # of row and column
+        scale, offset = functions.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
+        return cls(scale, offset, -offset / scale, (constant(output_hw, matrix) - offset) / scale, output_hw)
 
-    def matrix_after(self, matrix: DataNode | None = None) -> DataNode:
+    def matrix_after(self, matrix: Any = None) -> Any:
         """The matrix of another transformation and then this one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
-        swapping = _swapping()
-        scaling = fn.transforms.translation(fn.transforms.scale(scale=self.scale), offset=self.offset)
-        both: DataNode = fn.transforms.combine(*before, swapping, scaling, swapping)
-        return both
+        swapping = _swapping(self.scale)
+        scaling = transforms.translation(transforms.scale(scale=self.scale), offset=self.offset)
+        return transforms.combine(*before, swapping, scaling, swapping)
 
 
-def _swapping() -> DataNode:
+def _swapping(like: Any) -> Any:
     """The matrix that swaps rows and columns."""
-    matrix: DataNode = constant([[0, 1, 0], [1, 0, 0]])
-    return matrix
+    return constant([[0, 1, 0], [1, 0, 0]], like)
 
 
 def resizing(
@@ -217,12 +233,13 @@ def resizing(
         mode: What happens where aspect ratios differ.
         anchor: What stays in place; None with ``STRETCH``.
     """
-    size, origin = constant(output_hw), constant([0, 0])
+    size, origin = constant(output_hw, hw), constant([0, 0], hw)
     ratio = size / hw
     if mode == ResizingMode.STRETCH or anchor is None:
         return AxisScaling(ratio, origin, origin, hw * np.float32(1), output_hw)
-    factor = fn.reductions.min(ratio) if mode == ResizingMode.PAD else fn.reductions.max(ratio)
-    scale, extent = fn.stack(factor, factor), size / factor
+    reductions = functions.reductions
+    factor = reductions.min(ratio) if mode == ResizingMode.PAD else reductions.max(ratio)
+    scale, extent = functions.stack(factor, factor), size / factor
     share = _SHARE_BEFORE[anchor]
     if share == 0:
         return AxisScaling(scale, origin, origin, extent, output_hw)
@@ -234,20 +251,19 @@ def resizing(
 # --- fields given in pixels -----------------------------------------------------------------------------
 
 
-def transformed_points(points: DataNode, matrix: DataNode, dtype: types.DALIDataType) -> DataNode:
+def transformed_points(points: Any, matrix: Any, dtype: types.DALIDataType) -> Any:
     """Transform points, ``(..., 2 * k)``: each two following numbers are ``x, y``.
 
     The arithmetic is float32. Whole numbers are rounded.
     """
-    shape: Any = points.shape(dtype=_INT32)
-    pairs = failing_with(
-        "points must be x, y pairs", fn.reshape, points, shape=fn.cat(shape[:-1], shape[-1:] // 2, _TWO)
-    )
-    moved = fn.coord_transform(_as_float(pairs, dtype), MT=matrix)
-    return _as_type(fn.reshape(moved, shape=shape), dtype)
+    shape: Any = functions.shape_of(points, _INT32)
+    in_pairs = functions.cat(shape[:-1], shape[-1:] // 2, _TWO)
+    pairs = failing_with("points must be x, y pairs", functions.reshape, points, shape=in_pairs)
+    moved = functions.coord_transform(_as_float(pairs, dtype), MT=matrix)
+    return _as_type(functions.reshape(moved, shape=shape), dtype)
 
 
-def boxes_matrix(matrix: Any) -> DataNode:
+def boxes_matrix(matrix: Any) -> Any:
     """The ``(4, 5)`` matrix that takes a box ``x1, y1, x2, y2`` to the smallest box around its image.
 
     With the linear part ``A = P + N``, where ``P`` holds what is positive and ``N`` what is negative::
@@ -255,31 +271,27 @@ def boxes_matrix(matrix: Any) -> DataNode:
         low' = P @ low + N @ high + t        high' = N @ low + P @ high + t
     """
     linear, offset = matrix[:, 0:2], matrix[:, 2:3]
-    positive, negative = dali_math.max(linear, np.float32(0)), dali_math.min(linear, np.float32(0))
-    of_boxes: DataNode = fn.cat(
-        fn.cat(positive, negative, offset, axis=1), fn.cat(negative, positive, offset, axis=1)
-    )
-    return of_boxes
+    positive, negative = (of(linear, np.float32(0)) for of in (functions.maximum, functions.minimum))
+    rows = functions.cat(positive, negative, offset, axis=1), functions.cat(negative, positive, offset, axis=1)
+    return functions.cat(*rows)
 
 
-def transformed_boxes(boxes: DataNode, matrix_of_boxes: DataNode, dtype: types.DALIDataType) -> DataNode:
+def transformed_boxes(boxes: Any, matrix_of_boxes: Any, dtype: types.DALIDataType) -> Any:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
-    shape = boxes.shape(dtype=_INT32)
+    shape = functions.shape_of(boxes, _INT32)
     moved = failing_with(
-        "boxes must be x1, y1, x2, y2", fn.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
+        "boxes must be x1, y1, x2, y2", functions.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
     )
     # DALI forgets the number of columns where no sample of a batch has boxes.
-    return _as_type(fn.reshape(moved, shape=shape), dtype)
+    return _as_type(functions.reshape(moved, shape=shape), dtype)
 
 
-def projections_rows(matrix: Any) -> tuple[DataNode, DataNode]:
+def projections_rows(matrix: Any) -> tuple[Any, Any]:
     """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
-    return fn.reshape(matrix[0], shape=[3, 1]), fn.reshape(matrix[1], shape=[3, 1])
+    return functions.reshape(matrix[0], [3, 1]), functions.reshape(matrix[1], [3, 1])
 
 
-def transformed_projections(
-    projections: DataNode, rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
-) -> DataNode:
+def transformed_projections(projections: Any, rows: tuple[Any, Any], dtype: types.DALIDataType) -> Any:
     """Multiply projections by a transformation from the left, ``(..., 3 or 4, num_columns)``.
 
     The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
@@ -291,20 +303,20 @@ def transformed_projections(
     """
     given = _as_float(projections, dtype)
     rule = "projection matrices must have 3 or 4 rows"
-    upper = failing_with(rule, fn.slice, given, start=[0], shape=[3], axes=[-2])
-    changed = [fn.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
-    unchanged = fn.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
-    product = fn.cat(*changed, unchanged, axis=-2)
-    product = failing_with(rule, fn.reshape, product, shape=projections.shape())
+    upper = failing_with(rule, functions.slice, given, start=[0], shape=[3], axes=[-2])
+    changed = [functions.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
+    unchanged = functions.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
+    product = functions.cat(*changed, unchanged, axis=-2)
+    product = failing_with(rule, functions.reshape, product, shape=functions.shape_of(projections))
     return _as_type(product, dtype)
 
 
-def _as_float(values: DataNode, dtype: types.DALIDataType) -> DataNode:
-    return values if dtype == _FLOAT else fn.cast(values, dtype=_FLOAT)
+def _as_float(values: Any, dtype: types.DALIDataType) -> Any:
+    return values if dtype == _FLOAT else functions.cast(values, _FLOAT)
 
 
-def _as_type(values: DataNode, dtype: types.DALIDataType) -> DataNode:
-    return values if dtype == _FLOAT else fn.cast(values, dtype=dtype)
+def _as_type(values: Any, dtype: types.DALIDataType) -> Any:
+    return values if dtype == _FLOAT else functions.cast(values, dtype)
 
 
 # --- images ---------------------------------------------------------------------------------------------
@@ -346,27 +358,28 @@ class Resampler:
             return cls(resampling, output_hw, {"roi_start": scaling.start, "roi_end": scaling.end})
         # Output pixels whose center lies in the image: [first, end). Where there are none, one pixel of an empty
         # region is computed (DALI reads out of bounds if a region lies outside), and pasted outside of the output.
-        size, zero = constant(output_hw), np.float32(0)
+        size, zero, half, one = constant(output_hw, hw), np.float32(0), np.float32(0.5), np.float32(1)
         near, scale = scaling.offset, scaling.scale
         far = near + scale * hw
-        first = dali_math.clamp(dali_math.ceil(dali_math.min(near, far) - 0.5), zero, size)
-        end = dali_math.clamp(dali_math.floor(dali_math.max(near, far) - 0.5) + 1, zero, size)
+        least, most = functions.minimum(near, far), functions.maximum(near, far)
+        first = functions.clamp(functions.ceil(least - half), zero, size)
+        end = functions.clamp(functions.floor(most - half) + one, zero, size)
         is_visible = end > first
         part = {
             "roi_start": (first - near) / scale * is_visible,
             "roi_end": (end - near) / scale * is_visible,
-            "size": dali_math.max(end - first, np.float32(1)),
-            "start": fn.cast(size * is_visible - first - size, dtype=_INT32),
+            "size": functions.maximum(end - first, one),
+            "start": functions.cast(size * is_visible - first - size, _INT32),
         }
         return cls(resampling, output_hw, part)
 
     def of_encoded(self, hw: Any) -> Resampler:
-        """The same for image files, of which only the visible part is decoded. Not for `WARP`."""
+        """The same for image files in a graph, of which only the visible part is decoded. Not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
-        least = dali_math.clamp(dali_math.min(start, end) - np.float32(_MARGIN_PX + 0.5), zero, hw)
-        most = dali_math.clamp(dali_math.max(start, end) + np.float32(_MARGIN_PX + 0.5), zero, hw)
+        least = functions.clamp(functions.minimum(start, end) - np.float32(_MARGIN_PX + 0.5), zero, hw)
+        most = functions.clamp(functions.maximum(start, end) + np.float32(_MARGIN_PX + 0.5), zero, hw)
         corner = fn.cast(least, dtype=_INT32)
         part = corner, fn.cast(most, dtype=_INT32) - corner
         regions = {"roi_start": start - corner, "roi_end": end - corner}
@@ -380,14 +393,18 @@ class Resampler:
         )
         return image
 
-    def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False) -> DataNode:
+    def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False, reduction: int = 1) -> Any:
         """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
             image: The image, on the CPU or the GPU.
             fill_value: Value of output pixels outside of the input.
             is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
+            reduction: By how much the image is smaller than the one that the transformation is for; not for
+                `WARP`, and not in a graph.
         """
+        if not is_node(image):
+            return self._of_array(image, fill_value, is_mask, reduction)
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
         if self.resampling == Resampling.WARP:
             warped: DataNode = fn.warp_affine(
@@ -414,3 +431,25 @@ class Resampler:
             )
         resized_image: DataNode = part
         return resized_image
+
+    def _of_array(
+        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, reduction: int
+    ) -> npt.NDArray[Any]:
+        if self.resampling == Resampling.WARP:
+            return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
+        start, end = self.arguments["roi_start"], self.arguments["roi_end"]
+        shape = (*image.shape[:-3], *self.output_hw, image.shape[-1])
+        if reduction > 1:
+            start, end = start / np.float32(reduction), end / np.float32(reduction)
+        if self.resampling == Resampling.REGION:
+            output = np.empty(shape, image.dtype)
+            image_arrays.resample_region(image, start, end, output, is_mask)
+            return output
+        # `start`: of the output, seen from the part.
+        (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
+        part = np.s_[..., top : top + int(height), left : left + int(width), :]
+        is_all = (top, left, height, width) == (0, 0, *self.output_hw)
+        output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
+        if top < self.output_hw[0] and left < self.output_hw[1]:
+            image_arrays.resample_region(image, start, end, output[part], is_mask)
+        return output

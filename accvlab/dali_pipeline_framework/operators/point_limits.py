@@ -13,10 +13,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_list, shown
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
+from . import functions
 from .field_types import computable, exact_constant
 
 
@@ -75,8 +75,8 @@ class PointLimits:
         return cls(minimum, maximum)
 
     @do_not_convert
-    def nodes(self, points: DataNode, dtype: types.DALIDataType, *, inner: bool) -> tuple[DataNode, DataNode]:
-        """Make constants of the limits, ``(D,)`` each, for points ``(N, D)``, on the points' device.
+    def nodes(self, points: Any, dtype: types.DALIDataType, *, inner: bool) -> tuple[Any, Any]:
+        """Make constants of the limits, ``(D,)`` each, for points ``(N, D)``: nodes on their device, or arrays.
 
         If the points of a sample have another number of axes than there are limits, the graph fails.
 
@@ -87,13 +87,16 @@ class PointLimits:
                 are exact. Otherwise they are cut off.
         """
         numpy_type = np.dtype(get_numpy_type_for_dali_type(dtype))
-        row_shape = points.shape()[1:]
-        converted = self._converted(numpy_type, inner=inner)
+        converted: Any = self._converted(numpy_type, inner=inner)
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
-        low, high = (exact_constant(limits, points.device) for limits in converted)
-        low_row = failing_with("points must have one number for each limit", fn.reshape, low, shape=row_shape)
-        return low_row, fn.reshape(high, shape=row_shape)
+        row_shape = functions.shape_of(points)[1:]
+        if functions.is_node(points):
+            converted = exact_constant(converted[0], points.device), exact_constant(converted[1], points.device)
+        low, high = converted
+        rule = "points must have one number for each limit"
+        low_row = functions.failing_with(rule, functions.reshape, low, shape=row_shape)
+        return low_row, functions.reshape(high, shape=row_shape)
 
     @do_not_convert
     def contain(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:

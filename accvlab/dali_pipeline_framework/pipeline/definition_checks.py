@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import SettingError
+from ..checks import bullets
+from ..engine.gpu import num_usable_gpus
+from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.joined_input import JoinedInput
@@ -56,3 +58,30 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
             hint = " (a class: create an object of it)" if isinstance(step, type) else ""
             raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{hint}.")
     return kept
+
+
+def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:
+    """Refuse steps that need a GPU where none is usable.
+
+    Args:
+        users: Names of steps, and of the operators that they use on a GPU.
+        device_id: What was asked for.
+
+    Raises:
+        DeviceError: No GPU is usable.
+    """
+    if num_usable_gpus() > 0:
+        return
+    listed = bullets(f"{step}: {', '.join(names)}" for step, names in users.items())
+    if device_id is None:
+        rule = "No GPU is usable here (no CUDA driver, or no device), but these steps use one:"
+        advice = (
+            "Let them choose the CPU where `Pipeline.current().device_id` is None, as steps of this package do."
+        )
+    else:
+        rule = (
+            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
+            f"these steps use one:"
+        )
+        advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
+    raise DeviceError(f"{rule}\n{listed}\n{advice}")

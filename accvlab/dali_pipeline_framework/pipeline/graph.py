@@ -332,3 +332,31 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         graph.describe_failure(error)
         raise
     return pipeline
+
+
+def define_pipeline_of_one(
+    in_graph: Callable[..., Graph],
+    arguments: PipelineArguments,
+    flat: Sequence[Any],
+    output: int | None,
+    num_steps: int | None,
+) -> Pipeline:
+    """Make a pipeline for one given sample, to find out whether it fails.
+
+    Args:
+        in_graph: Makes a graph of a source, a copier and other settings.
+        arguments: Arguments of the pipeline that has failed.
+        flat: What the workers send of the sample.
+        output: Flat position of the only output to keep; None for all.
+        num_steps: How many of the steps of the graph to define; None for all.
+    """
+    source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
+    graph = in_graph(source, None, only_output=output, num_steps=num_steps)
+    kept: PipelineArguments = {}
+    for name in ("device_id", "seed", "enable_conditionals"):
+        if name in arguments:
+            kept[name] = arguments[name]
+    for name in ("output_dtype", "output_ndim", "output_layout"):
+        value = None if num_steps is not None else arguments.get(name)
+        kept[name] = value[output] if isinstance(value, list) and output is not None else value
+    return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})

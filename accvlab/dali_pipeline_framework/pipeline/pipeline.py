@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import bullets, choice, flag, whole_number
+from ..checks import choice, flag, whole_number
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
@@ -23,7 +24,7 @@ from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
 from ..engine.worker_process import WorkerSetup
-from ..engine.worker_source import CallableSource, IterableSource
+from ..engine.worker_source import CallableSource, IterableSource, SampleStepError
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
@@ -31,6 +32,7 @@ from ..providers.summary import summary
 from ..sample_data import Name, Path, SampleDataGroup, normalized_path
 from ..sample_data.folded_formats import FoldedFormat
 from ..sources.callable_base import CallableBase
+from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputParts
 from ..sources.iterable_base import IterableBase
 from ..sources.joined_input import JoinedInput
@@ -42,9 +44,9 @@ from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .array_steps import ArraySteps
 from .chain_format import chain_format, step_name
-from .definition_checks import check_input, checked_steps
+from .definition_checks import check_input, checked_steps, require_gpu
 from .draw_keys import require_keys
-from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline
+from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline, define_pipeline_of_one
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -274,6 +276,47 @@ class PipelineDefinition:
         finally:
             pipeline.close()
 
+    def step_by_step(
+        self, position: int = 0, *, epoch: int = 0, seed: int = 0
+    ) -> Iterator[tuple[str, SampleDataGroup]]:
+        """Load a sample and apply the steps to it one by one, on arrays, without a pipeline: to look at each.
+
+        Args:
+            position: Position of the sample in the epoch, of those of this shard.
+            epoch: The epoch.
+            seed: Seed of the random draws, which are those of a pipeline with this seed.
+
+        Yields:
+            ``"input"``, or number and class of the step, and the sample after it.
+
+        Raises:
+            SettingError: The input is not a callable, or draws are replayed, or there is no such sample.
+            NotSupportedError: A step has a form for the graph only.
+            Exception: What loading and the steps raise.
+        """
+        parts = InputParts.of(self._data_input)
+        if not callable(self._data_input) or self.replays_draws:
+            raise SettingError(
+                f"`step_by_step` needs a callable input, which loads a sample at any position, and draws that are "
+                f"not replayed; the input is {summary(self._data_input)}."
+            )
+        steps = ArraySteps(self.input_data_structure.format, self._steps)
+        batch_size = InputAdapter(self._data_input).batch_size or 1
+        batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)
+        info = types.SampleInfo(position, slot, batch, whole_number(epoch, "epoch", at_least=0))
+        try:
+            flat = self._data_input(info)
+        except StopIteration:
+            raise SettingError(f"Epoch {epoch} has no sample at position {position}.") from None
+        draws = DrawPlan(steps.input_format)
+        draws.draws += steps.draws
+        keyed = self._keyed_draws(draws, parts, seed, parts.shard or Shard(0, 1), batch_size, False)
+        numbers = [] if keyed is None else [each[0] for each in keyed.of_batch(self._data_input, [info], [flat])]
+        try:
+            yield from steps.walk(flat, numbers.__getitem__)
+        except SampleStepError as error:
+            raise error.__cause__ or error from None
+
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:
@@ -336,11 +379,11 @@ class PipelineDefinition:
             num_ahead = max(num_ahead, depth)
         control = ControlBlock(arguments["batch_size"], max_in_flight(arguments, num_ahead))
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-        placement = self._placement(has_gpu=arguments["device_id"] is not None and not lacks_gpu)
+        has_gpu = arguments["device_id"] is not None and not lacks_gpu
+        placement = self._placement(has_gpu)
+        array_steps = self.array_steps(has_gpu)
         blueprint = self._blueprint_of_steps()
-        array_steps = None
-        if placement.num_in_workers:
-            array_steps = ArraySteps(blueprint.format, self._steps[: placement.num_in_workers])
+        if array_steps is not None:
             blueprint = SampleDataGroup.from_format(array_steps.output_format)
         draws = None
         if self._replay_path is None:
@@ -390,7 +433,7 @@ class PipelineDefinition:
             graph.num_slots = graph.num_slots_used
             pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
         if graph.inspection.gpu_users and (lacks_gpu or arguments["device_id"] is None):
-            _require_gpu(graph.inspection.gpu_users, arguments["device_id"])
+            require_gpu(graph.inspection.gpu_users, arguments["device_id"])
         if lacks_gpu:
             # The graph is defined as for a GPU, to find out whether it needs one, and only once, since steps may
             # draw or count while they define it. Before it is built it can be moved.
@@ -426,7 +469,7 @@ class PipelineDefinition:
                 control,
                 arguments["batch_size"],
                 output.format,
-                functools.partial(_make_pipeline_of_one, in_graph, arguments),
+                functools.partial(define_pipeline_of_one, in_graph, arguments),
                 [step_name(step) for step in graph.steps],
                 draws,
                 array_steps,
@@ -435,6 +478,16 @@ class PipelineDefinition:
             ),
         )
         return StructuredPipeline.adopt(pipeline, context)
+
+    @property
+    def replays_draws(self) -> bool:
+        """Whether random draws come with the samples."""
+        return self._replay_path is not None
+
+    def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
+        """Get the steps that run in the workers; None where all run in the graph."""
+        count = self._placement(has_gpu).num_in_workers
+        return ArraySteps(self._blueprint_of_steps().format, self._steps[:count]) if count else None
 
     def _blueprint_of_steps(self) -> SampleDataGroup:
         """Blueprint of the samples, as the first step gets them."""
@@ -534,43 +587,6 @@ class PipelineDefinition:
             must_declare_draws=self._must_declare_draws,
             **settings,
         )
-
-
-def _make_pipeline_of_one(
-    in_graph: Callable[..., Graph],
-    arguments: PipelineArguments,
-    flat: Sequence[Any],
-    output: int | None,
-    num_steps: int | None,
-) -> Pipeline:
-    source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-    graph = in_graph(source, None, only_output=output, num_steps=num_steps)
-    kept: PipelineArguments = {}
-    for name in ("device_id", "seed", "enable_conditionals"):
-        if name in arguments:
-            kept[name] = arguments[name]
-    for name in ("output_dtype", "output_ndim", "output_layout"):
-        value = None if num_steps is not None else arguments.get(name)
-        kept[name] = value[output] if isinstance(value, list) and output is not None else value
-    return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})
-
-
-def _require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:
-    if num_usable_gpus() > 0:
-        return
-    listed = bullets(f"{step}: {', '.join(names)}" for step, names in users.items())
-    if device_id is None:
-        rule = "No GPU is usable here (no CUDA driver, or no device), but these steps use one:"
-        advice = (
-            "Let them choose the CPU where `Pipeline.current().device_id` is None, as steps of this package do."
-        )
-    else:
-        rule = (
-            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
-            f"these steps use one:"
-        )
-        advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
-    raise DeviceError(f"{rule}\n{listed}\n{advice}")
 
 
 def _unused(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 
 from ..checks import number_list, shown
 from ..draws.random_draws import DrawKey, UniformDraw
 from ..errors import SettingError
+from ..operators import functions
 from ..operators.affine_chain import (
     Coverage,
     PairStep,
@@ -73,7 +73,7 @@ class Translation(PairStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         offset = masked(self._value(chain, place), is_applied, 0)
-        chain.then(fn.transforms.translation, offset=offset)
+        chain.then("translation", offset=offset)
 
 
 @attrs.frozen
@@ -99,7 +99,7 @@ class Rotation(SingleStep):
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         # DALI's angles are counter-clockwise where y points up.
         angle = masked(-self._value(chain, place), is_applied, 0)
-        chain.then(fn.transforms.rotation, angle=angle, center=chain.center)
+        chain.then("rotation", angle=angle, center=chain.center)
 
 
 @attrs.frozen
@@ -124,7 +124,7 @@ class UniformScaling(SingleStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         factor = masked(self._value(chain, place), is_applied, 1)
-        chain.then(fn.transforms.scale, scale=fn.stack(factor, factor), center=chain.center)
+        chain.then("scale", scale=functions.stack(factor, factor), center=chain.center)
 
 
 @attrs.frozen
@@ -150,7 +150,7 @@ class NonUniformScaling(PairStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         factors = masked(self._value(chain, place), is_applied, 1)
-        chain.then(fn.transforms.scale, scale=factors, center=chain.center)
+        chain.then("scale", scale=factors, center=chain.center)
 
 
 @attrs.frozen
@@ -177,7 +177,7 @@ class Shearing(PairStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         angles = masked(self._value(chain, place), is_applied, 0)
-        chain.then(fn.transforms.shear, angles=angles, center=chain.center)
+        chain.then("shear", angles=angles, center=chain.center)
 
 
 @attrs.frozen
@@ -212,14 +212,14 @@ class ShiftInsideOriginalImage(TransformationStep):
         if self.is_idle:
             return
         zero = np.float32(0)
-        shares = fn.stack(
+        shares = functions.stack(
             chain.draw(f"{place}.x") if self.shift_x else zero, chain.draw(f"{place}.y") if self.shift_y else zero
         )
         low, high = chain.bounds()
         room = high - low - chain.wh  # (2,): how much larger the image is
-        shift = chain.wh - high + shares * dali_math.max(room, zero)
+        shift = chain.wh - high + shares * functions.maximum(room, zero)
         is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
-        chain.then(fn.transforms.translation, offset=masked(shift * is_shifted, is_applied, 0))
+        chain.then("translation", offset=masked(shift * is_shifted, is_applied, 0))
 
 
 @attrs.frozen
@@ -264,7 +264,7 @@ class ShiftToAlignWithOriginalImageBorder(TransformationStep):
         low, high = chain.bounds()
         to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
         along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
-        chain.then(fn.transforms.translation, offset=masked(to_border * along, is_applied, 0))
+        chain.then("translation", offset=masked(to_border * along, is_applied, 0))
 
 
 def _covered_if_large(before: Coverage, axes: tuple[bool, bool]) -> tuple[bool, bool]:
@@ -364,7 +364,10 @@ class Selection(TransformationStep):
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
         is_drawn = len(self.options) > 1 and not self.is_idle
-        drawn = chain.draw(f"{place}.option") if is_drawn else fn.random.uniform(range=[0.0, 1.0])
+        if is_drawn:
+            drawn = chain.draw(f"{place}.option")
+        else:
+            drawn = fn.random.uniform(range=[0.0, 1.0]) if chain.is_in_graph else np.float32(0)
         for index, option in enumerate(self.options):
             is_chosen = self._is_chosen(drawn, index)
             if is_chosen is None:

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
-
-from nvidia.dali.data_node import DataNode
+from typing import Any, TypeAlias
 
 from ..draws.random_draws import RandomDraw
 from ..operators.affine_chain import (
@@ -166,7 +164,7 @@ class AffineTransformer(ImageTransformStep):
         """Declare for each step whether it is applied, and its parameters, as far as they are random."""
         return self._draws
 
-    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
         chain = TransformationChain(swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)

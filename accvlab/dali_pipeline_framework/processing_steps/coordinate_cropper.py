@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import nvidia.dali.fn as fn
-from nvidia.dali import math, types
+from nvidia.dali import types
 
 from ..checks import field_name
+from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, computable, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
@@ -60,9 +60,11 @@ class CoordinateCropper(PipelineStepBase):
             dtype = leaf_at(data, path).dtype
             points = computable(data.get_item_in_path(path), dtype)
             low, high = self._limits.nodes(points, dtype, inner=False)
-            cropped = math.clamp(points, low, high)
-            data.set_item_in_path(path, fn.cast(cropped, dtype=dtype) if dtype == _FLOAT16 else cropped)
+            cropped = functions.clamp(points, low, high)
+            data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _FLOAT16 else cropped)
         return data
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="crop")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import probability
 from ..draws.random_draws import RandomDraw, UniformDraw
+from ..operators import functions, image_arrays
 from ..sample_data import SampleDataGroup
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, PixelFields, with_pixel_fields
 from .named_fields import Key, Names
@@ -39,6 +39,8 @@ class HorizontalFlipper(ImageTransformStep):
     Example:
         >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")
     """
+
+    image_tolerance = 0.0
 
     @with_pixel_fields
     def __init__(
@@ -71,15 +73,18 @@ class HorizontalFlipper(ImageTransformStep):
         """Declare whether a sample is mirrored."""
         return self._draws
 
-    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
         width: Any = hw[1]
         is_flipped: Any = self.draw("is_flipped") < np.float32(self._prob)
-        flag = fn.cast(is_flipped, dtype=types.DALIDataType.INT32)
+        flag = functions.cast(is_flipped, types.DALIDataType.INT32)
         scale = is_flipped * np.array([-2, 0], np.float32) + np.float32(1)
         offset = width * is_flipped * np.array([1, 0], np.float32)
-        matrix = fn.transforms.translation(fn.transforms.scale(scale=scale), offset=offset)
+        transforms = functions.transforms
+        matrix = transforms.translation(transforms.scale(scale=scale), offset=offset)
 
-        def flipped(image: DataNode, fill_value: float, is_mask: bool) -> DataNode:
-            return fn.flip(image, horizontal=flag)
+        def flipped(image: Any, fill_value: float, is_mask: bool) -> Any:
+            if functions.is_node(image):
+                return fn.flip(image, horizontal=flag)
+            return image_arrays.flipped(image) if is_flipped else image
 
         return ImagePlaneChange(matrix, flipped, None)

@@ -10,6 +10,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, probability
+from ..operators import image_arrays
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from .image_use import ImageUse
@@ -30,6 +31,7 @@ class ImageDecoder(PipelineStepBase):
     """
 
     treats_elements_alike = True
+    array_form_needs = image_arrays.DECODING_NEEDS
 
     def __init__(
         self, image_name: Name, use_device_mixed: bool, hw_decoder_load: float = 0.65, as_bgr: bool = False
@@ -70,6 +72,13 @@ class ImageDecoder(PipelineStepBase):
                 decoded = fn.decoders.image(encoded, device="cpu", output_type=output_type)
             data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
             data.set_item_in_path(path, decoded)
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            encoded = data.get_item_in_path(path)
+            data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
+            data.set_item_in_path(path, image_arrays.decoded_image(encoded, as_bgr=self._as_bgr))
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
-from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import flag, number_range, probability
 from ..draws.random_draws import RandomDraw, UniformDraw
-from ..operators.image_transform import AxisScaling, Resampling, constant
+from ..operators import functions
+from ..operators.functions import constant
+from ..operators.image_transform import AxisScaling, Resampling
 from ..sample_data import SampleDataGroup
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, PixelFields, checked_hw, with_pixel_fields
 from .named_fields import Key, Names
@@ -68,6 +66,7 @@ class ImageResizeCropFlipper(ImageTransformStep):
         is_kept_inside: bool = False,
         fill_value: float = 0,
         is_encoded: bool = False,
+        reduced_decoding: bool = False,
         key: Key = "sample",
         **fields: Unpack[PixelFields],
     ) -> None:
@@ -85,6 +84,7 @@ class ImageResizeCropFlipper(ImageTransformStep):
             is_kept_inside: Whether nothing beyond the image may be shown.
             fill_value: Value of what the images do not show.
             is_encoded: As for `ImageResizer`.
+            reduced_decoding: As for `ImageResizer`.
             key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
                 input, or a `FieldKey`.
             **fields: As for `ImageResizer`.
@@ -92,7 +92,7 @@ class ImageResizeCropFlipper(ImageTransformStep):
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
         """
-        super().__init__(image_names, fill_value, is_encoded, **fields)
+        super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._is_kept_inside = flag(is_kept_inside, "is_kept_inside")
         self._flip_prob = probability(flip_prob, "flip_prob")
@@ -125,23 +125,24 @@ class ImageResizeCropFlipper(ImageTransformStep):
         """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
         return tuple(self._draws.values())
 
-    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
-        output_hw: Any = constant(self._output_hw)
+        output_hw: Any = constant(self._output_hw, hw)
         scale: Any = self.draw("scale") if "scale" in self._draws else None
         bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
         if scale is None or self._is_kept_inside:
-            filling = fn.reductions.max(output_hw / hw)
-            scale = filling if scale is None else dali_math.max(scale, filling)
+            filling = functions.reductions.max(output_hw / hw)
+            scale = filling if scale is None else functions.maximum(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
-        corner: Any = dali_math.max(hw - size, least) * fn.stack(constant(1), share)
+        corner: Any = functions.maximum(hw - size, least) * functions.stack(constant(1, hw), share)
         if self._draws["bottom"].constant != 0:
-            corner = dali_math.max(corner - hw * fn.stack(bottom, constant(0)), least)
+            cut_off = hw * functions.stack(bottom, constant(0, hw))
+            corner = functions.maximum(corner - cut_off, least)
         is_flipped = drawn < np.float32(self._flip_prob)
-        mirrored = size * fn.stack(types.Constant(np.array(False), device="cpu"), is_flipped)
+        mirrored = size * functions.stack(constant(False, hw, np.bool_), is_flipped)
         start, end = corner + mirrored, corner + size - mirrored
-        scales = fn.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
+        scales = functions.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
         scaling = AxisScaling(scales, -start * scales, start, end, self._output_hw)
         resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
         return self._resized(scaling, hw, resampling)

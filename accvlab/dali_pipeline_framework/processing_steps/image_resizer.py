@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from nvidia.dali.data_node import DataNode
+from typing import TYPE_CHECKING, Any
 
 from ..checks import choice
 from ..operators.image_transform import Resampling, ResizingAnchor, ResizingMode, resizing
@@ -55,6 +53,7 @@ class ImageResizer(ImageTransformStep):
         anchor: str = "center",
         fill_value: float = 0,
         is_encoded: bool = False,
+        reduced_decoding: bool = False,
         **fields: Unpack[PixelFields],
     ) -> None:
         """Create the step.
@@ -67,6 +66,9 @@ class ImageResizer(ImageTransformStep):
             fill_value: Value of what the images do not show.
             is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
                 the part that is shown is decoded, to RGB.
+            reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
+                long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
+                are made much smaller. Such a step runs on arrays only, not in a graph.
             **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
@@ -74,12 +76,12 @@ class ImageResizer(ImageTransformStep):
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
         """
-        super().__init__(image_names, fill_value, is_encoded, **fields)
+        super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._mode = choice(mode, "mode", _MODES)
         self._anchor = choice(anchor, "anchor", _ANCHORS)
 
-    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
         mode = _MODES[self._mode]
         scaling = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
         resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, number
-from ..engine.dali.broken_rules import failing_with
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
+from ..operators import functions, image_arrays
 from ..operators.field_types import leaf_at
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -21,6 +21,7 @@ from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
+_RULE = "an image has height, width, channels"
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
 
 
@@ -81,7 +82,7 @@ class ImageToTileSizePadder(PipelineStepBase):
             height = axis_of_height(leaf_at(data, path))
             image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
             # Fails where there are fewer axes.
-            padded_hw = failing_with("an image has height, width, channels", self._padded, image_hw)
+            padded_hw = functions.failing_with(_RULE, self._padded, image_hw)
             padded = fn.slice(
                 image,
                 start=[0, 0],
@@ -91,14 +92,28 @@ class ImageToTileSizePadder(PipelineStepBase):
                 fill_values=[self._fill_value],
             )
             data.set_item_in_path(path, fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded)
+        self._pad_sizes(data)
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            height = axis_of_height(leaf_at(data, path)) % max(image.ndim, 1)
+            if image.ndim < 3:
+                raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
+            padded_hw = self._padded(np.array(image.shape[height : height + 2], np.int32))
+            data.set_item_in_path(path, image_arrays.padded(image, height, padded_hw.tolist(), self._fill_value))
+        self._pad_sizes(data)
+        return data
+
+    def _pad_sizes(self, data: SampleDataGroup) -> None:
         for name in self._hw_names:
             for path in data.find_all_occurrences(name):
                 size_hw = data.get_item_in_path(path)
-                padded_hw = self._padded(fn.cast(size_hw, dtype=_DT.INT32))
-                data.set_item_in_path(path, fn.cast_like(padded_hw, size_hw))
-        return data
+                padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
+                data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
 
-    def _padded(self, size_hw: DataNode) -> DataNode:
+    def _padded(self, size_hw: Any) -> Any:
         """Height and width, ``(2,)`` int32, rounded up to tiles."""
         tile_hw = np.array(self._tile_size_xy[::-1], np.int32)
         return (size_hw + (tile_hw - 1)) // tile_hw * tile_hw

@@ -11,14 +11,12 @@ from typing import Any, TypedDict, TypeVar
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import flag, number, shown, whole_number_list
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators import functions, image_arrays
 from ..operators.image_transform import (
     AxisScaling,
     Resampler,
@@ -93,13 +91,15 @@ class ImagePlaneChange:
         matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
         changed: Called with an image, the value to fill with, and whether it is a mask; gives the output image.
         output_hw: Height and width of the output; None where it is that of the input.
-        decoded: Called with an encoded image and the device; gives the image for ``changed``.
+        decoded: Called with an encoded image and the device; gives the image for ``changed``. In a graph only.
+        least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
     """
 
-    matrix: DataNode
-    changed: Callable[[DataNode, float, bool], DataNode]
+    matrix: Any
+    changed: Callable[..., Any]
     output_hw: tuple[int, int] | None
-    decoded: Callable[[DataNode, str], DataNode] | None = None
+    decoded: Callable[[Any, str], Any] | None = None
+    least_scale: float = 1.0
 
 
 class ImageTransformStep(PipelineStepBase):
@@ -111,6 +111,7 @@ class ImageTransformStep(PipelineStepBase):
     """
 
     treats_elements_alike = True
+    image_tolerance = 2 / 255
 
     # Names of the arguments, for messages.
     _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
@@ -122,6 +123,7 @@ class ImageTransformStep(PipelineStepBase):
         image_names: Names | None,
         fill_value: float = 0,
         is_encoded: bool = False,
+        reduced_decoding: bool = False,
         *,
         hw_names: Names | None = None,
         projection_names: Names | None = None,
@@ -140,6 +142,9 @@ class ImageTransformStep(PipelineStepBase):
             "box": box_names,
         }
         self._is_encoded = flag(is_encoded, "is_encoded")
+        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        if self._reduced_decoding and not self._is_encoded:
+            raise SettingError("`reduced_decoding` is for encoded images: it needs `is_encoded=True`.")
         self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
         self._fill_value = number(fill_value, "fill_value")
         self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
@@ -158,17 +163,30 @@ class ImageTransformStep(PipelineStepBase):
             )
 
     @abstractmethod
-    def _change_of(self, hw: DataNode) -> ImagePlaneChange:
-        """Define the transformation of images of a height and width, ``(2,)`` float32 or int32."""
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
+        """Define the transformation of images of a height and width, ``(2,)``: a node, or float32 of arrays."""
 
-    def _resized(self, scaling: AxisScaling, hw: DataNode, resampling: Resampling) -> ImagePlaneChange:
+    def _resized(self, scaling: AxisScaling, hw: Any, resampling: Resampling) -> ImagePlaneChange:
         """The change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(resampling, scaling, hw)
         matrix = scaling.matrix_after()
+        if not functions.is_node(hw):
+            least = float(np.abs(scaling.scale).min())
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least)
         if not self._is_encoded:
             return ImagePlaneChange(matrix, resampler, scaling.output_hw)
         resampler = resampler.of_encoded(hw)
         return ImagePlaneChange(matrix, resampler, scaling.output_hw, resampler.decoded)
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Not with ``reduced_decoding``, which DALI cannot do."""
+        return not self._reduced_decoding
+
+    @property
+    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """OpenCV, and a decoder for encoded images."""
+        return image_arrays.DECODING_NEEDS if self._is_encoded else image_arrays.RESAMPLING_NEEDS
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded with channels last, or encoded (``is_encoded``)."""
@@ -204,17 +222,48 @@ class ImageTransformStep(PipelineStepBase):
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
 
-    def _size_of_all(self, images: list[DataNode], masks: list[DataNode], sizes: list[DataNode]) -> Any:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        with np.errstate(all="ignore"):  # which DALI does
+            self._apply_to_arrays(data)
+        return data
+
+    def _apply_to_arrays(self, data: SampleDataGroup) -> None:
+        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
+        files = {path: self._opened(image) for path, image in images.items()} if self._is_encoded else {}
+        of_images = [files[path].hw if path in files else image_hw(image) for path, image in images.items()]
+        of_images += [image_hw(mask) for mask in masks.values()]
+        if sizes:
+            hw = one_size_of_fields([*of_images, *sizes.values()])
+        else:
+            hw = one_size_of_all(functions.stack(*of_images), len(of_images))
+        change = self._change_of(hw)
+        for path, image in images.items():
+            if path in files:
+                self._note_decoded(data, path)
+                decoded, reduction = files[path].decoded(change.least_scale)
+                settings = {"reduction": reduction} if reduction > 1 else {}
+                data.set_item_in_path(path, change.changed(decoded, self._fill_value, False, **settings))
+            else:
+                data.set_item_in_path(path, change.changed(image, self._fill_value, False))
+        for path, mask in masks.items():
+            data.set_item_in_path(path, change.changed(mask, 0.0, True))
+        self._set_sizes(data, sizes, hw, change.output_hw)
+        self._change_geometry(data, change.matrix)
+
+    def _opened(self, encoded: Any) -> image_arrays.ImageFile:
+        return image_arrays.ImageFile.opened(encoded, self._reduced_decoding)
+
+    def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
         decoded = masks if self._is_encoded else images + masks
         of_decoded = [image_hw(image) for image in decoded]
         if not sizes and (not self._is_encoded or not masks):
-            of_all = sizes_of_encoded(images) if self._is_encoded else fn.stack(*of_decoded)
+            of_all = sizes_of_encoded(images) if self._is_encoded else functions.stack(*of_decoded)
             return one_size_of_all(of_all, len(images + masks))
         of_encoded = [sizes_of_encoded([image])[0] for image in images] if self._is_encoded else []
         return one_size_of_fields([*of_encoded, *of_decoded, *sizes])
 
-    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, DataNode]:
+    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
     def _is_on_gpu(self) -> bool:
@@ -222,7 +271,7 @@ class ImageTransformStep(PipelineStepBase):
         return self._on_gpu and has_gpu
 
     def _set_sizes(
-        self, data: SampleDataGroup, sizes: dict[FieldPath, DataNode], hw: Any, output_hw: tuple[int, int] | None
+        self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
     ) -> None:
         if output_hw is None or not sizes:
             return
@@ -230,10 +279,10 @@ class ImageTransformStep(PipelineStepBase):
         size = hw * np.float32(0) + np.array(output_hw, np.float32)
         for path in sizes:
             dtype: Any = data.get_type_of_item_in_path(path)
-            data.set_item_in_path(path, size if dtype == _DT.FLOAT else fn.cast(size, dtype=dtype))
+            data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
 
-    def _change_geometry(self, data: SampleDataGroup, matrix: DataNode) -> None:
-        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., DataNode]]] = {
+    def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
+        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., Any]]] = {
             "point": (lambda given: given, transformed_points),
             "box": (boxes_matrix, transformed_boxes),
         }
@@ -245,7 +294,7 @@ class ImageTransformStep(PipelineStepBase):
                 data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
         self._change_projections(data, matrix)
 
-    def _change_projections(self, data: SampleDataGroup, matrix: DataNode) -> None:
+    def _change_projections(self, data: SampleDataGroup, matrix: Any) -> None:
         values = self._values(data, "projection")
         if not values:
             return
@@ -253,7 +302,8 @@ class ImageTransformStep(PipelineStepBase):
         # Only matrices of one type on one device can be stacked.
         kinds: dict[Any, list[FieldPath]] = {}
         for path, value in values.items():
-            kinds.setdefault((data.get_type_of_item_in_path(path), value.device), []).append(path)
+            device = value.device if functions.is_node(value) else "cpu"
+            kinds.setdefault((data.get_type_of_item_in_path(path), device), []).append(path)
         for (dtype, _), paths_of_kind in kinds.items():
             for paths in fields_of_elements(paths_of_kind):
                 changed = _changed_projections([values[path] for path in paths], rows, dtype)
@@ -298,11 +348,11 @@ def checked_hw(value: Any, argument: str) -> tuple[int, int]:
 
 
 def _changed_projections(
-    projections: Sequence[DataNode], rows: tuple[DataNode, DataNode], dtype: types.DALIDataType
-) -> list[DataNode]:
+    projections: Sequence[Any], rows: tuple[Any, Any], dtype: types.DALIDataType
+) -> list[Any]:
     if len(projections) == 1:
         return [transformed_projections(projections[0], rows, dtype)]
     # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
-    stacked = failing_with("matrices of an array differ in shape", fn.stack, *projections)
+    stacked = functions.failing_with("matrices of an array differ in shape", functions.stack, *projections)
     changed: Any = transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]

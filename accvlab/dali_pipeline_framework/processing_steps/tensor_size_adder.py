@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from .image_use import ImageUse, axis_of_height, with_height_and_width
@@ -70,17 +69,19 @@ class TensorSizeAdder(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._tensor_name):
-            shape = data.get_item_in_path(path).shape(dtype=types.DALIDataType.INT64)
+            shape = functions.shape_of(data.get_item_in_path(path))
             first = axis_of_height(leaf_at(data, path))
             # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
             height_width = shape[first : first + 2 or None]
             rule = "an image is (..., height, width, channels)"
-            size = failing_with(rule, fn.reshape, height_width, shape=[2])
-            size = fn.cast(size, dtype=self._store_size_as_type)
+            size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
+            size = functions.cast(size, self._store_size_as_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)
             parent[self._tensor_name + self._size_postfix] = size
         return data
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

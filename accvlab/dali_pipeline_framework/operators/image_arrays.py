@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images as arrays: decoding by libjpeg-turbo and OpenCV, resampling by OpenCV, as DALI's operators do it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FieldValueError
+from .array_packages import needed_package
+from .functions import cast_array
+
+_Image = npt.NDArray[Any]
+_Bytes = npt.NDArray[np.uint8]
+
+DECODING_NEEDS = ("cv2", "simplejpeg")
+RESAMPLING_NEEDS = ("cv2",)
+
+_JPEG = b"\xff\xd8\xff"
+_TIFF = (b"II*\0", b"MM\0*")
+_OTHERS = (
+    *(b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", *_TIFF, b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
+    *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
+)
+_ORIENTATION_TAG = 0x0112
+# Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
+_LEAST_REDUCED = 64
+_MOST_CHANNELS = 4  # that OpenCV warps at once
+
+
+# --- decoding -------------------------------------------------------------------------------------------
+
+
+def decoded_image(encoded: _Bytes, as_bgr: bool = False, reduction: int = 1) -> _Image:
+    """Decode an image file as ``fn.decoders.image`` does.
+
+    Args:
+        encoded: ``(num_bytes,)``, the bytes of the file.
+        as_bgr: Whether the channels are blue, green, red instead of red, green, blue.
+        reduction: 1, 2, 4 or 8, for JPEG only: each axis gets ``ceil(length / reduction)`` pixels.
+
+    Returns:
+        ``(H, W, 3)`` uint8, turned as its EXIF data say; gray as three equal channels, without alpha channel.
+
+    Raises:
+        FieldValueError: It is no image, or a broken one.
+        SettingError: A package is not installed.
+    """
+    head = encoded[:12].tobytes()
+    if head.startswith(_JPEG):
+        return _decoded_jpeg(encoded, as_bgr, reduction)
+    if not head.startswith(_OTHERS):
+        raise FieldValueError(
+            f"No image file that can be decoded: {encoded.size} bytes, shape {encoded.shape}, begins with {head!r}."
+        )
+    cv2 = needed_package("cv2")
+    is_tiff = head.startswith(_TIFF)
+    # OpenCV exchanges the channels of some TIFF files otherwise.
+    flags = cv2.IMREAD_UNCHANGED if is_tiff else (cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+    image = cv2.imdecode(encoded, flags)
+    if image is None:
+        raise FieldValueError(f"The image file ({encoded.size} bytes) is broken, or of an unknown kind.")
+    if image.ndim == 3 and image.shape[2] == 4:
+        raise FieldValueError("TIFF files with an alpha channel cannot be decoded on arrays.")
+    if image.dtype == np.uint16:
+        image = cv2.convertScaleAbs(image, alpha=1 / 257)
+    elif image.dtype != np.uint8:
+        image = cast_array(image * np.float32(255), np.uint8)
+    if image.ndim == 2:
+        return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR))
+    return np.asarray(image if as_bgr else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image))
+
+
+def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int) -> _Image:
+    simplejpeg = needed_package("simplejpeg")
+    encoded = np.ascontiguousarray(encoded)
+    orientation = _orientation(encoded)
+    try:
+        least = {}
+        if reduction > 1:
+            height, width, *_ = simplejpeg.decode_jpeg_header(encoded)
+            least = {"min_height": -(-height // reduction), "min_width": -(-width // reduction)}
+        try:
+            image = simplejpeg.decode_jpeg(encoded, "BGR" if as_bgr else "RGB", **least)
+        except ValueError:
+            if simplejpeg.decode_jpeg_header(encoded)[2] not in ("CMYK", "YCCK"):
+                raise
+            image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
+    except ValueError as error:
+        raise _broken_jpeg(encoded, error) from error
+    return _turned(image, orientation) if orientation > 1 else np.asarray(image)
+
+
+def _rgb_of_cmyk(cmyk: _Image, as_bgr: bool) -> _Image:
+    rgb: _Image = (cmyk[..., :3].astype(np.uint16) * cmyk[..., 3:] + 127) // 255
+    return np.ascontiguousarray(rgb[..., ::-1] if as_bgr else rgb, np.uint8)
+
+
+@attrs.frozen
+class ImageFile:
+    """An image file whose size is known.
+
+    Attributes:
+        hw: Height and width of the image, ``(2,)`` float32.
+        encoded: The bytes of the file, if it is still to be decoded.
+        image: The image, if it is decoded.
+    """
+
+    hw: npt.NDArray[np.float32]
+    encoded: _Bytes
+    image: _Image | None
+
+    @classmethod
+    def opened(cls, encoded: _Bytes, may_be_reduced: bool) -> ImageFile:
+        """Read the size; decode the image, unless it may be decoded at a smaller size."""
+        hw = _hw_of_jpeg(encoded) if may_be_reduced else None
+        image = decoded_image(encoded) if hw is None else None
+        return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
+
+    def decoded(self, least_scale: float) -> tuple[_Image, int]:
+        """The image, and by how much it is smaller than the file says, where it is scaled at least by a factor."""
+        if self.image is not None:
+            return self.image, 1
+        reduction = _possible_reduction(self.hw, least_scale)
+        return decoded_image(self.encoded, reduction=reduction), reduction
+
+
+def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
+    """Height and width of a JPEG file, as it is turned, from its header; None for other files."""
+    if not encoded[:3].tobytes().startswith(_JPEG):
+        return None
+    try:
+        height, width, *_ = needed_package("simplejpeg").decode_jpeg_header(np.ascontiguousarray(encoded))
+    except ValueError as error:
+        raise _broken_jpeg(encoded, error) from error
+    return (width, height) if _orientation(encoded) > 4 else (height, width)
+
+
+def _broken_jpeg(encoded: _Bytes, error: Exception) -> FieldValueError:
+    return FieldValueError(f"The JPEG file ({encoded.size} bytes) cannot be decoded: {error}.")
+
+
+def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
+    if float(hw.min()) < _LEAST_REDUCED:
+        return 1
+    return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least_scale * factor <= 1)
+
+
+def _orientation(jpeg: _Bytes) -> int:
+    """The orientation in the EXIF data of a JPEG file, 1 to 8; 1 where there is none."""
+    for start, end in _exif_segments(jpeg):
+        exif = jpeg[start:end].tobytes()
+        order = {b"II": "<", b"MM": ">"}.get(exif[:2])
+        if order is None:
+            continue
+        try:
+            (position,) = struct.unpack_from(f"{order}I", exif, 4)
+            (count,) = struct.unpack_from(f"{order}H", exif, position)
+            for entry in range(count):
+                tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, position + 2 + 12 * entry)
+                if tag == _ORIENTATION_TAG:
+                    return value if kind == 3 and 1 <= value <= 8 else 1
+        except struct.error:
+            continue
+    return 1
+
+
+def _exif_segments(jpeg: _Bytes) -> Iterator[tuple[int, int]]:
+    position, size = 2, jpeg.size
+    while position + 4 <= size and jpeg[position] == 0xFF:
+        marker = int(jpeg[position + 1])
+        if marker in (0xDA, 0xD9):  # pixels, end
+            return
+        if marker == 0xFF:  # filling
+            position += 1
+            continue
+        end = position + 2 + int(jpeg[position + 2]) * 256 + int(jpeg[position + 3])
+        if marker == 0xE1 and jpeg[position + 4 : position + 10].tobytes() == b"Exif\0\0":
+            yield position + 10, end
+        position = end
+
+
+def _turned(image: _Image, orientation: int) -> _Image:
+    """Turn an image upright that is stored with an EXIF orientation."""
+    cv2 = needed_package("cv2")
+    if orientation > 4:
+        image = cv2.transpose(image)
+    mirrored = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}.get(orientation)
+    return np.asarray(image if mirrored is None else cv2.flip(image, mirrored))
+
+
+# --- resampling -----------------------------------------------------------------------------------------
+
+
+def flipped(image: _Image) -> _Image:
+    """Mirror ``(..., H, W, C)`` left to right."""
+    if image.ndim != 3 or image.shape[2] > _MOST_CHANNELS or image.size == 0:
+        return np.ascontiguousarray(image[..., ::-1, :])
+    return np.asarray(needed_package("cv2").flip(image, 1)).reshape(image.shape)
+
+
+def padded(image: _Image, axis: int, hw: list[int], fill_value: float) -> _Image:
+    """Pad an image at the bottom and on the right.
+
+    Args:
+        image: The image, of any layout.
+        axis: Axis of the height; that of the width follows.
+        hw: Height and width of the output, at least those of the image.
+        fill_value: Value of the pixels that are added.
+    """
+    height, width = image.shape[axis : axis + 2]
+    if [height, width] == hw:
+        return image
+    output = np.empty((*image.shape[:axis], *hw, *image.shape[axis + 2 :]), image.dtype)
+    before = (slice(None),) * axis
+    fill: Any = cast_array(np.float32(fill_value), np.uint8 if image.dtype == np.bool_ else image.dtype)
+    values = output.view(np.uint8) if image.dtype == np.bool_ else output
+    output[(*before, slice(height), slice(width))] = image
+    values[(*before, slice(height, None))] = fill
+    values[(*before, slice(height), slice(width, None))] = fill
+    return output
+
+
+def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> _Image:
+    """An image of one value, which is rounded and limited to the type."""
+    return np.full(shape, cast_array(np.float32(fill_value), dtype), dtype)
+
+
+def warped(image: _Image, matrix: _Image, output_hw: tuple[int, int], fill_value: float, is_mask: bool) -> _Image:
+    """Warp ``(..., H, W, C)`` by a transformation from the input to the output, ``(2, 3)``.
+
+    Args:
+        image: The image.
+        matrix: In the coordinates of `image_transform`.
+        output_hw: Height and width of the output.
+        fill_value: Value of pixels that are outside of the input.
+        is_mask: Whether the nearest neighbor is taken.
+    """
+    output = with_fill((*image.shape[:-3], *output_hw, image.shape[-1]), image.dtype, fill_value)
+    inverse = inverse_matrix(matrix)
+    if inverse is None:
+        return output
+    if is_mask:
+        _warp_nearest(image, inverse, output)
+        return output
+    cv2 = needed_package("cv2")
+    shifted = _of_pixel_centers(inverse)
+    fill = output.reshape(-1)[:1].tolist() * 4 if output.size else []
+    for given, result in _parts(image, output):
+        cv2.warpAffine(
+            given,
+            shifted,
+            result.shape[1::-1],
+            dst=result,
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_CONSTANT,
+            borderValue=fill,
+        )
+    return output
+
+
+def inverse_matrix(matrix: _Image) -> npt.NDArray[np.float32] | None:
+    """The inverse transformation, ``(2, 3)`` float32; None where there is none."""
+    (a, b, x), (c, d, y) = matrix
+    determinant = a * d - b * c
+    if determinant == 0:
+        return None
+    factor = np.float32(1) / determinant
+    linear = np.array([[d * factor, -b * factor], [-c * factor, a * factor]], np.float32)
+    (e, f), (g, h) = linear
+    return np.array([[e, f, -(e * x + f * y)], [g, h, -(g * x + h * y)]], np.float32)
+
+
+def _of_pixel_centers(inverse: _Image) -> npt.NDArray[np.float64]:
+    """The same for coordinates in which the center of the first pixel is the origin."""
+    shifted = inverse.astype(np.float64)
+    shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
+    return shifted
+
+
+def _warp_nearest(image: _Image, inverse: _Image, output: _Image) -> None:
+    height, width = output.shape[-3:-1]
+    in_height, in_width = image.shape[-3:-1]
+    (a, b, x), (c, d, y) = inverse
+    half = np.float32(0.5)
+    columns = np.arange(width, dtype=np.float32) + half
+    rows = (np.arange(height, dtype=np.float32) + half)[:, None]
+    from_x = np.floor(a * columns + b * rows + x)
+    from_y = np.floor(c * columns + d * rows + y)
+    is_inside = (from_x >= 0) & (from_y >= 0) & (from_x < in_width) & (from_y < in_height)
+    from_x, from_y = from_x[is_inside].astype(np.intp), from_y[is_inside].astype(np.intp)
+    output[..., is_inside, :] = image[..., from_y, from_x, :]
+
+
+def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool) -> None:
+    """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
+
+    Args:
+        image: The image. Beyond its edge, the pixels at the edge are repeated.
+        start: Row and column, in pixels of the image, ``(2,)`` float32, that the first corner shows.
+        end: The same for the last corner; less than ``start`` where an axis is mirrored.
+        output: ``(..., h, w, C)``, which is written to.
+        is_mask: Whether the nearest neighbor is taken.
+    """
+    if is_mask:
+        rows, columns = (
+            _nearest(first, last, count, length)
+            for first, last, count, length in zip(start, end, output.shape[-3:-1], image.shape[-3:-1], strict=True)
+        )
+        np.take(np.take(image, rows, axis=-3), columns, axis=-2, out=output)
+        return
+    cv2 = needed_package("cv2")
+    (top, left), (bottom, right) = start.tolist(), end.tolist()
+    height, width = output.shape[-3:-1]
+    is_all = (top, left, bottom, right) == (0, 0, *image.shape[-3:-1])
+    scale_y, scale_x = (bottom - top) / height, (right - left) / width
+    matrix = np.array([[scale_x, 0, left + 0.5 * scale_x - 0.5], [0, scale_y, top + 0.5 * scale_y - 0.5]])
+    for given, result in _parts(image, output):
+        if is_all:
+            cv2.resize(given, (width, height), dst=result, interpolation=cv2.INTER_LINEAR)
+        else:
+            cv2.warpAffine(
+                given,
+                matrix,
+                (width, height),
+                dst=result,
+                flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                borderMode=cv2.BORDER_REPLICATE,
+            )
+
+
+def _nearest(start: Any, end: Any, count: int, length: int) -> npt.NDArray[np.intp]:
+    """Index along an axis for each pixel of the output."""
+    scale = (end - start) / np.float32(count)
+    centers = np.arange(count, dtype=np.float32) + np.float32(0.5)
+    return np.clip(np.floor(start + centers * scale), 0, length - 1).astype(np.intp)
+
+
+def _parts(image: _Image, output: _Image) -> Iterator[tuple[_Image, _Image]]:
+    """Images of few channels, and where their results are written to."""
+    if output.size == 0 or image.size == 0:
+        return
+    if image.ndim > 3:
+        for given, result in zip(image, output, strict=True):
+            yield from _parts(given, result)
+        return
+    num_channels = image.shape[2]
+    if num_channels <= _MOST_CHANNELS:
+        yield image, output
+        return
+    for first in range(0, num_channels, _MOST_CHANNELS):
+        part = np.s_[..., first : first + _MOST_CHANNELS]
+        result = np.empty_like(output[part])
+        yield np.ascontiguousarray(image[part]), result
+        output[part] = result
