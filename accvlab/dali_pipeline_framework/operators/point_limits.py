@@ -8,9 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import number_list, shown
 from ..errors import SettingError
@@ -99,12 +97,12 @@ class PointLimits:
         return low_row, functions.reshape(high, shape=row_shape)
 
     @do_not_convert
-    def contain(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:
+    def contain(self, points: Any, dtype: types.DALIDataType) -> Any:
         """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)
-        is_inside = fn.cast((points >= low) & (points <= high), dtype=types.DALIDataType.UINT8)
-        return fn.reductions.min(is_inside, axes=[1]) == 1
+        is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)
+        return functions.reductions.min(is_inside, axes=[1]) == 1
 
     def _converted(
         self, dtype: np.dtype[Any], *, inner: bool

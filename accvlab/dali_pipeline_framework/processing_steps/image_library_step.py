@@ -85,7 +85,7 @@ class ImageLibraryStep(ArrayStep):
         """
         if not callable(transform):
             raise SettingError(f"`transform` must be callable, got {transform!r}.")
-        self._transform = transform
+        self._transform: Any = transform
         self._image_names = required_names(image_names, "image_names")
         self._mask_names = as_names(mask_names, "mask_names")
         self._box_names = as_names(box_names, "box_names")
@@ -95,7 +95,7 @@ class ImageLibraryStep(ArrayStep):
         if image_type is not None and image_type not in NUMPY_TYPES:
             raise SettingError(f"`image_type` must be the type of a field, or None, got {image_type!r}.")
         self._image_type = image_type
-        self._seed = IntegerDraw("seed", 0, 2**31 - 1, key=key)  # type: ignore[arg-type]
+        self._seed = IntegerDraw("seed", 0, 2**31 - 1, key=key)
 
     @abstractmethod
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:

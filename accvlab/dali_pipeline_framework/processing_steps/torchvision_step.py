@@ -107,7 +107,8 @@ class TorchvisionStep(ImageLibraryStep):
                 f"{self!r}: the transform must return a dict of {', '.join(given)}, as it gets, got "
                 f"{', '.join(map(str, found)) if isinstance(found, dict) else type(found).__name__}."
             )
-        boxes, rows = found.get("boxes"), found.get("labels")
+        boxes: Any = found.get("boxes")
+        rows: Any = found.get("labels")
         if boxes is not None and len(boxes) != len(rows):
             raise StepOutputError(
                 f'{self!r}: the transform returned {len(boxes)} boxes, but {len(rows)} of their numbers ("labels" '

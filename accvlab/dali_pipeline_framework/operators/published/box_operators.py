@@ -76,7 +76,8 @@ def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point:
     Raises:
         SettingError: The corners are not two lists of numbers of one length, or a minimum is above its maximum.
     """
-    return PointLimits.checked(min_point, max_point).contain(points, _DT.FLOAT)
+    is_inside: DataNode = PointLimits.checked(min_point, max_point).contain(points, _DT.FLOAT)
+    return is_inside
 
 
 @do_not_convert
