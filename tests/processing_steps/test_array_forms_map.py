@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PointsPadder,
     TimeDifferenceAdder,
     UnneededFieldRemover,
+    VisibleBboxSelector,
 )
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -154,6 +155,27 @@ def time_difference(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
     ]
 
 
+def visibility(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
+    dtype, depth = draw(st.sampled_from(NUMBERS)), draw(st.sampled_from(NUMBERS))
+    step = VisibleBboxSelector(
+        "boxes",
+        "mask",
+        image_hw_field_name="hw",
+        depths_field_name="depths",
+        check_for_bbox_occlusion=draw(st.booleans()),
+        minimum_bbox_size=draw(st.sampled_from([0.1, 3.3])),
+    )
+    hw = draw(st.sampled_from([[6.0, 5.5], [0.0, 3.0], [np.nan, 4.0]]))
+    return step, [
+        {
+            "boxes": (dtype, array(rng, dtype, count, 4)),
+            "depths": (depth, array(rng, depth, count)),
+            "hw": (DT.FLOAT, hw),
+        }
+        for count in n
+    ]
+
+
 def remover(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
     step = UnneededFieldRemover(draw(st.sampled_from([["a"], ["b"], ["group"], ["nothing"]])))
     return step, [{"a": (DT.INT32, count), "group": {"a": (DT.INT32, 1), "b": (DT.BOOL, True)}} for count in n]
@@ -170,6 +192,7 @@ MAKERS: Mapping[str, Callable[[Draw, np.random.Generator, Any], Any]] = {
         range_filter,
         padder,
         time_difference,
+        visibility,
         remover,
     )
 }
@@ -246,6 +269,7 @@ def test_steps_that_stand_between_image_steps_have_both_forms() -> None:
         "PointsPadder",
         "TimeDifferenceAdder",
         "UnneededFieldRemover",
+        "VisibleBboxSelector",
     }
     for name in with_both:
         assert PUBLIC_STEPS[name].step.has_array_form, name

@@ -13,6 +13,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..errors import SettingError, StepOutputError
+from ..operators.array_packages import needed_package
 from .image_library_step import Annotated, Array, ImageLibraryStep
 from .named_fields import Key, Names
 
@@ -147,8 +148,7 @@ class AlbumentationsStep(ImageLibraryStep):
 
 def _compose(transform: Any) -> Any:
     """Get a copy of a transform as a ``Compose``, so that one of the user's keeps its generators and targets."""
-    import albumentations
-
+    albumentations = needed_package("albumentations")
     if isinstance(transform, albumentations.BaseCompose | albumentations.BasicTransform):
         is_compose = isinstance(transform, albumentations.Compose)
         return copy.deepcopy(transform) if is_compose else albumentations.Compose([copy.deepcopy(transform)])

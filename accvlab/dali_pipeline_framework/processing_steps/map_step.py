@@ -53,7 +53,7 @@ class MapStep(FunctionStep, ArrayStep):
         input_names: Name | Sequence[Path] | None = None,
         output_types: Mapping[Path, types.DALIDataType] | None = None,
         output_contents: Mapping[Path, ImageContent] | None = None,
-        draws: Sequence[RandomDraw] = (),
+        draws: Sequence[RandomDraw] | None = None,
     ) -> None:
         """Create the step.
 
@@ -74,7 +74,7 @@ class MapStep(FunctionStep, ArrayStep):
                 else than names and paths was given, or a content is no `ImageContent` or of no output, or a draw
                 is none.
         """
-        self._draws = checked_draws(draws, "`draws` must be a list of draws")
+        self._draws = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
         self._is_of_group = input_names is None
         inputs = () if input_names is None else paths_of(input_names, "input_names")
         if not inputs and not self._is_of_group:

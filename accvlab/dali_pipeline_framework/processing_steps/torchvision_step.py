@@ -12,6 +12,7 @@ from nvidia.dali import types
 
 from ..checks import choice
 from ..errors import StepOutputError
+from ..operators.array_packages import needed_package
 from .image_library_step import Annotated, Array, ImageLibraryStep
 from .named_fields import Key, Names
 
@@ -83,9 +84,7 @@ class TorchvisionStep(ImageLibraryStep):
         self._box_format = choice(box_format, "box_format", (*_BOX_FORMATS,))
 
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:
-        import torch
-        from torchvision import tv_tensors
-
+        torch, tv_tensors = needed_package("torch"), needed_package("torchvision.tv_tensors")
         height, width = annotated.images[0].shape[-3:-1]
         given: dict[str, Any] = {"images": [], "masks": [tv_tensors.Mask(_tensor(m)) for m in annotated.masks]}
         for image in annotated.images:
@@ -138,7 +137,5 @@ class TorchvisionStep(ImageLibraryStep):
 
 def _tensor(array: Array) -> Any:
     """Get a tensor ``(..., C, H, W)`` of a copy of an image: PyTorch knows no read-only memory."""
-    import torch
-
-    copied = torch.from_numpy(array.copy())
+    copied = needed_package("torch").from_numpy(array.copy())
     return copied if array.ndim == 2 else copied.movedim(-1, -3)
