@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from accvlab.dali_pipeline_framework.engine.delivery import Delivery, FieldPlace
-from accvlab.dali_pipeline_framework.engine.transport import DimensionClashError, TransportLayout, outputs_of_batch
+from accvlab.dali_pipeline_framework.engine.transport import (
+    DimensionClashError,
+    ReusedMemory,
+    TransportLayout,
+    outputs_of_batch,
+)
 
 DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "u2", "i2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")]
 
@@ -139,3 +144,28 @@ def test_entries_beyond_the_elements_of_a_field_are_empty(is_by_sample: bool) ->
         assert drawn[:4, 0].tolist() == [0.25, 0.5, 0.25, 0.5]
     assert one[:2, 0].tolist() == [0, 10]
     assert [len(output) for output in (three, two, one, drawn)] == [6] * 4
+
+
+def test_memory_is_used_again_when_nothing_shows_it_any_more() -> None:
+    memory = ReusedMemory()
+
+    def address(array: np.ndarray) -> int:
+        return int(array.__array_interface__["data"][0])
+
+    first = memory.filled([bytes([1] * 100)], 100)
+    second = memory.filled([bytes([2] * 90)], 90)
+    row = first.reshape(10, 10)[3]
+    place = address(first)
+    assert address(second) != place
+    del first
+    third = memory.filled([np.full((5, 4), 7, np.float32)[:, ::2]], 40)  # a row of the first one is still there
+    assert address(third) not in (place, address(second))
+    assert row.tolist() == [1] * 10
+    assert second.tolist() == [2] * 90
+    assert third.view(np.float32).tolist() == [7.0] * 10
+    del row
+    again = memory.filled([bytes([5] * 80)], 80)
+    assert address(again) == place
+    larger = memory.filled([bytes(10000)], 10000)
+    assert not larger.any()
+    assert third.view(np.float32).tolist() == [7.0] * 10

@@ -379,3 +379,16 @@ def test_the_state_of_a_loader_tells_which_form_ran() -> None:
         assert "steps_in_workers" not in loader.state_dict()["plan"]
         with pytest.warns(UserWarning, match="1 steps ran in the workers, here 0 do"):
             loader.load_state_dict(state)
+
+
+def test_fields_that_are_made_in_the_workers_are_stacked_without_a_copy() -> None:
+    made = definition([in_cameras(Gain())], run="workers", batch_size=7)
+    with DataLoader(made, num_workers=0, output_type="numpy", stack_arrays=True) as loader:
+        stacked = next(iter(loader))["cameras"]["gain"]
+    with DataLoader(made, num_workers=0, output_type="numpy") as loader:
+        cameras = next(iter(loader))["cameras"]
+    np.testing.assert_array_equal(stacked, np.stack([cameras[0]["gain"], cameras[1]["gain"]], axis=1))
+    base = stacked
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    assert base.nbytes > 2 * stacked.nbytes  # the buffer of the whole batch

@@ -134,6 +134,9 @@ class PackedBatch:
             return padded
         if len({array.shape for array in arrays}) > 1:
             return None
+        if not self.is_by_sample:  # only other elements have other shapes
+            start = block.starts[place.element * self.num_samples]
+            return np.ndarray((self.num_samples, *arrays[0].shape), place.dtype, self.buffer, start)
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> npt.NDArray[Any] | None:

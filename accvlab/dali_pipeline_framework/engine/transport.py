@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -35,6 +36,8 @@ _MAX_BYTES_TO_STACK = 1 << 16
 MOST_BYTES = 2**31 - 1
 # Blocks of the buffer begin at multiples of this: no element of an array is larger.
 _ALIGNMENT = 8
+# Above this size, filling memory that was used before costs less than filling new memory.
+_LARGE = 1 << 20
 
 Items: TypeAlias = tuple[int, ...]
 """What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,
@@ -88,6 +91,7 @@ def outputs_of_batch(
     samples: Sequence[Sequence[Any]],
     draws: Sequence[Any],
     must_be_contiguous: bool,
+    memory: ReusedMemory | None = None,
 ) -> list[Any]:
     """Make the outputs of a batch.
 
@@ -96,6 +100,7 @@ def outputs_of_batch(
         samples: The flat arrays of each sample.
         draws: For each draw one array, with the samples as first axis.
         must_be_contiguous: Whether strided arrays must be made contiguous here.
+        memory: Memory for large buffers; None: new memory for each.
 
     Returns:
         For each output one array with the entries of the batch as first axis, or a list of arrays.
@@ -110,7 +115,7 @@ def outputs_of_batch(
     by_item += draws
     outputs: list[Any] = []
     if layout.packed:
-        outputs.append(_packed(layout, by_item, num_samples))
+        outputs.append(_packed(layout, by_item, num_samples, memory))
     if layout.sends_slots:
         outputs.append(np.repeat(np.arange(layout.num_slots, dtype=np.int32), num_samples))
     for count in layout.element_counts:
@@ -159,7 +164,9 @@ def _own_output(items: Items, arrays: Sequence[Any], num_entries: int, must_be_c
 #     bytes   the blocks, each from a multiple of 8 bytes on: the arrays, one after the other
 
 
-def _packed(layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_samples: int) -> npt.NDArray[np.uint8]:
+def _packed(
+    layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_samples: int, memory: ReusedMemory | None
+) -> npt.NDArray[np.uint8]:
     """Pack fields, ``(entries of the batch, bytes)``; the rows one after the other are the buffer."""
     header: list[int] = [0, num_samples]
     parts: list[Any] = [b""]
@@ -191,11 +198,51 @@ def _packed(layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_sampl
     num_rows = num_samples * layout.num_slots
     row = max(1, -(-size // num_rows))
     parts.append(bytes(row * num_rows - size))
+    if memory is not None and size > _LARGE:
+        return memory.filled(parts, row * num_rows).reshape(num_rows, row)
     try:
         buffer = b"".join(parts)
     except (BufferError, ValueError, TypeError):  # strided arrays, and types that have no buffer of their own
         buffer = b"".join([part if isinstance(part, bytes) else part.tobytes() for part in parts])
     return np.frombuffer(buffer, np.uint8).reshape(num_rows, row)
+
+
+class ReusedMemory:
+    """Memory for large buffers, used again once nothing refers to a buffer any more.
+
+    New memory for each would cost as much as filling it. DALI copies a batch into shared memory in another thread,
+    while the next one is made, so several are in use at a time.
+    """
+
+    def __init__(self) -> None:
+        """Begin without memory."""
+        self._memories: list[npt.NDArray[np.uint8]] = []
+        self._references_to_unused = 0
+
+    def filled(self, parts: Sequence[Any], size: int) -> npt.NDArray[np.uint8]:
+        """Put bytes and arrays one after the other into memory; they must add up to the size."""
+        memory = self._unused(size)
+        start = 0
+        for part in parts:
+            array = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
+            place = memory[start : start + array.nbytes]
+            place.view(array.dtype).reshape(array.shape)[...] = array
+            start += array.nbytes
+        return memory[:size]
+
+    def _unused(self, size: int) -> npt.NDArray[np.uint8]:
+        for index in range(len(self._memories)):
+            if self._references(index) == self._references_to_unused:
+                if len(self._memories[index]) < size:
+                    self._memories[index] = np.empty(size + size // 8, np.uint8)
+                return self._memories[index]
+        self._memories.append(np.empty(size + size // 8, np.uint8))
+        self._references_to_unused = self._references(-1)
+        return self._memories[-1]
+
+    def _references(self, index: int) -> int:
+        """Number of references to a memory; each view of it has one."""
+        return sys.getrefcount(self._memories[index])
 
 
 def _require_same_dimensions(shapes: Sequence[tuple[int, ...]], num_samples: int, is_by_sample: bool) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -20,6 +21,9 @@ import numpy as np
 from ..draws.keyed_random import derive_key
 
 _POLL_INTERVAL_S = 0.5
+
+# Options of `mallopt`, from malloc.h of the GNU C library.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 _prepared_pid: int | None = None
 _forking = threading.local()  # `parent_pid` while this thread forks workers
@@ -113,6 +117,18 @@ class WorkerSetup:
         torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
         torch.set_num_threads(1)  # there are as many workers as are to compute at a time
         return True
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory for the next array, instead of giving it back to the system.
+
+    Memory from the system comes in pages that are cleared when they are touched first, which for images costs as
+    much as computing them. A process keeps as much as it has used at most.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_M_MMAP_THRESHOLD, 32 * 2**20)  # the most that is allowed
+        set_option(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def use_one_thread_of_opencv() -> None:

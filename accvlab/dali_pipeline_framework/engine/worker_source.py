@@ -29,8 +29,16 @@ from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
-from .transport import MOST_BYTES, DimensionClashError, Items, TooLargeError, TransportLayout, outputs_of_batch
-from .worker_process import WorkerSetup, prepare_worker_process, use_one_thread_of_opencv
+from .transport import (
+    MOST_BYTES,
+    DimensionClashError,
+    Items,
+    ReusedMemory,
+    TooLargeError,
+    TransportLayout,
+    outputs_of_batch,
+)
+from .worker_process import WorkerSetup, keep_freed_memory, prepare_worker_process, use_one_thread_of_opencv
 from .worker_report import ReportedFailure, WorkerReport
 
 _ndim_of = operator.attrgetter("ndim")
@@ -264,6 +272,7 @@ class _WorkerSource:
         self._steps = steps
         self._pickled_steps: bytes | None = None
         self._checker_of_sent: SampleChecker | None = None
+        self._memory: ReusedMemory | None = None
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -282,6 +291,7 @@ class _WorkerSource:
             "_dumps": None,
             "_checker": None,
             "_checker_of_sent": None,
+            "_memory": None,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -317,6 +327,8 @@ class _WorkerSource:
                 self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
             if self._steps is not None:
                 use_one_thread_of_opencv()
+                keep_freed_memory()
+            self._memory = ReusedMemory()
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, what)
         self._setup.seed_generators(self._worker)
@@ -420,7 +432,7 @@ class _WorkerSource:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
-            return outputs_of_batch(self.layout, samples, draws, not self._is_parallel)
+            return outputs_of_batch(self.layout, samples, draws, not self._is_parallel, self._memory)
         except TooLargeError as error:
             slot, problem = checker.describe_too_large(samples, error.items)
             self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -18,8 +18,7 @@ from ..sample_data import GroupFormat, SampleDataGroup
 from .chain_format import chain_format, step_name
 
 
-@attrs.frozen
-class _Prepared:
+class _Prepared(NamedTuple):
     plan: DrawPlan
     output_format: GroupFormat
     draws: ArrayDraws

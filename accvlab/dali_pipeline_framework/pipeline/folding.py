@@ -7,7 +7,7 @@ See `FoldedFormat` for what is folded, and `TransportLayout` for how the batch o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,7 +20,7 @@ from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.delivery import Delivery, FieldPlace
 from ..engine.graph_inspection import is_random
 from ..engine.transport import Items, TransportLayout
-from ..sample_data import SampleDataGroup
+from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.names import format_paths
 
@@ -140,10 +140,14 @@ class Folding:
         packed: list[Items] = []
         outputs: list[DataNode] = []
         places: dict[int, FieldPlace] = {}
+        alone: dict[int, Items] = {}  # packed fields of one element
         for leaf, field, origin in zip(sample.format.leaves, sample.fields, untouched, strict=True):
             format = sample.format.full.flat_leaves[leaf.members[0]]
             place = FieldPlace(len(packed), True, format.numpy_dtype, format.is_string, 0, leaf.level.count)
             if origin is not None and not any(self._source_of[node.name] in reached for node in field.present):
+                if len(leaf.members) == 1:
+                    alone[leaf.members[0]] = origin
+                    continue
                 packed.append(origin)
                 of_members = [attrs.evolve(place, element=element) for element in range(place.count)]
             else:
@@ -159,6 +163,7 @@ class Folding:
                     of_members = [attrs.evolve(place, element=element) for element in range(place.count)]
                 outputs += nodes
             places.update(zip(leaf.members, of_members, strict=True))
+        places.update(_packed_together(sample.format.full, alone, packed))
         buffer = [self._add_output(_DT.UINT8)] if packed else []
         if packed:  # the first output
             places = {
@@ -374,6 +379,30 @@ class Folding:
             self._levels[last.name] = level
             pending.pop()
         return self._levels[node.name]
+
+
+def _packed_together(
+    format: GroupFormat, alone: Mapping[int, Items], packed: list[Items]
+) -> Iterator[tuple[int, FieldPlace]]:
+    """Pack fields; those of all elements of an array in one block, so that these can be stacked as they are.
+
+    Args:
+        format: Format of the output.
+        alone: For the flat position of each of the fields what workers send.
+        packed: What is packed; the fields are added.
+
+    Yields:
+        For each of the fields its place.
+    """
+    for leaf in FoldedFormat.of(format, format.num_leaves).leaves:
+        members = [member for member in leaf.members if member in alone]
+        together = [members] if len(members) == len(leaf.members) else [[member] for member in members]
+        for block in together:
+            of_members = format.flat_leaves[leaf.members[0]]
+            place = FieldPlace(len(packed), True, of_members.numpy_dtype, of_members.is_string, 0, len(block))
+            packed.append(tuple([item for member in block for item in alone[member]]))
+            for element, member in enumerate(block):
+                yield member, attrs.evolve(place, element=element)
 
 
 def _inputs_of(node: DataNode) -> list[DataNode]:

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import attrs
+from typing import Any, NamedTuple
 
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from .chain_format import step_name
-from .step_prices import BYTES_OF_FILE, PIXELS_OF_IMAGE, US_PER_MEGABYTE, price_of
 
 
-@attrs.frozen
-class Placement:
+class Placement(NamedTuple):
     """Where the steps of a chain run. The first ones run in the workers, the others in the graph.
 
     Attributes:
@@ -94,11 +89,13 @@ def wish_of(step: PipelineStepBase) -> RunWhere:
 
 
 def _cheapest(steps: Sequence[PipelineStepBase], at_least: int, most: int, asker: str) -> Placement:
+    from importlib.util import find_spec
+
     missing = [
         (number, name)
         for number in range(at_least, most)
         for name in steps[number].array_form_needs
-        if importlib.util.find_spec(name) is None
+        if find_spec(name) is None
     ]
     if missing:
         most = missing[0][0]
@@ -119,6 +116,8 @@ def _cheapest(steps: Sequence[PipelineStepBase], at_least: int, most: int, asker
 
 def _costs(steps: Sequence[PipelineStepBase]) -> Iterator[float]:
     """Microseconds per image where none of the steps runs in the workers, the first one, the first two, ..."""
+    from .step_prices import BYTES_OF_FILE, PIXELS_OF_IMAGE, US_PER_MEGABYTE, price_of  # not needed for "graph"
+
     prices: list[tuple[float, float]] = []
     shares, sizes = [1.0], [BYTES_OF_FILE]
     for step in steps:

@@ -6,9 +6,8 @@ They are relative: only which way is cheaper follows from them, never what is de
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -45,8 +44,7 @@ _PRICES: dict[str, tuple[float, float]] = {
 _COLOR_PARTS = ("hue", "saturation")
 
 
-@attrs.frozen
-class StepPrice:
+class StepPrice(NamedTuple):
     """What a step costs for an image of 1600 x 900.
 
     Attributes:

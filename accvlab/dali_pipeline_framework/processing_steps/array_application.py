@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali.data_node import DataNode
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from .pipeline_step_base import PipelineStepBase
 
 
-@attrs.frozen(eq=False)
-class _Declared:
+class _Declared(NamedTuple):
     """What a step declares for a format.
 
     Attributes:

@@ -9,9 +9,9 @@ import attrs
 import nvidia.dali.fn as fn
 
 from ..checks import text
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
 from ..operators.field_types import leaf_at
-from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup, format_path
 from .image_use import ImageUse, known_ndim
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
@@ -56,6 +56,18 @@ class AxesLayoutSetter(PipelineStepBase):
         for name in self._names_fields_to_set:
             for path in data.find_all_occurrences(name):
                 data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Leave arrays as they are: only the format says what their axes mean."""
+        layout = self._layout_to_set
+        for name in self._names_fields_to_set if layout else ():
+            for path in data.find_all_occurrences(name):
+                shape = data.get_item_in_path(path).shape
+                if len(shape) != len(layout):
+                    raise FieldValueError(
+                        f"{format_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
+                    )
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_range
 from ..draws.random_draws import IntegerDraw, UniformDraw
+from ..operators.array_packages import needed_package
+from ..operators.array_pixels import Image, by_frame
 from ..operators.data_branches import branched
 from ..operators.image_pixels import with_layout
-from .image_pixel_step import ImagePixelStep, PixelChange, whole_range
+from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange, whole_range
 from .named_fields import Key, Names
 
 _DT = types.DALIDataType
+_ROWS_AT_ONCE = 64  # which stay in the cache
 
 
 class GridMasker(ImagePixelStep):
@@ -89,6 +94,24 @@ class GridMasker(ImagePixelStep):
 
         return masked
 
+    def _array_change(self) -> ArrayChange | None:
+        tile, ratio, angle, x, y = (np.float32(self.draw(draw.name)) for draw in self._draws[1:])
+        if not self._is_changed():
+            return None
+        cv2 = needed_package("cv2")
+
+        def masked(image: Image) -> Image:
+            if not image.size:
+                return image
+            keep = _kept(*image.shape[-3:-1], tile, ratio, angle, x * tile, y * tile)
+            if image.dtype == np.uint8:
+                return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
+            # As DALI does, which matters for the signs of zeros.
+            factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
+            return np.asarray(image * factors)
+
+        return masked
+
 
 def _masked_image(image: DataNode, _: DataNode, *grid: DataNode) -> DataNode:
     return _masked(image, *grid)
@@ -109,3 +132,37 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
 def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
     masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
     return masked
+
+
+def _kept(
+    height: int,
+    width: int,
+    tile: np.float32,
+    ratio: np.float32,
+    angle: np.float32,
+    shift_x: np.float32,
+    shift_y: np.float32,
+) -> npt.NDArray[np.uint8]:
+    """Where ``fn.grid_mask`` leaves pixels as they are, ``(height, width)``: 1, otherwise 0.
+
+    The operations are those of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
+    """
+    cosine, sine = np.float32(math.cos(angle)) / tile, np.float32(math.sin(angle)) / tile
+    columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)
+    starts = -shift_x / tile - rows * sine, -shift_y / tile + rows * cosine  # of u and v
+    steps = columns * cosine, columns * sine
+    if sine == 0:  # u depends on the column only, and v on the row
+        return np.logical_or.outer(
+            _is_beyond(starts[1] + steps[1][:1], ratio), _is_beyond(starts[0][:1] + steps[0], ratio)
+        ).view(np.uint8)
+    kept = np.empty((height, width), bool)
+    for start in range(0, height, _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        u, v = (np.add.outer(first[part], further) for first, further in zip(starts, steps, strict=True))
+        np.logical_or(_is_beyond(u, ratio), _is_beyond(v, ratio), out=kept[part])
+    return kept.view(np.uint8)
+
+
+def _is_beyond(places: npt.NDArray[np.float32], ratio: np.float32) -> npt.NDArray[np.bool_]:
+    beyond: npt.NDArray[np.bool_] = places - np.floor(places) >= ratio
+    return beyond

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_range
 from ..draws.random_draws import UniformDraw
-from .image_pixel_step import ImagePixelStep, PixelChange
+from ..operators.array_pixels import Image, scaled
+from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange
 from .image_use import white_at_full_scale
 from .named_fields import Key, Names
+
+_CENTER_OF_UINT8 = np.float32(128)
+_CENTER_OF_FLOAT = np.float32(0.5)
 
 
 class ImageBrightnessContrastJitter(ImagePixelStep):
@@ -59,15 +64,26 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
         )
 
     def _change(self) -> PixelChange:
-        factors = {name: self.draw(name) for name in ("brightness", "contrast")}
+        brightness, contrast = self.draw("brightness"), self.draw("contrast")
         if self._prob < 1:
             is_changed = self._is_changed()
-            factors = {name: factor * is_changed + (is_changed ^ True) for name, factor in factors.items()}
+            brightness, contrast = (factor * is_changed + (is_changed ^ True) for factor in (brightness, contrast))
 
         def changed(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            center = 128.0 if dtype == types.DALIDataType.UINT8 else 0.5
+            center = _CENTER_OF_UINT8 if dtype == types.DALIDataType.UINT8 else _CENTER_OF_FLOAT
             return fn.brightness_contrast(
-                image, brightness=factors["brightness"], contrast=factors["contrast"], contrast_center=center
+                image, brightness=brightness, contrast=contrast, contrast_center=float(center)
             )
+
+        return changed
+
+    def _array_change(self) -> ArrayChange | None:
+        brightness, contrast = self.draw("brightness"), self.draw("contrast")
+        if not self._is_changed():
+            return None
+
+        def changed(image: Image) -> Image:
+            center = _CENTER_OF_UINT8 if image.dtype == np.uint8 else _CENTER_OF_FLOAT
+            return scaled(image, brightness * contrast, brightness * (center - contrast * center))
 
         return changed

@@ -12,10 +12,13 @@ from nvidia.dali.data_node import DataNode
 
 from ..checks import number_range
 from ..draws.random_draws import UniformDraw
+from ..operators.array_packages import needed_package
+from ..operators.array_pixels import by_frame
 from ..operators.image_pixels import with_layout, with_pixels
-from .image_pixel_step import ImagePixelStep, PixelChange
+from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange
 from .named_fields import Key, Names
 
+_REACH = 4  # standard deviations to each side, beyond which no weight changes a level
 _NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
 
 
@@ -35,6 +38,9 @@ class ImageGaussianBlurrer(ImagePixelStep):
     Example:
         >>> step = ImageGaussianBlurrer("image", prob=0.5, sigma_range=(0.1, 2.0))
     """
+
+    image_tolerance = 1 / 255
+    _needs_pixels = True
 
     def __init__(
         self,
@@ -70,3 +76,13 @@ class ImageGaussianBlurrer(ImagePixelStep):
             return fn.gaussian_blur(with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size)
 
         return blurred
+
+    def _array_change(self) -> ArrayChange | None:
+        sigma = float(self.draw("sigma"))
+        if not self._is_changed():
+            return None
+        reach = min(self._window_size // 2, math.ceil(_REACH * sigma))
+        weights = np.exp(np.arange(-reach, reach + 1) ** 2 / (-2 * sigma**2))
+        kernel = (weights / weights.sum()).astype(np.float32)
+        blurred = needed_package("cv2").sepFilter2D
+        return lambda image: by_frame(image, lambda frame: blurred(frame, -1, kernel, kernel))

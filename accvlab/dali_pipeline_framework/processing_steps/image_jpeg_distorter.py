@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..draws.random_draws import IntegerDraw
+from ..operators.array_packages import needed_package
+from ..operators.array_pixels import by_frame
 from ..operators.data_branches import branched
 from ..operators.image_pixels import with_layout, with_pixels
-from .image_pixel_step import ImagePixelStep, PixelChange, whole_range
+from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange, whole_range
 from .image_use import white_at_full_scale
 from .named_fields import Key, Names
 
@@ -29,6 +33,8 @@ class ImageJpegDistorter(ImagePixelStep):
 
     _dtypes = (types.DALIDataType.UINT8,)
     _needs = staticmethod(white_at_full_scale)
+    _needs_pixels = True
+    _num_channels = (3,)
 
     def __init__(
         self,
@@ -65,6 +71,21 @@ class ImageJpegDistorter(ImagePixelStep):
 
         return distorted
 
+    def _array_change(self) -> ArrayChange | None:
+        if not self._is_changed():
+            return None
+        quality = int(self.draw("quality"))
+        return lambda image: by_frame(image, lambda frame: _distorted_frame(frame, quality))
+
 
 def _distorted(image: DataNode, quality: DataNode) -> DataNode:
     return fn.jpeg_compression_distortion(image, quality=quality)
+
+
+def _distorted_frame(frame: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
+    """Compress with OpenCV, as DALI does on the CPU: the result is the same."""
+    cv2 = needed_package("cv2")
+    bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+    _, file = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    decoded: npt.NDArray[np.uint8] = cv2.cvtColor(cv2.imdecode(file, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    return decoded

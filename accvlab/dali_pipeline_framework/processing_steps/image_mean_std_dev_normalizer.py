@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from nvidia.dali.types import DALIDataType
 
 from ..checks import choice, field_name, number_list
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
+from ..operators.array_pixels import change_images, checked_image, looked_up, scaled_channels
 from ..operators.field_types import NUMBER_TYPES, leaf_at
+from ..operators.functions import cast_array
 from ..operators.image_pixels import zero_where_channels_fit
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -59,6 +61,7 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
     """
 
     treats_elements_alike = True
+    array_form_needs = ("cv2",)
 
     def __init__(
         self,
@@ -126,6 +129,34 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
             data.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=leaf_at(data, path).ndim)
             data.set_item_in_path(path, normalized)
         return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        change_images(data, data.find_all_occurrences(self._image_name), self._normalized, self._output_type)
+        return data
+
+    def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
+        num_channels = self._checked(image).shape[-1]
+        mean = np.broadcast_to(np.float32(self._mean), num_channels)
+        factor = np.broadcast_to(1 / np.float32(self._std_dev), num_channels)
+        is_transposed = self._output_layout.endswith("CHW")
+        dtype = np.dtype(NUMPY_TYPES[self._output_type])
+        if image.dtype == np.uint8 and dtype != np.float32:
+            table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
+            return looked_up(image, table, is_transposed)
+        converted: NDArray[Any] = cast_array(scaled_channels(image, mean, factor, is_transposed), dtype)
+        return converted
+
+    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
+        checked_image(image, needs_pixels=False)
+        layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
+        if num_means not in (1, image.shape[-1]):
+            raise FieldValueError(
+                f"an image has another number of channels than there are means: shape {image.shape}, "
+                f"{num_means} means"
+            )
+        if layout and len(layout) != image.ndim:
+            raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
+        return image
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

@@ -15,6 +15,7 @@ from nvidia.dali.data_node import DataNode
 from ..checks import number_range, probability
 from ..draws.random_draws import RandomDraw, UniformDraw
 from ..errors import SettingError
+from ..operators.array_pixels import Image, change_images, checked_image
 from ..sample_data import SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
@@ -26,14 +27,28 @@ _DT = types.DALIDataType
 PixelChange: TypeAlias = Callable[[DataNode, types.DALIDataType], DataNode]
 """Gives the output image for an image and its type."""
 
+ArrayChange: TypeAlias = Callable[[Image], Image]
+"""Gives the output image for an image."""
+
 
 class ImagePixelStep(PipelineStepBase):
     """Changes all images of some names, anywhere in the sample, and all frames of clips, in the same way."""
 
     treats_elements_alike = True
+    array_form_needs = ("cv2",)
 
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
     _needs: ContentRule = PIXELS
+    _needs_pixels = False
+    _num_channels: Sequence[int] = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Let a class that changes images in another way have no array form, unless it has its own one."""
+        super().__init_subclass__(**arguments)
+        if "_change" in vars(cls) and "_process_arrays" not in vars(cls):
+            has_array_form = "_array_change" in vars(cls)
+            of_class = ImagePixelStep if has_array_form else PipelineStepBase
+            cls._process_arrays = of_class._process_arrays  # type: ignore[method-assign]
 
     def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
         """Set up with the names of the images, and the probability that a sample is changed."""
@@ -46,6 +61,10 @@ class ImagePixelStep(PipelineStepBase):
     @abstractmethod
     def _change(self) -> PixelChange:
         """Define what all images of a sample share, and return the change of an image."""
+
+    def _array_change(self) -> ArrayChange | None:
+        """Define what all images of a sample of arrays share, and return the change of an image; None for none."""
+        raise NotImplementedError
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is changed, and how."""
@@ -64,6 +83,16 @@ class ImagePixelStep(PipelineStepBase):
         for path in find_paths(data, self._image_names):
             dtype: Any = data.get_type_of_item_in_path(path)
             data.set_item_in_path(path, change(data.get_item_in_path(path), dtype))
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        change = self._array_change()
+
+        def changed(image: Image) -> Image:
+            checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
+            return image if change is None else change(image)
+
+        change_images(data, find_paths(data, self._image_names), changed)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import field_name
+from ..operators.array_pixels import change_images, fill_with_scaled
 from ..operators.field_types import leaf_at
 from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
@@ -64,6 +67,11 @@ class ImageRange01Normalizer(PipelineStepBase):
             data.set_item_in_path(path, scaled)
         return data
 
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        paths = data.find_all_occurrences(self._image_name)
+        change_images(data, paths, _divided_array, types.DALIDataType.FLOAT)
+        return data
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
@@ -77,3 +85,11 @@ class ImageRange01Normalizer(PipelineStepBase):
 def _divided(leaf: LeafFormat) -> ImageContent:
     value_range = None if range_before(leaf) is None else (0, 1)
     return attrs.evolve(leaf.content, is_encoded=False, value_range=value_range)
+
+
+def _divided_array(image: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    result = np.empty(image.shape, np.float32)
+    rows = (-1, image.shape[-1] if image.ndim else 1)
+    if image.size:
+        fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
+    return result

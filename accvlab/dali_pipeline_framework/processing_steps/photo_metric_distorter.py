@@ -17,6 +17,16 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, number_range, probability
 from ..draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
+from ..operators import functions as f
+from ..operators.array_pixels import (
+    Image,
+    change_images,
+    checked_image,
+    looked_up,
+    recolored,
+    scaled,
+    scaling_table,
+)
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
@@ -30,6 +40,8 @@ _PARTS = ("brightness", "contrast", "saturation", "hue", "swap")  # in the order
 _VALUES = ("brightness", "contrast", "hue", "saturation")  # in the order in which they are drawn
 _NO_CHANGE = {"brightness": 0.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0, "swap": 0.0}
 _PERMUTATIONS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0))
+
+_NO_COLOR_CHANGE = 1e-5  # of a matrix: changes no level
 
 # DALI's ``fn.hue`` and ``fn.saturation``: luma stays, chroma is rotated and scaled.
 _YIQ_FROM_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
@@ -68,6 +80,8 @@ class PhotoMetricDistorter(PipelineStepBase):
     """
 
     treats_elements_alike = True
+    array_form_needs = ("cv2",)
+    image_tolerance = 1 / 255  # of uint8: one level, as soon as saturation, hue or swap may occur
 
     def __init__(
         self,
@@ -154,16 +168,16 @@ class PhotoMetricDistorter(PipelineStepBase):
     @do_not_convert
     def _drawn_change(self) -> _Change:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
-        values = fn.stack(*[drawn[part] for part in _PARTS[:4]], fn.cast(drawn["permutation"], dtype=_DT.FLOAT))
-        decisions = fn.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
+        values = f.stack(*[drawn[part] for part in _PARTS[:4]], f.cast(drawn["permutation"], _DT.FLOAT))
+        decisions = f.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
         no_change = np.array([_NO_CHANGE[part] for part in _PARTS], np.float32)
         done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
 
         alpha = done[1]
-        early = (alpha - 1.0) * drawn["contrast_is_early"] + 1.0
+        early = (alpha - 1.0) * f.cast(drawn["contrast_is_early"], _DT.FLOAT) + 1.0
         # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
-        gain = dali_math.max(early, 1.0)
+        gain = f.maximum(early, np.float32(1.0))
         may_recolor = any(self._may(part) for part in _PARTS[2:])
         return _Change(
             delta=done[0],
@@ -180,18 +194,21 @@ class PhotoMetricDistorter(PipelineStepBase):
         limits = self._ranges.get(part)
         return self._probabilities[part] > 0 and limits != (_NO_CHANGE[part],) * 2
 
-    def _matrix(self, done: DataNode) -> DataNode:
+    def _matrix(self, done: Any) -> Any:
         """The matrix of saturation, hue and swap, ``(9,)`` float32."""
-        table = types.Constant(_matrix_table(self._is_bgr), device="cpu")  # (permutation, 3, 9)
-        of_permutation = table[fn.cast(done[4], dtype=_DT.INT32)]
+        table = f.constant(_matrix_table(self._is_bgr), done)  # (permutation, 3, 9)
+        of_permutation = table[f.cast(done[4], _DT.INT32)]
         saturation, angle_rad = done[2], done[3] * np.float32(math.pi / 180)
-        weights = fn.stack(
-            types.Constant(np.float32(1.0), device="cpu"),
-            saturation * dali_math.cos(angle_rad),
-            saturation * dali_math.sin(angle_rad),
-        )
-        matrix: DataNode = fn.reductions.sum(of_permutation * fn.reshape(weights, shape=[3, 1]), axes=[0])
-        return matrix
+        weights = f.stack(f.constant(1.0, done), saturation * f.cos(angle_rad), saturation * f.sin(angle_rad))
+        return f.reductions.sum(of_permutation * f.reshape(weights, shape=[3, 1]), axes=[0])
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        if not any(map(self._may, _PARTS)):
+            return data
+        change = self._drawn_change()
+        paths = data.find_all_occurrences(self._image_name)
+        change_images(data, paths, lambda image: _changed_array(image, change))
+        return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -235,11 +252,11 @@ class _Change:
         may_contrast: Whether ``alpha`` can be other than 1.
     """
 
-    delta: DataNode
-    alpha: DataNode
-    gain: DataNode
-    gain_after: DataNode
-    matrix: DataNode | None
+    delta: Any
+    alpha: Any
+    gain: Any
+    gain_after: Any
+    matrix: Any
     may_brighten: bool
     may_contrast: bool
 
@@ -249,6 +266,41 @@ class _Change:
         if self.matrix is None:
             return self.may_brighten and self.may_contrast
         return self.may_brighten or self.may_contrast
+
+
+def _changed_array(image: Image, change: _Change) -> Image:
+    """Change an image, as `_changed` does; what a sample leaves as it is costs nothing."""
+    checked_image(image, needs_pixels=False, num_channels=() if change.matrix is None else (3,))
+    is_uint8 = image.dtype == np.uint8
+    white = np.float32(255.0 if is_uint8 else 1.0)
+    offset = change.delta * (1 / white)
+    stages: list[tuple[np.float32, np.float32]] = []
+    if change.matrix is None and not change.is_two_stages:
+        stages.append((change.alpha, change.alpha * offset * white))
+    if change.is_two_stages:
+        stages.append((change.gain, change.gain * offset * white))
+    matrix = None if change.matrix is None else (change.matrix * change.gain_after).reshape(3, 3)
+    if matrix is not None and np.abs(matrix - change.gain_after * np.eye(3)).max() < _NO_COLOR_CHANGE:
+        matrix = None
+    if matrix is None and (change.matrix is not None or change.is_two_stages):
+        stages.append((change.gain_after, np.float32(0)))
+    stages = [stage for stage in stages if stage != (1, 0)]
+    if is_uint8:
+        image = _scaled_levels(image, stages)
+        return image if matrix is None else recolored(image, matrix)
+    for gain, shift in stages:
+        image = np.clip(scaled(image, gain, shift), 0, 1)
+    if matrix is not None:
+        image = recolored(image, matrix)
+    return np.clip(image, 0, 1)
+
+
+def _scaled_levels(image: Image, stages: Sequence[tuple[np.float32, np.float32]]) -> Image:
+    """Multiply and add one after the other, rounded to a level each time."""
+    if len(stages) < 2:
+        return scaled(image, *stages[0]) if stages else image
+    first, second = (scaling_table(gain, offset) for gain, offset in stages)
+    return looked_up(image, second[first])
 
 
 @do_not_convert

@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_list, number_range, whole_number
 from ..draws.random_draws import UniformDraw
+from ..errors import FieldValueError
+from ..operators import functions as f
+from ..operators.array_pixels import Image
 from ..operators.image_pixels import with_layout, with_pixels
 from ..sample_data import SampleDataGroup
-from .image_pixel_step import ImagePixelStep, PixelChange
+from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange
 from .image_use import fill_problems
 from .named_fields import FieldSearch, Key, Names
 
@@ -46,6 +48,9 @@ class RandomEraser(ImagePixelStep):
     Example:
         >>> step = RandomEraser("image", prob=0.5, num_rectangles=3, fill_value=[124, 116, 104])
     """
+
+    array_form_needs = ()
+    _needs_pixels = True
 
     def __init__(
         self,
@@ -88,20 +93,11 @@ class RandomEraser(ImagePixelStep):
         )
 
     def _change(self) -> PixelChange:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
-        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
-        preferences = self._is_changed() * order
-        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
-        root_area, root_aspect = dali_math.sqrt(drawn["area"]), dali_math.exp(drawn["log_aspect"] * 0.5)
-        sides = fn.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
-        flat = [2 * self._num_rectangles]
+        rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
 
         def erased(image: DataNode, dtype: types.DALIDataType) -> DataNode:
             image = with_layout(with_pixels(image))
-            size = image.shape(dtype=_DT.INT32)[-3:-1]
-            shapes = _first_that_fits(sides, preferences, size)
-            room = size - shapes
-            anchors = dali_math.min(dali_math.floor(drawn["place"] * (room + 1.0)), room)
+            anchors, shapes = rectangles(image.shape(dtype=_DT.INT32)[-3:-1])
             return fn.erase(
                 image,
                 anchor=fn.reshape(anchors, shape=flat),
@@ -112,24 +108,71 @@ class RandomEraser(ImagePixelStep):
 
         return erased
 
+    def _array_change(self) -> ArrayChange | None:
+        if not self._is_changed():
+            return None
+        rectangles = self._rectangles()
+
+        def erased(image: Image) -> Image:
+            anchors, shapes = rectangles(np.float32(image.shape[-3:-1]))
+            return self._filled(image, np.stack([anchors, shapes], 1).astype(int).tolist())
+
+        return erased
+
+    def _filled(self, image: Image, rectangles: Sequence[Any]) -> Image:
+        """Fill rectangles ``((top, left), (height, width))``."""
+        if len(self._fill_value) not in (1, image.shape[-1]):
+            raise FieldValueError(
+                f"an image has another number of channels than `fill_value`: shape {image.shape}, "
+                f"{len(self._fill_value)} values"
+            )
+        result = image.copy()
+        value = np.float32(self._fill_value)
+        if image.dtype == np.uint8:
+            value = value.astype(np.int64).astype(np.uint8)  # as `fn.erase` does: it cuts decimals off
+        for (top, left), (height, width) in rectangles:
+            result[..., top : top + height, left : left + width, :] = value
+        return result
+
+    def _rectangles(self) -> Callable[[Any], tuple[Any, Any]]:
+        """Define what does not depend on the image, and return what finds its rectangles.
+
+        Returns:
+            Called with height and width, ``(2,)``, a node or float32; gives the first pixels ``(top, left)`` of
+            rectangles and their sizes ``(height, width)``, each ``(num_rectangles, 2)``, whole numbers as float32.
+        """
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
+        preferences = self._is_changed() * order
+        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
+        root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
+        sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
+
+        def rectangles(size: Any) -> tuple[Any, Any]:
+            shapes = _first_that_fits(sides, preferences, size)
+            room = size - shapes
+            anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
+            return anchors, shapes
+
+        return rectangles
+
     def _check_images(self, data_empty: SampleDataGroup, search: FieldSearch) -> None:
         uses = self.declare_images(data_empty)
         search.problems += fill_problems(data_empty, uses, "fill_value", self._fill_value)
 
 
-def _first_that_fits(sides: DataNode, preferences: DataNode, size: Any) -> DataNode:
+def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:
     """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
 
     Args:
         sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
         preferences: Of the attempts that fit the one with the greatest is taken, ``(attempts,)``; none of 0.
-        size: Height and width of the image, ``(2,)`` int32.
+        size: Height and width of the image, ``(2,)``.
     """
-    # `fn.cast` rounds to the nearest whole number.
-    rounded = fn.cast(sides * dali_math.sqrt(size[0] * size[1]), dtype=_DT.INT32)
-    fits = fn.reductions.min(size - rounded, axes=[2]) > 0
+    # `cast` rounds to the nearest whole number.
+    rounded = f.cast(sides * f.sqrt(size[0] * size[1]), _DT.INT32)
+    fits = f.reductions.min(size - rounded, axes=[2]) > 0
     preference = fits * preferences
-    best = dali_math.max(fn.reductions.max(preference, axes=[1], keep_dims=True), 1.0)
-    is_chosen = fn.expand_dims(preference == best, axes=[2])
-    chosen: DataNode = fn.reductions.sum(rounded * is_chosen, axes=[1], dtype=_DT.FLOAT)
-    return chosen
+    best = f.maximum(f.reductions.max(preference, axes=[1], keep_dims=True), 1.0)
+    is_chosen = f.expand_dims(preference == best, axes=[2])
+    return f.reductions.sum(f.cast(rounded * is_chosen, _DT.FLOAT), axes=[1])

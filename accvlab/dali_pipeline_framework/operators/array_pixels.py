@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of pixels of NumPy arrays: with OpenCV, with few passes over the pixels, and with DALI's roundings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ..errors import FieldValueError
+from ..sample_data import FieldPath, SampleDataGroup, format_path
+from .array_packages import needed_package
+from .field_types import leaf_at
+from .functions import cast_array
+
+Image: TypeAlias = npt.NDArray[Any]
+"""``(height, width, channels)`` or ``(frames, height, width, channels)``."""
+
+_LEVELS = np.arange(256, dtype=np.uint8)
+# The same, each in a row of its own: with vector instructions, and without.
+_LEVELS_IN_ROWS = np.repeat(_LEVELS[:, None], 2, axis=1)[:, :1]
+_CACHED_BYTES = 1 << 19
+_COPIED_AS = {1: np.uint8, 2: np.uint16, 4: np.float32, 8: np.float64}
+_SPLIT_BY_OPENCV = (np.dtype(np.uint8), np.dtype(np.float32))
+
+
+def change_images(
+    data: SampleDataGroup,
+    paths: Iterable[FieldPath],
+    change: Callable[[Image], npt.NDArray[Any]],
+    dtype: types.DALIDataType | None = None,
+) -> None:
+    """Set images to what a function makes of them, and their type if it changes.
+
+    Raises:
+        FieldValueError: The function raised it; this one names the image.
+    """
+    for path in paths:
+        try:
+            changed = change(data.get_item_in_path(path))
+        except FieldValueError as error:
+            raise FieldValueError(f"{format_path(path)}: {error}") from error
+        if dtype is not None:
+            data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
+        data.set_item_in_path(path, changed)
+
+
+def checked_image(image: Image, *, needs_pixels: bool, num_channels: Sequence[int] = ()) -> Image:
+    """Return an image.
+
+    Raises:
+        FieldValueError: It has other axes than an image or a clip, or no pixels, or other numbers of channels.
+    """
+    if image.ndim not in (3, 4):
+        raise FieldValueError(
+            f"an image is (height, width, channels), a clip (frames, height, width, channels), got an array of "
+            f"shape {image.shape}; is it decoded before?"
+        )
+    if needs_pixels and not image.size:
+        raise FieldValueError(f"an image of no pixels, of shape {image.shape}")
+    if num_channels and image.shape[-1] not in num_channels:
+        needed = " or ".join(map(str, num_channels))
+        raise FieldValueError(f"an image with {needed} channels is needed, got shape {image.shape}")
+    return image
+
+
+def frames_of(image: Image) -> Image:
+    """An image as a clip of one frame."""
+    return image if image.ndim == 4 else image[None]
+
+
+def by_frame(image: Image, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Image:
+    """Change each frame; it may come back without an axis for its only channel."""
+    changed = [change(frame) for frame in frames_of(image)]
+    if image.ndim == 3:
+        return changed[0].reshape(*image.shape[:2], -1)
+    return np.stack(changed).reshape(*image.shape[:3], -1)
+
+
+def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False) -> npt.NDArray[Any]:
+    """``table[image]`` of uint8 images.
+
+    Args:
+        image: The image, uint8.
+        table: For each level, ``(256,)``, or for each level of each channel, ``(256, channels)``; any numbers.
+        is_transposed: Whether the channels come first in the result, for tables of channels.
+    """
+    if not image.size:
+        return np.empty(_shape(image, is_transposed), table.dtype)
+    # OpenCV only copies the numbers, so it is their size that counts.
+    as_table = table.view(_COPIED_AS[table.dtype.itemsize])
+    look_up = needed_package("cv2").LUT
+    if is_transposed:
+        result = np.empty(_shape(image, True), as_table.dtype)
+        for frame, target in zip(frames_of(image), frames_of(result), strict=True):
+            for plane, of_channel, found in zip(planes_of(frame), as_table.T.copy(), target, strict=True):
+                look_up(plane, of_channel[None], found)
+        return result.view(table.dtype)
+    flat = image.reshape(-1, image.shape[-1]) if table.ndim == 1 else image.reshape(-1, 1, image.shape[-1])
+    result = look_up(flat, as_table[None])
+    return result.view(table.dtype).reshape(image.shape)
+
+
+def scaling_table(gain: np.floating[Any], offset: np.floating[Any]) -> npt.NDArray[np.uint8]:
+    """``gain * level + offset`` for each level, float32, rounded and saturated."""
+    table: npt.NDArray[np.uint8] = cast_array(_LEVELS * gain + offset, np.uint8)
+    return table
+
+
+def scaled(image: Image, gain: np.float32, offset: np.float32) -> Image:
+    """``gain * image + offset``, float32; uint8 images are rounded and saturated."""
+    if image.dtype != np.uint8:
+        result: Image = image * gain
+        result += offset
+        return result
+    table = scaling_table(gain, offset)
+    add_weighted = needed_package("cv2").addWeighted
+    # Twice as fast as a table; but some levels may be rounded in another way.
+    weights = float(gain), float(offset)
+    if image.size and all(
+        np.array_equal(add_weighted(each, weights[0], each, 0.0, weights[1]).ravel(), table)
+        for each in (_LEVELS, _LEVELS_IN_ROWS)
+    ):
+        flat = image.reshape(-1, image.shape[-1])
+        found: Image = add_weighted(flat, weights[0], flat, 0.0, weights[1])
+        return found.reshape(image.shape)
+    return looked_up(image, table)
+
+
+def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]]) -> Image:
+    """Multiply the colour of each pixel by a matrix.
+
+    Args:
+        image: uint8 or float32. uint8 is saturated, and within one level of what float32 gives.
+        matrix: ``(3, 3)``, or with a column of what is added, ``(3, 4)``.
+    """
+    if not image.size:
+        return image
+    flat = image.reshape(-1, image.shape[-2], image.shape[-1])
+    found: Image = needed_package("cv2").transform(flat, np.ascontiguousarray(matrix, np.float32))
+    return found.reshape(image.shape)
+
+
+def planes_of(frame: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+    """The channels of ``(height, width, channels)``, at least one pixel, each ``(height, width)``."""
+    if frame.dtype in _SPLIT_BY_OPENCV:
+        planes: Sequence[npt.NDArray[Any]] = needed_package("cv2").split(frame)
+        return planes
+    return [*np.moveaxis(frame, -1, 0)]
+
+
+def scaled_channels(
+    image: Image, mean: npt.NDArray[np.float32], factor: npt.NDArray[np.float32], is_transposed: bool
+) -> npt.NDArray[np.float32]:
+    """``(image - mean) * factor`` for each channel, float32.
+
+    Args:
+        image: The image, any numbers.
+        mean: For each channel.
+        factor: For each channel.
+        is_transposed: Whether the channels come first in the result.
+    """
+    result = np.empty(_shape(image, is_transposed), np.float32)
+    if not image.size:
+        return result
+    if not is_transposed:
+        rows, width = (-1, image.shape[-1] * image.shape[-2]), image.shape[-2]
+        fill_with_scaled(result.reshape(rows), image.reshape(rows), np.tile(mean, width), np.tile(factor, width))
+        return result
+    for frame, target in zip(frames_of(image), frames_of(result), strict=True):
+        for channel, plane in enumerate(planes_of(frame)):
+            fill_with_scaled(target[channel], plane, mean[channel], factor[channel])
+    return result
+
+
+def _shape(image: Image, is_transposed: bool) -> tuple[int, ...]:
+    *others, height, width, num_channels = image.shape
+    return (*others, num_channels, height, width) if is_transposed else image.shape
+
+
+def fill_with_scaled(
+    result: npt.NDArray[np.float32], values: npt.NDArray[Any], mean: Any, factor: npt.NDArray[Any] | np.float32
+) -> None:
+    """Set ``result`` to ``(values - mean) * factor``, in float32.
+
+    Args:
+        result: What is set, ``(rows, columns)``.
+        values: Numbers of any type, ``(rows, columns)``.
+        mean: For each column, or for all; None for 0.
+        factor: For each column, or for all.
+    """
+    num_rows = max(1, _CACHED_BYTES // (4 * result.shape[1]))
+    for start in range(0, len(result), num_rows):  # in parts, which stay in the cache
+        part = result[start : start + num_rows]
+        np.copyto(part, values[start : start + num_rows], casting="unsafe")
+        if mean is not None:
+            part -= mean
+        part *= factor

@@ -1,0 +1,290 @@
+"""Steps that change pixels: what they make of arrays is what they make of images in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali.types import DALIImageType
+from support.arrays import DT
+
+from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError, NotSupportedError
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AxesLayoutSetter,
+    GridMasker,
+    ImageBrightnessContrastJitter,
+    ImageColorSpaceConverter,
+    ImageGaussianBlurrer,
+    ImageJpegDistorter,
+    ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
+    PhotoMetricDistorter,
+    PipelineStepBase,
+    RandomEraser,
+)
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
+from accvlab.dali_pipeline_framework.testing import run_step
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+PIXEL_TYPES = (np.uint8, np.float32)
+NUMBERS = [NUMPY_TYPES[dtype] for dtype in NUMPY_TYPES if dtype != DT.BOOL]
+SPACES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
+
+
+@attrs.frozen
+class Case:
+    """A step, and images that it can work on.
+
+    Attributes:
+        step: The step.
+        dtypes: Types of images.
+        num_channels: Numbers of channels.
+        may_be_empty: Whether images may have no pixels.
+    """
+
+    step: PipelineStepBase
+    dtypes: Sequence[Any] = PIXEL_TYPES
+    num_channels: Sequence[int] = (1, 3, 4)
+    may_be_empty: bool = False
+
+
+def limits(low: float, high: float, *others: float) -> st.SearchStrategy[list[float]]:
+    number = st.one_of(st.floats(low, high, width=32), st.sampled_from([low, high, *others]))
+    return st.lists(number, min_size=2, max_size=2).map(sorted)
+
+
+def jitter(draw: Draw) -> Case:
+    factors = {name: draw(limits(0, 3, 0.5, 1)) for name in ("brightness_range", "contrast_range")}
+    return Case(ImageBrightnessContrastJitter("image", prob=draw(PROB), **factors), may_be_empty=True)
+
+
+def distort(draw: Draw) -> Case:
+    dtype = draw(st.sampled_from(PIXEL_TYPES))
+    most = 64 if dtype == np.uint8 else 0.25
+    probabilities = draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 5))
+    ranges = [limits(-most, most, 0), limits(-40, 40, 0), limits(0, 2, 0.5, 1), limits(0, 2, 1)]
+    step = PhotoMetricDistorter("image", *map(draw, ranges), *probabilities, is_bgr=draw(st.booleans()))
+    return Case(step, [dtype], [3], may_be_empty=True)
+
+
+def convert(draw: Draw) -> Case:
+    before, after = draw(st.sampled_from(SPACES)), draw(st.sampled_from(SPACES))
+    step = ImageColorSpaceConverter("image", from_image_type=before, to_image_type=after)
+    return Case(step, [np.uint8], [1 if before == DALIImageType.GRAY else 3], may_be_empty=before == after)
+
+
+def normalize(draw: Draw) -> Case:
+    num_channels, is_one = draw(st.sampled_from([1, 3, 4])), draw(st.booleans())
+    number = st.lists(st.floats(-300, 300), min_size=num_channels, max_size=num_channels)
+    mean, std_dev = draw(number), [0.1 + abs(value) for value in draw(number)]
+    output_type = get_dali_type_for_numpy_type(np.dtype(draw(st.sampled_from(NUMBERS))))
+    step = ImageMeanStdDevNormalizer(
+        "image",
+        mean[0] if is_one else mean,
+        std_dev,
+        output_type,
+        output_layout=draw(st.sampled_from(["", "CHW"])),
+    )
+    return Case(step, NUMBERS, [num_channels], may_be_empty=True)
+
+
+def divide(draw: Draw) -> Case:
+    return Case(ImageRange01Normalizer("image"), NUMBERS, may_be_empty=True)
+
+
+def blur(draw: Draw) -> Case:
+    sigma_range = draw(limits(0.0625, 4, 1))
+    return Case(ImageGaussianBlurrer("image", prob=draw(PROB), sigma_range=tuple(sigma_range)))
+
+
+def compress(draw: Draw) -> Case:
+    return Case(ImageJpegDistorter("image", prob=draw(PROB), quality_range=(1, 100)), [np.uint8], [3])
+
+
+def erase(draw: Draw) -> Case:
+    step = RandomEraser(
+        "image",
+        prob=draw(PROB),
+        scale_range=tuple(draw(limits(0, 1, 0.25))),
+        ratio_range=tuple(draw(limits(0.125, 8, 1))),
+        num_rectangles=draw(st.integers(1, 3)),
+        fill_value=draw(st.sampled_from([0.0, 77.5, [3.0, 0, 200.25]])),
+    )
+    return Case(step, num_channels=[3])
+
+
+def mask(draw: Draw) -> Case:
+    step = GridMasker(
+        "image",
+        prob=draw(PROB),
+        tile_range=tuple(map(int, draw(limits(1, 30)))),
+        ratio_range=tuple(draw(limits(0, 1, 0.5))),
+        angle_range=tuple(draw(st.one_of(st.just([0.0, 0.0]), limits(-7, 7)))),
+    )
+    return Case(step)
+
+
+def name_axes(draw: Draw) -> Case:
+    return Case(AxesLayoutSetter("image", draw(st.sampled_from(["HWC", ""]))), NUMBERS, may_be_empty=True)
+
+
+PROB = st.sampled_from([0.0, 0.5, 1.0])
+CASES = (jitter, distort, convert, normalize, divide, blur, compress, erase, mask, name_axes)
+
+
+def sample_of(image: np.ndarray) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    for name in ("image", "other"):
+        sample.add_data_field(name, get_dali_type_for_numpy_type(image.dtype))
+        sample[name] = image
+    return sample
+
+
+def pixels(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    if np.dtype(dtype).kind == "f":
+        return generator.random(shape).astype(dtype)
+    levels = generator.integers(0, 256, shape)
+    return (levels if np.iinfo(dtype).max > 200 else levels // 2).astype(dtype)
+
+
+def agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> None:
+    samples = [sample_of(image) for image in images]
+    steps = [step]
+    if len(getattr(step, "_output_layout", "")) == 4:  # which DALI can only give where it knows another one
+        steps.insert(0, AxesLayoutSetter("image", "FHWC"))
+    in_graph = run_step(steps, samples, seed=seed)
+    in_workers = run_step(steps, samples, draws=[run.draws for run in in_graph], run="workers")
+    for image, one, other in zip(images, in_graph, in_workers, strict=True):
+        expected, found = one.output["image"], other.output["image"]
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        white = 255.0 if expected.dtype.kind in "iu" else 1.0
+        difference = np.abs(found.astype(np.float64) - expected).max(initial=0)
+        tolerance = step.image_tolerance * white
+        assert difference <= tolerance, f"{difference} > {tolerance}"
+        assert (other.output["other"] == image).all()
+
+
+# --- the law --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", CASES)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_both_forms_agree(make: Callable[[Draw], Case], data: st.DataObject, seed: int) -> None:
+    case = make(data.draw)
+    dtype, num_channels = (data.draw(st.sampled_from(choices)) for choices in (case.dtypes, case.num_channels))
+    side = st.integers(0 if case.may_be_empty else 1, 40)
+    sizes = data.draw(st.lists(st.tuples(side, side), min_size=1, max_size=4))
+    generator = np.random.default_rng(seed)
+    images = [pixels(generator, (*size, num_channels), dtype) for size in sizes]
+    note = data.draw(st.sampled_from(["as they are", "parts of larger ones", "mirrored"]))
+    agree(case.step, [_stored(image, note) for image in images], seed)
+
+
+def _stored(image: np.ndarray, how: str) -> np.ndarray:
+    """The same image, in another order in memory."""
+    if how == "mirrored":
+        return np.ascontiguousarray(image[:, ::-1])[:, ::-1]
+    if how == "as they are":
+        return image
+    return np.pad(image, [(2, 1), (3, 0), (1, 1)])[2:-1, 3:, 1:-1]
+
+
+CLIP_STEPS = [
+    ImageBrightnessContrastJitter("image"),
+    PhotoMetricDistorter("image", [-9, 9], [-18, 18], [0.5, 1.5], [0.5, 1.5]),
+    ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY),
+    ImageMeanStdDevNormalizer("image", [124, 116, 104], [58, 57, 57], output_layout="FCHW"),
+    ImageMeanStdDevNormalizer("image", [124, 116, 104], 57, DT.FLOAT16, output_layout="FCHW"),
+    ImageMeanStdDevNormalizer("image", 124, 57),
+    ImageRange01Normalizer("image"),
+    ImageGaussianBlurrer("image", prob=1),
+    ImageJpegDistorter("image"),
+    RandomEraser("image", prob=1),
+    GridMasker("image", prob=1, tile_range=(4, 9), angle_range=(-1, 1)),
+    AxesLayoutSetter("image", "FHWC"),
+]
+
+
+@pytest.mark.parametrize("step", CLIP_STEPS, ids=lambda step: type(step).__name__)
+def test_clips(step: PipelineStepBase) -> None:
+    generator = np.random.default_rng(0)
+    agree(step, [pixels(generator, (frames, 20, 24, 3), np.uint8) for frames in (1, 3)], 5)
+
+
+def test_levels_at_which_roundings_differ() -> None:
+    """Halves are rounded away from 0 by DALI, and to even numbers by OpenCV."""
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
+    half = ImageBrightnessContrastJitter("image", brightness_range=(0.5, 0.5), contrast_range=(1, 1))
+    [run] = run_step(half, [sample_of(levels)], run="workers")
+    assert (run.output["image"] == (levels.astype(int) + 1) // 2).all()
+    agree(half, [levels], 0)
+
+
+# --- images that a step cannot work on ------------------------------------------------------------------
+
+IMAGE = np.full((6, 8, 3), 9, np.uint8)
+GRAY, EMPTY, PLANE = IMAGE[..., :1], IMAGE[:0], IMAGE[..., 0]
+REFUSED = [
+    (ImageGaussianBlurrer("image", prob=0), EMPTY, "an image of no pixels"),
+    (ImageJpegDistorter("image"), EMPTY, "an image of no pixels"),
+    (RandomEraser("image"), EMPTY, "an image of no pixels"),
+    (CLIP_STEPS[2], EMPTY, "an image of no pixels"),
+    (CLIP_STEPS[2], GRAY, "with 3 channels"),
+    (ImageJpegDistorter("image"), GRAY, "with 3 channels"),
+    (CLIP_STEPS[1], GRAY, "with 3 channels"),
+    (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), GRAY, "another number of channels than there are means"),
+    (ImageMeanStdDevNormalizer("image", 1, 1, output_layout="FCHW"), IMAGE, "cannot get the layout FCHW"),
+    (RandomEraser("image", prob=1, fill_value=[1, 2, 3]), GRAY, "channels"),
+    (AxesLayoutSetter("image", "FHWC"), IMAGE, r"\(6, 8, 3\), so it cannot have the layout FHWC"),
+    *[(step, PLANE, "is it decoded before") for step in (*CLIP_STEPS[:6], *CLIP_STEPS[7:-1])],
+]
+
+
+@pytest.mark.parametrize(("step", "image", "rule"), REFUSED)
+def test_images_that_a_step_cannot_work_on(step: PipelineStepBase, image: np.ndarray, rule: str) -> None:
+    with pytest.raises(GraphError):
+        run_step(step, sample_of(image))
+    with pytest.raises(FieldValueError, match=rf"^image: .*{rule}"):
+        run_step(step, sample_of(image), run="workers")
+
+
+# --- details --------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_changed_is_not_copied() -> None:
+    for step in (
+        ImageGaussianBlurrer("image", prob=0),
+        ImageJpegDistorter("image", prob=0),
+        RandomEraser("image", prob=0),
+        GridMasker("image", prob=0),
+        ImageBrightnessContrastJitter("image", prob=0),
+        PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 1], [0.5, 1], *[1e-30] * 5),
+        AxesLayoutSetter("image", "HWC"),
+    ):
+        sample = sample_of(IMAGE)
+        assert np.shares_memory(step(sample)["image"], sample["image"]), step
+
+
+def test_a_class_that_changes_images_in_another_way_has_no_array_form() -> None:
+    class Other(ImageGaussianBlurrer):
+        def _change(self) -> Any:
+            return lambda image, dtype: image
+
+    class Own(Other):
+        def _array_change(self) -> Any:
+            return lambda image: image + 1
+
+        _change = ImageGaussianBlurrer._change
+
+    assert not Other("image").has_array_form
+    with pytest.raises(NotSupportedError):
+        Other("image")(sample_of(IMAGE))
+    assert (Own("image")(sample_of(IMAGE))["image"] == 10).all()
