@@ -11,7 +11,6 @@ from support.arrays import DT, encoded_image, gradient
 from support.random_steps import filled
 
 from accvlab.dali_pipeline_framework import (
-    AxesLayoutSetter,
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
@@ -211,7 +210,7 @@ def test_in_a_loader_before_steps_of_the_graph() -> None:
     assert expected == loaded([gain, plus], num_workers=2, start_method="fork")
     assert len({value for batch in expected for row in batch for value in row}) == 4
     with pytest.raises(ValueError, match=r"MapStep"):
-        loaded([AxesLayoutSetter("a", "X"), gain])
+        loaded([plus, gain])
 
 
 def test_spawned_workers_need_a_function_that_can_be_pickled() -> None:
