@@ -233,6 +233,27 @@ def test_both_forms_agree(maker: str, data: st.DataObject, seed: int) -> None:
     assert_both_forms_agree(step, [sample_of(sample) for sample in samples])
 
 
+@pytest.mark.parametrize("dtype", [DT.INT8, DT.UINT8, DT.INT32, DT.UINT32, DT.UINT64, DT.FLOAT16])
+@pytest.mark.parametrize("fill", [2.7, -2.7, 300, 5e9, 1e30])
+def test_both_forms_fill_alike(dtype: Any, fill: float) -> None:
+    step = PointsPadder("points", num_points=3, fill_value=fill)
+    assert_both_forms_agree(step, [filled({"points": (dtype, [1])})])
+
+
+def test_both_forms_order_boxes_of_equal_depth_alike() -> None:
+    boxes = [[0, 0, 4, 4], [0, 0, 4, 4], [1, 1, 3, 3], [0, 0, 9, 9], [5, 5, 9, 9]]
+    step = VisibleBboxSelector(
+        "boxes", "mask", image_hw=[8, 8], depths_field_name="depths", check_for_minimum_size=False
+    )
+    samples = [
+        filled({"boxes": (DT.FLOAT, boxes), "depths": (DT.FLOAT, depths)})
+        for depths in ([1, 1, 1, 2, 2], [1, 2, 1, 1, np.nan], [np.nan] * 5, [3, 2, 1, 1, 1])
+    ]
+    assert_both_forms_agree(step, samples)
+    masks = [run.output["mask"].tolist() for run in run_step(step, samples, run="workers")]
+    assert masks[0] == [False, True, True, True, True]
+
+
 FAILING = [
     (BoxFormatConverter("a", from_format="xyxy", to_format="xywh"), (DT.FLOAT, np.zeros((2, 3))), "four numbers"),
     (PointsInRangeCheck("a", "is_in", [0], [1]), (DT.FLOAT, np.zeros((2, 3))), "one number for each limit"),
