@@ -42,7 +42,7 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
-    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail"),
+    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),

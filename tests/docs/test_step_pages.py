@@ -19,6 +19,8 @@ WITHOUT_PICTURE = {  # they change no picture
     "axes_layout_setter",
     "box_format_converter",
     "index",
+    "library_steps",
+    "map_step",
     "pipeline_step_base",
     "points_padder",
     "tensor_size_adder",

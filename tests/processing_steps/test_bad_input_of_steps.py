@@ -44,6 +44,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     ImageToTileSizePadder,
     LambdaStep,
+    MapStep,
     PaddingToUniform,
     PhotoMetricDistorter,
     PipelineStepBase,
@@ -150,6 +151,7 @@ FORMATS = [
     case(ImageToTileSizePadder("image", 4), "image", DT.STRING),
     case(ImageToTileSizePadder("image", 4, hw_names="hw"), "hw", DT.BOOL),
     case(LambdaStep(abs, input_names="matrix", output_types={"matrix": DT.FLOAT}), "matrix", None),
+    case(MapStep(abs, input_names="matrix"), "matrix", None),
     case(PaddingToUniform("depths"), "a.depths", None, ValueError),
     case(PhotoMetricDistorter(*DISTORTION), "image", DT.INT32, KeyError, AssertionError),
     case(PointCloudRangeFilter("points", point_range=([0], [1]), further_names="depths"), "a.points", DT.STRING),
@@ -256,8 +258,9 @@ def test_all_problems_of_a_chain_are_told_at_once() -> None:
 
 
 def test_no_step_is_left_out() -> None:
-    no_steps = {"DrawRecording", "GroupToApplyToSelectedStepBase", "ImageUse", "PipelineStepBase"}
-    cannot_fail = {*no_steps, "UnneededFieldRemover"}
+    no_steps = {"DrawRecording", "ImageUse", "ArrayStep", "GroupToApplyToSelectedStepBase", "PipelineStepBase"}
+    of_other_packages = {"AlbumentationsStep", "TorchvisionStep"}  # see test_image_library_steps.py
+    cannot_fail = {*no_steps, *of_other_packages, "UnneededFieldRemover"}
     assert {type(of.step).__name__ for of in FORMATS} | cannot_fail == {*processing_steps.__all__}
 
 

@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageJpegDistorter,
     PipelineStepBase,
 )
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
 NOISE = np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
 MAKE: dict[str, Callable[..., PipelineStepBase]] = {
@@ -45,12 +46,13 @@ def blurred(image: np.ndarray, sigma: float, reach: int) -> np.ndarray:
     return out
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", [DT.UINT8, DT.FLOAT])
 @pytest.mark.parametrize("sigma", [0.5, 1.5])
-def test_blur_as_a_convolution(sigma: float, dtype: DT) -> None:
+def test_blur_as_a_convolution(sigma: float, dtype: DT, run: RunWhere) -> None:
     image = NOISE if dtype == DT.UINT8 else (NOISE / 255).astype(np.float32)
     step = ImageGaussianBlurrer("image", sigma_range=(sigma, sigma), prob=1.0)
-    [found] = run_steps(step, {"image": (dtype, [image])})["image"]
+    [found] = run_steps(step, {"image": (dtype, [image])}, run=run)["image"]
     tolerance = 0.51 if dtype == DT.UINT8 else 1e-5
     assert found.dtype == image.dtype
     np.testing.assert_allclose(found, blurred(image, sigma, int(np.ceil(3 * sigma))), atol=tolerance)
@@ -67,15 +69,16 @@ def test_what_is_not_blurred_is_identical_in_a_mixed_batch() -> None:
     assert all((image == NOISE).all() for image in never)
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("quality", [10, 60, 95])
-def test_artefacts_as_those_of_a_jpeg_file(quality: int) -> None:
+def test_artefacts_as_those_of_a_jpeg_file(quality: int, run: RunWhere) -> None:
     image = gradient(32, 48)
     image[8:20, 10:30] = 255 - image[8:20, 10:30]
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=quality, subsampling=2)
     expected = np.asarray(Image.open(buffer)).astype(float)
     [found] = run_steps(
-        ImageJpegDistorter("image", quality_range=(quality, quality)), {"image": (DT.UINT8, [image])}
+        ImageJpegDistorter("image", quality_range=(quality, quality)), {"image": (DT.UINT8, [image])}, run=run
     )["image"]
     loss, difference = np.abs(expected - image).mean(), np.abs(expected - found).mean()
     assert difference < max(0.5 * loss, 1.0)
@@ -88,11 +91,13 @@ def test_qualities_are_drawn_per_sample() -> None:
     assert len({image.tobytes() for image in images}) > 4
 
 
-def test_color_spaces() -> None:
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_color_spaces(run: RunWhere) -> None:
     convert = {
         target: run_steps(
             ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=target),
             {"image": (DT.UINT8, [NOISE])},
+            run=run,
         )["image"][0]
         for target in (DALIImageType.BGR, DALIImageType.GRAY, DALIImageType.YCbCr, DALIImageType.RGB)
     }

@@ -14,6 +14,7 @@ from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -46,19 +47,23 @@ def test_the_formula(seed: int, num_channels: int, is_scalar: tuple[bool, bool],
         np.testing.assert_allclose(found, reference(image, mean, std), rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", [DT.UINT8, DT.FLOAT])
-def test_a_mean_far_off_and_a_small_deviation(dtype: DT) -> None:
+def test_a_mean_far_off_and_a_small_deviation(dtype: DT, run: RunWhere) -> None:
     image = gradient(8, 8).astype(NUMPY_TYPES[dtype])
-    [found] = run_steps(ImageMeanStdDevNormalizer("image", 1000, 0.1), {"image": (dtype, [image])})["image"]
+    [found] = run_steps(ImageMeanStdDevNormalizer("image", 1000, 0.1), {"image": (dtype, [image])}, run=run)[
+        "image"
+    ]
     np.testing.assert_allclose(found, reference(image, 1000, 0.1), rtol=1e-6, atol=1e-3)
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("output_type", NUMBERS)
-def test_every_output_type_is_produced_and_declared(output_type: DT) -> None:
+def test_every_output_type_is_produced_and_declared(output_type: DT, run: RunWhere) -> None:
     images = [gradient(4, 6), gradient(3, 5, 2)]
     step = ImageMeanStdDevNormalizer("image", [120, 110, 100], [2, 3, 1], output_type)
-    run = run_steps(step, {"image": (DT.UINT8, images)})
-    for image, found in zip(images, run["image"], strict=True):
+    batch = run_steps(step, {"image": (DT.UINT8, images)}, run=run)
+    for image, found in zip(images, batch["image"], strict=True):
         expected = reference(image, [120, 110, 100], [2, 3, 1])
         assert found.dtype == NUMPY_TYPES[output_type]
         if output_type in (DT.FLOAT, DT.FLOAT16, DT.FLOAT64):
@@ -70,18 +75,22 @@ def test_every_output_type_is_produced_and_declared(output_type: DT) -> None:
             assert np.abs(found - np.clip(expected, limits.min, limits.max)).max() <= 0.5001
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
-def test_input_of_any_type(dtype: DT) -> None:
+def test_input_of_any_type(dtype: DT, run: RunWhere) -> None:
     image = gradient(4, 6).astype(NUMPY_TYPES[dtype])
-    [found] = run_steps(ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (dtype, [image])})["image"]
+    [found] = run_steps(ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (dtype, [image])}, run=run)[
+        "image"
+    ]
     np.testing.assert_allclose(found, reference(image), atol=1e-5)
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("mean", [MEAN, tuple(MEAN), np.array(MEAN), np.array(MEAN, np.float32).reshape(1, 1, 3)])
 @pytest.mark.parametrize("std", [2, np.array(2.0), np.float32(2), [2, 2, 2], np.array([2, 2, 2])])
-def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any) -> None:
+def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any, run: RunWhere) -> None:
     step = ImageMeanStdDevNormalizer("image", mean, std)
-    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])})["image"]
+    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])}, run=run)["image"]
     np.testing.assert_allclose(found, reference(gradient(4, 6), MEAN, 2), atol=1e-4)
 
 

@@ -10,6 +10,7 @@ from support.arrays import DT, ArrayProvider, gradient
 from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
 STEP = ImageRange01Normalizer("image")
@@ -41,10 +42,11 @@ def test_clips(layout: str | None) -> None:
     assert run.layouts["image"] == (layout or "")
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
-def test_numbers_of_any_type(dtype: DT) -> None:
+def test_numbers_of_any_type(dtype: DT, run: RunWhere) -> None:
     image = gradient(4, 6).astype(NUMPY_TYPES[dtype])
-    [found] = run_steps(STEP, {"image": (dtype, [image])})["image"]
+    [found] = run_steps(STEP, {"image": (dtype, [image])}, run=run)["image"]
     assert found.dtype == np.float32
     assert found == pytest.approx(image.astype(np.float64) / 255, abs=1e-6)
 

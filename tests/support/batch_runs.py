@@ -12,6 +12,7 @@ from nvidia.dali import pipeline_def
 
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 from support.arrays import ArrayProvider
 
@@ -36,6 +37,7 @@ def run_steps(
     gpu_fields: Sequence[str] = (),
     conditionals: bool = False,
     seed: int = 1,
+    run: RunWhere = "graph",
 ) -> BatchRun:
     """Run steps on one batch.
 
@@ -47,12 +49,15 @@ def run_steps(
         gpu_fields: Flat names of fields that are on the GPU when the steps get them.
         conditionals: Whether DALI's conditionals are enabled.
         seed: Of DALI's generators.
+        run: "workers" for the forms of the steps for arrays, with NumPy's global generator.
     """
     provider = ArrayProvider(fields)
     batch_size = provider.get_number_of_samples()
     samples = [provider.get_data(index).get_data() for index in range(batch_size)]
     blueprint = provider.sample_data_structure
     several = [steps] if isinstance(steps, PipelineStepBase) else [*steps]
+    if run == "workers":
+        return _on_arrays(several, blueprint, samples)
     names: list[str] = []
 
     sources = {
@@ -95,3 +100,16 @@ def run_steps(
         },
         {name: output.layout() for name, output in zip(names, outputs, strict=True)},
     )
+
+
+def _on_arrays(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup, samples: Sequence[Any]) -> BatchRun:
+    outputs = []
+    for values in samples:
+        data = blueprint.get_empty_like_self()
+        data.set_data(values)
+        for step in steps:
+            data = step(data)
+        outputs.append(data)
+    names = outputs[0].field_names_flat
+    columns = zip(*(data.get_data() for data in outputs), strict=True)
+    return BatchRun(dict(zip(names, map(list, columns), strict=True)), {})

@@ -9,6 +9,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
+from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -31,6 +32,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     ImageToTileSizePadder,
     LambdaStep,
+    MapStep,
     PaddingToUniform,
     PipelineStepBase,
     PointCloudRangeFilter,
@@ -58,6 +60,10 @@ class StepCase:
 
 def halved_as_float(value: Any) -> Any:
     return fn.cast(value, dtype=DT.FLOAT) * 0.5
+
+
+def halved_array(value: Any, gain: Any) -> Any:
+    return np.asarray(value, np.float32) * np.float32(0.5) * gain
 
 
 def _cameras(*names: str) -> list[SampleDataGroup]:
@@ -189,6 +195,12 @@ def _by_name() -> dict[str, StepCase]:
         ),
         "LambdaStep": StepCase(
             LambdaStep(halved_as_float, input_names="points", output_types={"halves": DT.FLOAT}), _points()
+        ),
+        "MapStep": StepCase(
+            MapStep(
+                halved_array, input_names="points", output_types={"halves": DT.FLOAT}, draws=[UniformDraw("gain")]
+            ),
+            _points(),
         ),
         "PaddingToUniform": StepCase(PaddingToUniform(["points"], -1), _points(), {"per_sample": False}),
         "PointCloudRangeFilter": StepCase(

@@ -56,8 +56,17 @@ def declared_draws(step: DrawingStep, data_empty: SampleDataGroup) -> dict[str, 
     Raises:
         SettingError: It declares something else, or two draws of one name.
     """
-    declared = step.declare_draws(data_empty)
-    what = f"{type(step).__name__}.declare_draws must return a list of draws"
+    return checked_draws(
+        step.declare_draws(data_empty), f"{type(step).__name__}.declare_draws must return a list of draws"
+    )
+
+
+def checked_draws(declared: Sequence[RandomDraw], what: str) -> dict[str, RandomDraw]:
+    """Check a list of draws, and return them by name; ``what`` begins the messages.
+
+    Raises:
+        SettingError: It is something else, or there are two draws of one name.
+    """
     if not isinstance(declared, Sequence) or isinstance(declared, str):
         raise SettingError(f"{what}, got {declared!r}.")
     draws: dict[str, RandomDraw] = {}

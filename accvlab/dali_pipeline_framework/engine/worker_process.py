@@ -68,9 +68,24 @@ def forked_children_are_workers() -> Iterator[None]:
     """
     _forking.parent_pid = os.getpid()
     try:
-        yield
+        with _opencv_without_threads():
+            yield
     finally:
         _forking.parent_pid = None
+
+
+@contextlib.contextmanager
+def _opencv_without_threads() -> Iterator[None]:
+    """End the threads of OpenCV meanwhile: a forked process would wait for them for ever, without having them."""
+    opencv = sys.modules.get("cv2")
+    count = 1 if opencv is None else opencv.getNumThreads()
+    if opencv is not None and count > 1:
+        opencv.setNumThreads(1)
+    try:
+        yield
+    finally:
+        if opencv is not None and count > 1:
+            opencv.setNumThreads(count)  # they are started when they are needed
 
 
 def _after_fork_in_child() -> None:
@@ -115,7 +130,7 @@ class WorkerSetup:
         if torch is None:
             return False
         torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
-        torch.set_num_threads(1)  # there are as many workers as are to compute at a time
+        torch.set_num_threads(1)  # as PyTorch's own loader does
         return True
 
 
@@ -132,7 +147,7 @@ def keep_freed_memory() -> None:
 
 
 def use_one_thread_of_opencv() -> None:
-    """Have OpenCV compute in the calling thread; in a forked process its other threads would not be there."""
+    """Have OpenCV compute in the calling thread: there are as many workers as are to compute at a time."""
     os.environ["OPENCV_FOR_THREADS_NUM"] = "1"  # where it is imported later
     opencv = sys.modules.get("cv2")
     if opencv is not None:

@@ -9,6 +9,7 @@ from ..providers.frames.frame_folders import FrameFolders as FrameFolders
 from ..providers.frames.frame_sequence_data_provider import FrameSequenceDataProvider as FrameSequenceDataProvider
 from ..providers.replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from ..providers.rigs.camera_rig import MissingFrame as MissingFrame
+from ..providers.torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
 from ..providers.videos.frame_reader_pool import DecodingStatistics as DecodingStatistics
 from ..providers.videos.video_data_provider import VideoDataProvider as VideoDataProvider
 from ..providers.videos.video_frame_data_provider import VideoFrameDataProvider as VideoFrameDataProvider

@@ -9,7 +9,8 @@ from types import ModuleType
 
 from ..errors import SettingError
 
-_INSTALLED_AS = {"cv2": "OpenCV"}
+# What a package is called, and the extra that installs it; for others, both as the package.
+_INSTALLED_AS = {"cv2": ("OpenCV", "cpu"), "torchvision.tv_tensors": ("torchvision", "torchvision")}
 
 
 def needed_package(name: str) -> ModuleType:
@@ -24,8 +25,8 @@ def needed_package(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = _INSTALLED_AS.get(name, name)
+        package, extra = _INSTALLED_AS.get(name, (name, name))
         raise SettingError(
             f"Steps on arrays need {package}, which cannot be imported ({error}). Install it with: "
-            'pip install "accvlab.dali_pipeline_framework[cpu]", or let the steps run in the graph.'
+            f'pip install "accvlab.dali_pipeline_framework[{extra}]", or use steps that run in the graph.'
         ) from error

@@ -100,7 +100,7 @@ def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False
                 look_up(plane, of_channel[None], found)
         return result.view(table.dtype)
     flat = image.reshape(-1, image.shape[-1]) if table.ndim == 1 else image.reshape(-1, 1, image.shape[-1])
-    result = look_up(flat, as_table[None])
+    result = np.asarray(look_up(flat, as_table[None]))
     return result.view(table.dtype).reshape(image.shape)
 
 
@@ -130,18 +130,28 @@ def scaled(image: Image, gain: np.float32, offset: np.float32) -> Image:
     return looked_up(image, table)
 
 
-def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]]) -> Image:
+def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]], is_own: bool = False) -> Image:
     """Multiply the colour of each pixel by a matrix.
 
     Args:
         image: uint8 or float32. uint8 is saturated, and within one level of what float32 gives.
         matrix: ``(3, 3)``, or with a column of what is added, ``(3, 4)``.
+        is_own: Whether nobody else has the image, so that it may be changed: new memory may cost more than the
+            change.
     """
     if not image.size:
         return image
-    flat = image.reshape(-1, image.shape[-2], image.shape[-1])
-    found: Image = needed_package("cv2").transform(flat, np.ascontiguousarray(matrix, np.float32))
-    return found.reshape(image.shape)
+    rows = image.reshape(-1, image.shape[-2], image.shape[-1])
+    transform = needed_package("cv2").transform
+    matrix = np.ascontiguousarray(matrix, np.float32)
+    if not is_own:
+        found: Image = transform(rows, matrix)
+        return found.reshape(image.shape)
+    num_rows = max(1, _CACHED_BYTES // rows[0].nbytes)
+    for start in range(0, len(rows), num_rows):  # OpenCV copies what it changes in place
+        part = rows[start : start + num_rows]
+        transform(part, matrix, part)
+    return rows.reshape(image.shape)
 
 
 def planes_of(frame: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which boxes of an image can be seen, by operators of DALI.
+"""Which boxes of an image can be seen, by operators of DALI or of NumPy.
 
 Painter's algorithm: on a canvas of pixels, the boxes are painted from the farthest to the nearest, and those of
 which a pixel is left are visible. No canvas of the size of the image is needed to know that: only the order of the
 edges of the boxes counts. The result is that of the canvas, to the pixel, for any size of the image. Few boxes are
 compared as bit sets, which is fast but takes memory in ``N ** 3``; many in blocks, which takes it in ``N ** 2``.
+Of arrays, a canvas of the edges is painted.
 """
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
+from . import functions
 from .data_branches import branched
 from .element_selection import column, row, rows_at, with_row_before
 from .field_types import computable, exact_constant
 
 _DT = types.DALIDataType
+_Array: TypeAlias = npt.NDArray[Any]
 _MOST_IN_WORDS = 384  # with more boxes, blocks are as fast
 _WORD_SIZE = 64
 _BLOCK_SIZE = 32
@@ -27,12 +33,14 @@ _NUMBERS = np.arange(1 << 18, dtype=np.int32)  # of more boxes, the result alone
 _BITS = (np.uint64(1) << np.arange(_WORD_SIZE, dtype=np.uint64)).view(np.int64)
 
 
-def _checked(bboxes: DataNode, num_boxes: DataNode) -> DataNode:
+def _checked(bboxes: Any, num_boxes: Any) -> Any:
     """Return ``(N, 4)``; the graph fails if it has another shape."""
+    if not functions.is_node(bboxes):
+        return functions.reshape(bboxes, [*num_boxes, 4])
     return fn.reshape(bboxes, shape=fn.cat(num_boxes, exact_constant(np.array([4]))), layout="")
 
 
-def _cut(bboxes: DataNode, image_hw: DataNode, rounding: str | None) -> tuple[DataNode, DataNode]:
+def _cut(bboxes: Any, image_hw: Any, rounding: str | None) -> tuple[Any, Any]:
     """Get the least and the greatest x and y of boxes, ``(N, 2)`` each, cut to the image.
 
     Args:
@@ -42,19 +50,19 @@ def _cut(bboxes: DataNode, image_hw: DataNode, rounding: str | None) -> tuple[Da
     """
     first, second = bboxes[:, 0:2], bboxes[:, 2:4]
     # Of NaN and another number, `min` and `max` return the second one. In this order, one of the two is NaN.
-    low, high = math.min(first, second), math.max(second, first)
+    low, high = functions.minimum(first, second), functions.maximum(second, first)
     if rounding == "outwards":
-        low, high = math.floor(low), math.ceil(high)
+        low, high = functions.floor(low), functions.ceil(high)
     elif rounding == "inwards":
-        low, high = math.ceil(low), math.floor(high)
-    size = fn.stack(image_hw[1], image_hw[0])
-    return math.clamp(low, 0.0, size), math.clamp(high, 0.0, size)
+        low, high = functions.ceil(low), functions.floor(high)
+    size = functions.stack(image_hw[1], image_hw[0])
+    return functions.clamp(low, 0.0, size), functions.clamp(high, 0.0, size)
 
 
 @do_not_convert
 def visible_boxes(
-    bboxes: DataNode, depths: DataNode, depth_type: types.DALIDataType, image_hw: DataNode, shrink: bool = False
-) -> DataNode:
+    bboxes: Any, depths: Any, depth_type: types.DALIDataType, image_hw: Any, shrink: bool = False
+) -> Any:
     """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
@@ -67,15 +75,42 @@ def visible_boxes(
         image_hw: ``(2,)`` of the type of the boxes, height and width.
         shrink: Whether to round inwards instead of outwards.
     """
+    rounding = "inwards" if shrink else "outwards"
+    if not functions.is_node(bboxes, depths, image_hw):
+        return _visible_on_canvas(*_cut(_checked(bboxes, depths.shape), image_hw, rounding), depths)
     numbers = types.Constant(_NUMBERS)
     # A first box without pixels, so that there is one.
     boxes = with_row_before(_checked(bboxes, depths.shape()), 0)
-    corners = fn.cat(*_cut(boxes, image_hw, "inwards" if shrink else "outwards"), axis=1)
+    corners = fn.cat(*_cut(boxes, image_hw, rounding), axis=1)
     place = with_row_before(column(_places(computable(depths, depth_type), numbers)), -1)
     is_few = depths.shape()[0] <= _MOST_IN_WORDS
     bits = exact_constant(_BITS[None, :, None, None])
     result = branched(is_few, [corners, place, numbers, bits], _visible_by_words, _visible_by_blocks)
     is_visible: DataNode = result[1:] != 0
+    return is_visible
+
+
+def _visible_on_canvas(low: _Array, high: _Array, depths: _Array) -> _Array:
+    """Tell which boxes are visible: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
+
+    Args:
+        low: ``(N, 2)``, least x and y.
+        high: ``(N, 2)``, greatest x and y.
+        depths: ``(N,)``.
+    """
+    is_visible = np.zeros(len(low), bool)
+    has_pixels = np.all(low < high, axis=1)
+    edges = [np.unique(np.concatenate([low[has_pixels, axis], high[has_pixels, axis]])) for axis in (0, 1)]
+    (left, right), (top, bottom) = (
+        (np.searchsorted(edges[axis], low[:, axis]), np.searchsorted(edges[axis], high[:, axis]))
+        for axis in (0, 1)
+    )
+    canvas = np.full((len(edges[1]), len(edges[0])), -1)
+    # From the farthest to the nearest; NaN comes first, and of equal ones the last comes last.
+    for box in (len(depths) - 1 - np.argsort(depths[::-1], kind="stable"))[::-1].tolist():
+        if has_pixels[box]:
+            canvas[top[box] : bottom[box], left[box] : right[box]] = box
+    is_visible[canvas[canvas >= 0]] = True
     return is_visible
 
 
@@ -263,7 +298,8 @@ def _ranks(low: DataNode, high: DataNode, place: DataNode) -> DataNode:
 
 
 @do_not_convert
-def boxes_of_minimum_size(bboxes: DataNode, num_boxes: DataNode, image_hw: DataNode, size: float) -> DataNode:
+@np.errstate(invalid="ignore")
+def boxes_of_minimum_size(bboxes: Any, num_boxes: Any, image_hw: Any, size: float) -> Any:
     """Tell which boxes, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
 
     Args:
@@ -273,9 +309,8 @@ def boxes_of_minimum_size(bboxes: DataNode, num_boxes: DataNode, image_hw: DataN
         size: The least size.
     """
     low, high = _cut(_checked(bboxes, num_boxes), image_hw, None)
-    is_large = high - low >= float(size)
-    result: DataNode = is_large[:, 0] & is_large[:, 1]
-    return result
+    is_large = high - low >= float(np.float32(size))  # as DALI takes it
+    return is_large[:, 0] & is_large[:, 1]
 
 
 def _as_numbers(truth: DataNode) -> DataNode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluate parsed conditions on nodes of a graph, without losing digits.
+"""Evaluate parsed conditions on nodes of a graph, or on arrays, without losing digits.
 
 DALI would compare an int64 with a float literal as float32. So literals stay exact fractions until it is known
 what they are compared with, and become limits of that type::
@@ -21,12 +21,12 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import methods_not_converted
+from . import functions
 from .conditions.ast import AST, And, Comparison, Literal, Not, Or, UnaryMinus, Variable
-from .field_types import exact_constant
+from .field_types import exact_constant_like, reinterpret
 
 _DT = types.DALIDataType
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -52,7 +52,7 @@ class TypedNode:
         dtype: Their type.
     """
 
-    node: DataNode
+    node: Any
     dtype: types.DALIDataType
 
 
@@ -81,7 +81,7 @@ class ConditionEvaluation:
 
     variables: Mapping[str, TypedNode]
 
-    def condition(self, expression: AST) -> DataNode:
+    def condition(self, expression: AST) -> Any:
         """Evaluate an expression with at least one variable as a condition: ``(N,)`` bool."""
         result = self._truth(self._value(expression))
         if isinstance(result, bool):  # e.g. `1 < 2 or a`: of the length of the variables
@@ -108,7 +108,7 @@ class ConditionEvaluation:
 
     def _joined(self, expression: And | Or) -> _Value:
         absorbing = isinstance(expression, Or)
-        nodes: list[DataNode] = []
+        nodes: list[Any] = []
         for condition in expression.conditions:
             truth = self._truth(self._value(condition))
             if not isinstance(truth, bool):
@@ -122,7 +122,7 @@ class ConditionEvaluation:
             result = result | node if absorbing else result & node
         return TypedNode(result, _DT.BOOL)
 
-    def _truth(self, value: _Value) -> DataNode | bool:
+    def _truth(self, value: _Value) -> Any | bool:
         if isinstance(value, TypedNode):
             return value.node if value.dtype == _DT.BOOL else value.node != 0
         return bool(value)
@@ -133,10 +133,10 @@ def _negated(value: _Value) -> _Value:
         return -Fraction(value)
     if value.dtype in _FLOATS:
         return TypedNode(-value.node, value.dtype)
-    return TypedNode(-fn.cast(value.node, dtype=_DT.INT64), _DT.INT64)
+    return TypedNode(-functions.cast(value.node, _DT.INT64), _DT.INT64)
 
 
-def _compared(left: _Value, comparison: str, right: _Value) -> DataNode | bool:
+def _compared(left: _Value, comparison: str, right: _Value) -> Any | bool:
     if isinstance(left, TypedNode):
         if isinstance(right, TypedNode):
             return _compared_nodes(_number(left), comparison, _number(right))
@@ -148,18 +148,18 @@ def _compared(left: _Value, comparison: str, right: _Value) -> DataNode | bool:
 
 def _number(value: TypedNode) -> TypedNode:
     if value.dtype == _DT.BOOL:
-        return TypedNode(fn.cast(value.node, dtype=_DT.UINT8), _DT.UINT8)
+        return TypedNode(functions.cast(value.node, _DT.UINT8), _DT.UINT8)
     return value
 
 
-def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> DataNode:
+def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> Any:
     numpy_type = np.dtype(NUMPY_TYPES[value.dtype])
     if numpy_type.kind == "f":
         with np.errstate(over="ignore"):  # a literal beyond the type is infinite there
             rounded = np.array(_as_float(literal), numpy_type)
         if value.dtype == _DT.FLOAT16:
             rounded = rounded.astype(np.float32)
-        return _apply(comparison, value.node, exact_constant(rounded, value.node.device))
+        return _apply(comparison, value.node, exact_constant_like(rounded, value.node))
     if literal.denominator != 1:
         if comparison in ("==", "!="):
             return _constant_condition(value, comparison == "!=")
@@ -170,7 +170,7 @@ def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction)
     if not info.min <= literal <= info.max:
         return _constant_condition(value, bool(_OPERATORS[comparison](0, literal)))
     limit = np.array(int(literal), numpy_type)
-    return _apply(comparison, value.node, exact_constant(limit, value.node.device))
+    return _apply(comparison, value.node, exact_constant_like(limit, value.node))
 
 
 def _as_float(literal: Fraction) -> float:
@@ -180,7 +180,7 @@ def _as_float(literal: Fraction) -> float:
         return math.inf if literal > 0 else -math.inf
 
 
-def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> DataNode:
+def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Any:
     if left.dtype == right.dtype:
         return _apply(comparison, left.node, right.node)
     both = (left.dtype, right.dtype)
@@ -194,28 +194,26 @@ def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> DataN
         return _unsigned_with_signed(left.node, comparison, right.node)
     else:
         return _unsigned_with_signed(right.node, _MIRRORED[comparison], left.node)
-    return _apply(comparison, *(fn.cast(side.node, dtype=common) for side in (left, right)))
+    return _apply(comparison, *(functions.cast(side.node, common) for side in (left, right)))
 
 
-def _unsigned_with_signed(unsigned: DataNode, comparison: str, signed: DataNode) -> DataNode:
+def _unsigned_with_signed(unsigned: Any, comparison: str, signed: Any) -> Any:
     """Compare uint64 with a signed type: a negative number is below all of them."""
     is_negative = signed < 0
     # The bits of a negative number, taken for uint64, do not matter.
-    bits = fn.reinterpret(fn.cast(signed, dtype=_DT.INT64), dtype=_DT.UINT64)
+    bits = reinterpret(functions.cast(signed, _DT.INT64), _DT.UINT64)
     if_not_negative = _apply(comparison, unsigned, bits)
-    if comparison in (">", ">=", "!="):
-        result: DataNode = is_negative | if_not_negative
-    else:
-        result = if_not_negative & (signed >= 0)
-    return result
+    is_above = comparison in (">", ">=", "!=")
+    return is_negative | if_not_negative if is_above else if_not_negative & (signed >= 0)
 
 
-def _constant_condition(like: TypedNode, truth: bool) -> DataNode:
+def _constant_condition(like: TypedNode, truth: bool) -> Any:
+    if not functions.is_node(like.node):
+        return np.full(np.shape(like.node), truth)
     fill = fn.ones_like if truth else fn.zeros_like
-    condition: DataNode = fill(like.node, dtype=_DT.BOOL)
-    return condition
+    return fill(like.node, dtype=_DT.BOOL)
 
 
-def _apply(comparison: str, left: DataNode, right: DataNode) -> DataNode:
-    result: DataNode = _OPERATORS[comparison](left, right)
+def _apply(comparison: str, left: Any, right: Any) -> Any:
+    result = _OPERATORS[comparison](left, right)
     return result

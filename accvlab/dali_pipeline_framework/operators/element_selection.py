@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the elements of a tensor for which a mask is true, by operators of DALI.
+"""Keep the elements of a tensor for which a mask is true, by operators of DALI or of NumPy.
 
 DALI has no operator that compacts by a mask. Its augmentation of detection data drops boxes whose center is
 outside of a crop, though, and tells which ones it kept. With the whole image as the crop there is nothing left to
@@ -13,6 +13,8 @@ chance::
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
@@ -20,6 +22,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert, methods_not_converted
+from . import functions
 from .field_types import exact_constant
 
 _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next random operator another one
@@ -28,19 +31,22 @@ _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next 
 @methods_not_converted
 @attrs.frozen
 class ElementSelection:
-    """Which elements along an axis are kept, on the CPU.
+    """Which elements along an axis are kept, on the CPU, in a graph or of arrays.
 
     Attributes:
-        positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending.
+        positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending; of arrays
+            ``(num_kept,)``, the index of each kept element.
         count: ``(1,)`` int32: how many elements there are.
     """
 
-    positions: DataNode
-    count: DataNode
+    positions: Any
+    count: Any
 
     @classmethod
-    def by_mask(cls, mask: DataNode) -> ElementSelection:
+    def by_mask(cls, mask: Any) -> ElementSelection:
         """Make the selection for a mask ``(N,)`` bool; N may be 0, and all or none may be kept."""
+        if not functions.is_node(mask):
+            return cls(np.flatnonzero(mask), np.array([len(mask)], np.int32))
         mask = mask.cpu() if mask.device == "gpu" else mask
         # A box that is the corner (1, 1) of the image counts as outside, the corner (0, 0) as inside.
         corner = fn.cast(mask == False, dtype=types.DALIDataType.FLOAT)  # noqa: E712 (a node of the graph)
@@ -60,7 +66,7 @@ class ElementSelection:
         )
         return cls(positions, fn.cast(mask.shape(), dtype=types.DALIDataType.INT32))
 
-    def of(self, data: DataNode, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> DataNode:
+    def of(self, data: Any, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Any:
         """Return what is kept of ``data``, in order, without a layout.
 
         Args:
@@ -69,6 +75,8 @@ class ElementSelection:
             axis: The axis to select along.
             num_axes: The number of axes; needed where ``axis`` is not the first one.
         """
+        if not functions.is_node(data):
+            return np.take(data, self.positions, axis)
         is_bool = dtype == types.DALIDataType.BOOL  # `fn.slice` refuses it
         data = fn.reinterpret(data, dtype=types.DALIDataType.UINT8) if is_bool else data
         order = [axis, *(other for other in range(num_axes) if other != axis)]
@@ -81,9 +89,17 @@ class ElementSelection:
         return fn.reinterpret(kept, dtype=types.DALIDataType.BOOL) if is_bool else kept
 
 
-def with_length_of(mask: DataNode, data: DataNode, axis: int = 0) -> DataNode:
-    """Return the mask as it is; the graph fails if ``data`` has not as many elements along the axis."""
-    return fn.reshape(mask, shape=data.shape()[axis : axis + 1])
+@do_not_convert
+def with_length_of(mask: Any, data: Any, axis: int = 0) -> Any:
+    """Return the mask as it is; the graph fails if ``data`` has not as many elements along the axis.
+
+    Raises:
+        FieldValueError: Of arrays, it has not.
+    """
+    if functions.is_node(mask, data):
+        return fn.reshape(mask, shape=data.shape()[axis : axis + 1])
+    shape = np.shape(data)[axis : axis + 1]
+    return functions.failing_with("a mask must have one value for each element", functions.reshape, mask, shape)
 
 
 @do_not_convert

@@ -12,7 +12,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..errors import FieldKindError
 from ..sample_data import LeafFormat, Path, SampleDataGroup
-from ..sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
+from ..sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type, get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import format_path, normalized_path
 from . import functions
@@ -38,6 +38,20 @@ def computable(values: Any, dtype: types.DALIDataType) -> Any:
     """Return float16 as float32, since DALI does not compute with it, and everything else as it is."""
     is_half = dtype == types.DALIDataType.FLOAT16
     return functions.cast(values, types.DALIDataType.FLOAT) if is_half else values
+
+
+@do_not_convert
+def reinterpret(values: Any, dtype: types.DALIDataType) -> Any:
+    """Return the same bits as another type of the same size; a node, or an array."""
+    if functions.is_node(values):
+        return fn.reinterpret(values, dtype=dtype)
+    return np.asarray(values).view(get_numpy_type_for_dali_type(dtype))[()]
+
+
+@do_not_convert
+def exact_constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
+    """Return an array as it is, or as an exact constant on the device of a node."""
+    return exact_constant(values, like.device) if functions.is_node(like) else values
 
 
 @do_not_convert

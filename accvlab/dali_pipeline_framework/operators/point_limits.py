@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import number_list, shown
@@ -102,8 +101,8 @@ class PointLimits:
         """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)
-        is_inside = fn.cast((points >= low) & (points <= high), dtype=types.DALIDataType.UINT8)
-        return fn.reductions.min(is_inside, axes=[1]) == 1
+        is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)
+        return functions.reductions.min(is_inside, axes=[1]) == 1
 
     def _converted(
         self, dtype: np.dtype[Any], *, inner: bool

@@ -97,10 +97,10 @@ class Folding:
 
     # --- what workers send ------------------------------------------------------------------------
 
-    def send(self, items: Items, dtype: types.DALIDataType, level: Level) -> DataNode:
+    def send(self, items: Items, dtype: types.DALIDataType, level: Level, layout: str | None = None) -> DataNode:
         """Get the node of a field that is folded of the given items."""
         if (items, level) not in self._sent:
-            sent = self._add_output(dtype)
+            sent = self._add_output(dtype, layout)
             self._items_of_source[sent.name] = items
             node = self.part(level).of(sent)
             self._know(node, level)
@@ -109,8 +109,8 @@ class Folding:
             self._sent[items, level] = node
         return self._sent[items, level]
 
-    def _add_output(self, dtype: types.DALIDataType) -> DataNode:
-        node = self.source.add(dtype)
+    def _add_output(self, dtype: types.DALIDataType, layout: str | None = None) -> DataNode:
+        node = self.source.add(dtype, layout)
         self.own_nodes.append(node)
         return node
 

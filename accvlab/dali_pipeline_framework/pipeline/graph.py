@@ -171,8 +171,11 @@ class Graph:
                 node = given[of_members[0]]
                 self._folding.note_given(node)
             else:
-                dtype = format.full.flat_leaves[leaf.members[0]].transport_dtype
-                node = self._folding.send(tuple([items[path] for path in of_members]), dtype, leaf.level)
+                sent = format.full.flat_leaves[leaf.members[0]]
+                # What a step has made on arrays has the layout that it would have in the graph.
+                layout = sent.content.layout if self.first_step and sent.content.is_encoded is False else None
+                of_items = tuple([items[path] for path in of_members])
+                node = self._folding.send(of_items, sent.transport_dtype, leaf.level, layout)
             fields.append(FieldNodes(leaf.level, INPUT, node))
         self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
         sample = FoldedSample(format, fields)

@@ -1,6 +1,8 @@
 from ..draws.draw_scope import DrawRecording as DrawRecording
 from .affine_transformer import AffineTransformer as AffineTransformer
+from .albumentations_step import AlbumentationsStep as AlbumentationsStep
 from .annotation_element_condition_eval import AnnotationElementConditionEval as AnnotationElementConditionEval
+from .array_step import ArrayStep as ArrayStep
 from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
 from .bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
 from .bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
@@ -32,6 +34,7 @@ from .image_resizer import ImageResizer as ImageResizer
 from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
 from .image_use import ImageUse as ImageUse
 from .lambda_step import LambdaStep as LambdaStep
+from .map_step import MapStep as MapStep
 from .padding_to_uniform import PaddingToUniform as PaddingToUniform
 from .photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter
 from .pipeline_step_base import PipelineStepBase as PipelineStepBase
@@ -41,5 +44,6 @@ from .points_padder import PointsPadder as PointsPadder
 from .random_eraser import RandomEraser as RandomEraser
 from .tensor_size_adder import TensorSizeAdder as TensorSizeAdder
 from .time_difference_adder import TimeDifferenceAdder as TimeDifferenceAdder
+from .torchvision_step import TorchvisionStep as TorchvisionStep
 from .unneeded_fields_remover import UnneededFieldRemover as UnneededFieldRemover
 from .visible_bbox_selector import VisibleBboxSelector as VisibleBboxSelector

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, flag, text
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators import functions
 from ..operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
 from ..operators.conditions.parser import Parser
 from ..operators.field_types import computable, leaf_at
@@ -102,6 +103,8 @@ class AnnotationElementConditionEval(PipelineStepBase):
             for name in names:
                 annotation.remove_field(name)
 
+    _process_arrays = _process
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="evaluate the condition")
         paths = data_empty.find_all_occurrences(self._annotation_field_name)
@@ -140,22 +143,25 @@ class AnnotationElementConditionEval(PipelineStepBase):
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
     """The variables as vectors of equal length; the graph fails where they are not."""
     variables: dict[str, TypedNode] = {}
-    length: DataNode | None = None
+    length: Any | None = None
     for name in names:
         leaf = leaf_at(annotation, name)
         node = annotation[name]
         if length is None:
-            length = node.shape() if leaf.ndim == 1 else _length_of_vector(node)
-        vector = failing_with(
-            "each variable has one value for each element", fn.reshape, node, shape=length, layout=""
-        )
+            length = functions.shape_of(node) if leaf.ndim == 1 else _length_of_vector(node)
+        vector = functions.failing_with("each variable has one value for each element", _reshaped, node, length)
         variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
     return variables
 
 
-def _length_of_vector(node: DataNode) -> DataNode:
+def _length_of_vector(node: Any) -> Any:
     """The length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if there is none."""
-    shape = node.shape()
-    greatest, least = fn.reductions.max(shape, keep_dims=True), fn.reductions.min(shape, keep_dims=True)
-    length: DataNode = greatest * (least > 0)
-    return length
+    shape, reductions = functions.shape_of(node), functions.reductions
+    greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)
+    return greatest * (least > 0)
+
+
+def _reshaped(node: Any, shape: Any) -> Any:
+    if functions.is_node(node):
+        return fn.reshape(node, shape=shape, layout="")
+    return functions.reshape(node, shape)

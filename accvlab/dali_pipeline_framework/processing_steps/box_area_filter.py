@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import nvidia.dali.fn as fn
+import numpy as np
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import choice, number_range
+from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
 from .filtered_group import check_fields, filter_fields
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, as_names, find_paths, required_names
@@ -71,18 +73,22 @@ class BoxAreaFilter(PipelineStepBase):
         for path in find_paths(data, self._box_names):
             is_double = leaf_at(data, path).dtype == types.DALIDataType.FLOAT64
             dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
-            mask = self._mask(fn.cast(data.get_item_in_path(path), dtype=dtype))
+            mask = self._mask(functions.cast(data.get_item_in_path(path), dtype))
             filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
         return data
 
-    def _mask(self, boxes: DataNode) -> DataNode:
+    @do_not_convert
+    @np.errstate(invalid="ignore", over="ignore")
+    def _mask(self, boxes: Any) -> Any:
         width, height = boxes[:, 2], boxes[:, 3]
         if self._box_format == "xyxy":
             width, height = width - boxes[:, 0], height - boxes[:, 1]
         # A product with a factor of 0 instead of `max(..., 0)`, which would hide NaN.
         area = width * height * ((width > 0.0) & (height > 0.0))
-        least, most = self._area_range
+        least, most = (float(np.float32(limit)) for limit in self._area_range)  # as DALI takes them
         return (area >= least) & (area <= most)
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="filter")

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice
-from ..engine.dali.broken_rules import failing_with
+from ..operators import functions
 from ..sample_data import SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
@@ -65,15 +69,23 @@ class BoxFormatConverter(PipelineStepBase):
         for path in find_paths(data, self._box_names):
             boxes = data.get_item_in_path(path)
             # Fails where boxes have other numbers.
-            converted = failing_with(
-                "boxes must be four numbers", fn.coord_transform, boxes, M=matrix.ravel().tolist()
-            )
+            converted = functions.failing_with("boxes must be four numbers", _transformed, boxes, matrix)
             # Of a batch without any boxes, DALI forgets the number of columns.
-            data.set_item_in_path(path, fn.reshape(converted, shape=boxes.shape()))
+            data.set_item_in_path(path, functions.reshape(converted, functions.shape_of(boxes)))
         return data
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="convert")
         search.find(self._box_names, "boxes", [types.DALIDataType.FLOAT], group_of="boxes")
         search.raise_problems()
         return data_empty
+
+
+@do_not_convert
+def _transformed(boxes: Any, matrix: npt.NDArray[np.float32]) -> Any:
+    if functions.is_node(boxes):
+        return fn.coord_transform(boxes, M=matrix.ravel().tolist())
+    with np.errstate(invalid="ignore", over="ignore"):
+        return functions.coord_transform(boxes, np.pad(matrix, ((0, 0), (0, 1))))

@@ -121,6 +121,8 @@ class ConditionalElementRemover(PipelineStepBase):
         if self._remove_mask_field:
             annotation.remove_field(self._mask_field_name)
 
+    _process_arrays = _process
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="remove elements")
         paths = data_empty.find_all_occurrences(self._annotation_field_name)

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import did_you_mean
+from ..operators import functions
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
 from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
@@ -17,9 +18,9 @@ from .named_fields import FieldSearch
 
 
 @do_not_convert
-def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: DataNode) -> None:
+def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: Any) -> None:
     """Keep the elements along the first axis for which a mask ``(N,)`` is true, of several fields of a group."""
-    mask = mask.cpu() if mask.device == "gpu" else mask
+    mask = mask.cpu() if functions.is_node(mask) and mask.device == "gpu" else mask
     for name in names:
         mask = with_length_of(mask, group[name])
     selection = ElementSelection.by_mask(mask)

@@ -33,7 +33,8 @@ class ImageGaussianBlurrer(ImagePixelStep):
     fail.
 
     Price on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
-    Blur images after they are made smaller.
+    Blur images after they are made smaller. On arrays: 4 ms, nothing where nothing is blurred; a level may differ
+    by 1.
 
     Example:
         >>> step = ImageGaussianBlurrer("image", prob=0.5, sigma_range=(0.1, 2.0))

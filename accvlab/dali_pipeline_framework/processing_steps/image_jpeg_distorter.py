@@ -87,5 +87,6 @@ def _distorted_frame(frame: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[
     cv2 = needed_package("cv2")
     bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    decoded: npt.NDArray[np.uint8] = cv2.cvtColor(cv2.imdecode(file, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
-    return decoded
+    decoded = cv2.imdecode(file, cv2.IMREAD_COLOR)
+    rgb: npt.NDArray[np.uint8] = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB, decoded)
+    return rgb

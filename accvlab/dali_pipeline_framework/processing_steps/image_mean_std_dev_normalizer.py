@@ -53,7 +53,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
     this one.
 
     Price on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
-    float32; the same with ``output_layout="CHW"``; three times as much to float16.
+    float32; the same with ``output_layout="CHW"``; three times as much to float16. On arrays: 3 ms for each of
+    them, with the same results; but float32 images have four times the bytes to bring to the graph.
 
     Example:
         >>> step = ImageMeanStdDevNormalizer("image", [123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
@@ -136,8 +137,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
 
     def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
         num_channels = self._checked(image).shape[-1]
-        mean = np.broadcast_to(np.float32(self._mean), num_channels)
-        factor = np.broadcast_to(1 / np.float32(self._std_dev), num_channels)
+        mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
+        factor = np.broadcast_to(np.float32(1) / np.array(self._std_dev, np.float32), num_channels)
         is_transposed = self._output_layout.endswith("CHW")
         dtype = np.dtype(NUMPY_TYPES[self._output_type])
         if image.dtype == np.uint8 and dtype != np.float32:

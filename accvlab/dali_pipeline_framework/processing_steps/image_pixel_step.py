@@ -35,7 +35,7 @@ class ImagePixelStep(PipelineStepBase):
     """Changes all images of some names, anywhere in the sample, and all frames of clips, in the same way."""
 
     treats_elements_alike = True
-    array_form_needs = ("cv2",)
+    array_form_needs: tuple[str, ...] = ("cv2",)
 
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
     _needs: ContentRule = PIXELS

@@ -64,6 +64,8 @@ class PointCloudRangeFilter(PipelineStepBase):
             filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
         return data
 
+    _process_arrays = _process
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="filter")
         for path in search.find(self._point_names, "points", NUMBER_TYPES, group_of="points"):

@@ -70,6 +70,8 @@ class PointsInRangeCheck(PipelineStepBase):
             parent[self._is_inside_field_name] = self._limits.contain(data.get_item_in_path(path), dtype)
         return data
 
+    _process_arrays = _process
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         found = search.find(

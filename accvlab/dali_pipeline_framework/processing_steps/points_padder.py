@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, number, whole_number
-from ..operators.field_types import exact_constant, leaf_at
+from ..operators import functions
+from ..operators.field_types import exact_constant, leaf_at, reinterpret
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.graph_mode import do_not_convert
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
@@ -70,21 +72,31 @@ class PointsPadder(PipelineStepBase):
             parent[path[-1]] = self._padded(points, leaf_at(data, path).dtype)
             if self._mask_name is not None:
                 parent.add_data_field(self._mask_name, types.DALIDataType.BOOL)
-                places = exact_constant(np.arange(self._num_points))
-                parent[self._mask_name] = places < points.shape()[0]
+                places = self._places(points)
+                parent[self._mask_name] = places < functions.shape_of(points)[0]
         return data
 
-    def _padded(self, points: DataNode, dtype: types.DALIDataType) -> DataNode:
+    @do_not_convert
+    def _places(self, points: Any) -> Any:
+        places = np.arange(self._num_points)
+        return exact_constant(places) if functions.is_node(points) else places
+
+    def _padded(self, points: Any, dtype: types.DALIDataType) -> Any:
         is_bool = dtype == types.DALIDataType.BOOL  # `fn.slice` refuses it
-        padded: DataNode = fn.slice(
-            fn.reinterpret(points, dtype=types.DALIDataType.UINT8) if is_bool else points,
+        fill = float(bool(self._fill_value)) if is_bool else self._fill_value
+        if not is_bool and not functions.is_node(points):
+            fill = _as_processors_convert(fill, points.dtype)
+        padded = functions.slice(
+            reinterpret(points, types.DALIDataType.UINT8) if is_bool else points,
             start=[0],
             shape=[self._num_points],
             axes=[0],
             out_of_bounds_policy="pad",
-            fill_values=[float(bool(self._fill_value) if is_bool else self._fill_value)],
+            fill_values=[fill],
         )
-        return fn.reinterpret(padded, dtype=types.DALIDataType.BOOL) if is_bool else padded
+        return reinterpret(padded, types.DALIDataType.BOOL) if is_bool else padded
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="pad")
@@ -93,3 +105,16 @@ class PointsPadder(PipelineStepBase):
                 search.add_beside(data_empty, path, self._mask_name, types.DALIDataType.BOOL, "mask")
         search.raise_problems()
         return data_empty
+
+
+def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
+    """Convert float32 as C++ does on x86, which DALI leaves it to: truncated; what is beyond is not limited."""
+    real = np.float32(value)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return real.astype(dtype)
+    if dtype == np.uint64 and real >= 2.0**63:
+        return np.array(int(real) if real < 2.0**64 else 0, dtype)
+    bits = 31 if dtype.itemsize < 4 or dtype == np.int32 else 63
+    whole = int(real) if abs(real) < 2.0**bits else -(2**bits)
+    return np.array(whole, np.int64).astype(dtype)

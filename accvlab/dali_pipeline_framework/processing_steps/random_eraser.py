@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
+from numpy.typing import NDArray
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
@@ -114,7 +115,7 @@ class RandomEraser(ImagePixelStep):
         rectangles = self._rectangles()
 
         def erased(image: Image) -> Image:
-            anchors, shapes = rectangles(np.float32(image.shape[-3:-1]))
+            anchors, shapes = rectangles(np.array(image.shape[-3:-1], np.float32))
             return self._filled(image, np.stack([anchors, shapes], 1).astype(int).tolist())
 
         return erased
@@ -127,9 +128,9 @@ class RandomEraser(ImagePixelStep):
                 f"{len(self._fill_value)} values"
             )
         result = image.copy()
-        value = np.float32(self._fill_value)
-        if image.dtype == np.uint8:
-            value = value.astype(np.int64).astype(np.uint8)  # as `fn.erase` does: it cuts decimals off
+        value: NDArray[Any] = np.array(self._fill_value, np.float32)
+        if image.dtype == np.uint8:  # as `fn.erase` does: it cuts decimals off
+            value = value.astype(np.int64).astype(np.uint8)
         for (top, left), (height, width) in rectangles:
             result[..., top : top + height, left : left + width, :] = value
         return result

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice, field_name, number
 from ..errors import SettingError
-from ..operators.field_types import exact_constant, leaf_at
+from ..operators import functions
+from ..operators.field_types import exact_constant_like, leaf_at, reinterpret
 from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import format_path, normalized_path
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, find_paths, required_names
@@ -87,18 +90,21 @@ class TimeDifferenceAdder(PipelineStepBase):
         for path in find_paths(data, self._timestamp_names):
             time = data.get_item_in_path(path)
             if is_integer:  # in uint64, the bits of the difference are right also where it is negative
-                difference = fn.cast(time, dtype=_DT.INT64) - fn.cast(reference, dtype=_DT.INT64)
                 if leaf_at(data, path).dtype == _DT.UINT64:
-                    difference = fn.reinterpret(time - reference, dtype=_DT.INT64)
+                    difference = reinterpret(_difference(time, reference), _DT.INT64)
+                else:
+                    difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
             else:
-                difference = time - reference
+                difference = _difference(time, reference)
             if self._output_type != _DT.INT64:
-                unit = exact_constant(np.array(self._unit, np.float64), time.device)
-                difference = fn.cast(fn.cast(difference, dtype=_DT.FLOAT64) * unit, dtype=self._output_type)
+                unit = exact_constant_like(np.array(self._unit, np.float64), time)
+                difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
             parent = data.get_parent_of_path(path)
             parent.add_data_field(self._difference_name, self._output_type)
             parent[self._difference_name] = difference
         return data
+
+    _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -116,3 +122,9 @@ class TimeDifferenceAdder(PipelineStepBase):
             search.add_beside(data_empty, path, self._difference_name, self._output_type, "difference")
         search.raise_problems()
         return data_empty
+
+
+@do_not_convert
+def _difference(time: Any, reference: Any) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
+        return time - reference

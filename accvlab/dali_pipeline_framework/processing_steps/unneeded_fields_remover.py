@@ -59,6 +59,8 @@ class UnneededFieldRemover(PipelineStepBase):
             data.remove_all_occurrences(name)
         return data
 
+    _process_arrays = _process
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="remove fields")
         known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}

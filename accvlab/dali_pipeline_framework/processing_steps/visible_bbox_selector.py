@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
-from nvidia.dali import math, types
-from nvidia.dali.data_node import DataNode
+from nvidia.dali import types
 
 from ..checks import field_name, flag, number, number_list
 from ..errors import SettingError
+from ..operators import functions
 from ..operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ..operators.field_types import NUMBER_TYPES, exact_constant, leaf_at
+from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at
 from ..sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
@@ -127,12 +128,12 @@ class VisibleBboxSelector(PipelineStepBase):
         [boxes_path] = data.find_all_occurrences(self._bboxes_field_name)
         is_double = leaf_at(data, boxes_path).dtype == types.DALIDataType.FLOAT64
         dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
-        boxes = fn.cast(_on_cpu(data.get_item_in_path(boxes_path)), dtype=dtype)
-        image_hw = self._size_of_image(data, dtype)
+        boxes = functions.cast(_on_cpu(data.get_item_in_path(boxes_path)), dtype)
+        image_hw = self._size_of_image(data, dtype, boxes)
         masks = []
-        num_boxes = boxes.shape()[0:1]
+        num_boxes = functions.shape_of(boxes)[0:1]
         if self._check_for_bbox_occlusion:
-            depths = fn.reshape(_on_cpu(_only(data, self._depths_field_name)), shape=num_boxes, layout="")
+            depths = _reshaped(_on_cpu(_only(data, self._depths_field_name)), num_boxes)
             [path] = data.find_all_occurrences(self._depths_field_name or 0)
             masks.append(visible_boxes(boxes, depths, leaf_at(data, path).dtype, image_hw))
         if self._check_for_minimum_size:
@@ -143,16 +144,17 @@ class VisibleBboxSelector(PipelineStepBase):
         group[name] = masks[0] & masks[1] if len(masks) == 2 else masks[0]
         return data
 
-    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType) -> DataNode:
+    _process_arrays = _process
+
+    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType, like: Any) -> Any:
         if self._image_hw is not None:
-            return exact_constant(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)))
+            return exact_constant_like(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)), like)
         if self._image_hw_field_name is not None:
             size = _on_cpu(_only(data, self._image_hw_field_name))
             # Of NaN and another number, `max` returns the second one: an image of no size.
-            not_negative: DataNode = math.max(fn.cast(fn.reshape(size, shape=[2]), dtype=dtype), 0.0)
-            return not_negative
-        shape: DataNode = _only(data, self._image_field_name).shape()
-        return fn.cast(fn.reshape(shape[-3:-1], shape=[2]), dtype=dtype)
+            return functions.maximum(functions.cast(functions.reshape(size, [2]), dtype), 0.0)
+        shape = functions.shape_of(_only(data, self._image_field_name))
+        return functions.cast(functions.reshape(shape[-3:-1], [2]), dtype)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="select")
@@ -183,15 +185,20 @@ class VisibleBboxSelector(PipelineStepBase):
         return data_empty
 
 
-def _only(data: SampleDataGroup, name: Name | None) -> DataNode:
+def _reshaped(depths: Any, shape: Any) -> Any:
+    if functions.is_node(depths):
+        return fn.reshape(depths, shape=shape, layout="")
+    return functions.reshape(depths, shape)
+
+
+def _only(data: SampleDataGroup, name: Name | None) -> Any:
     [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
-    node: DataNode = data.get_item_in_path(path)
-    return node
+    return data.get_item_in_path(path)
 
 
 def _optional_name(name: Name | None, argument: str) -> Name | None:
     return None if name is None else field_name(name, argument)
 
 
-def _on_cpu(node: DataNode) -> DataNode:
-    return node.cpu() if node.device == "gpu" else node
+def _on_cpu(node: Any) -> Any:
+    return node.cpu() if functions.is_node(node) and node.device == "gpu" else node

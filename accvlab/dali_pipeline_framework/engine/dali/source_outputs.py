@@ -22,9 +22,10 @@ class SourceOutputs:
     arguments: Mapping[str, Any]
     _group: Any = attrs.field(default=None, init=False)
 
-    def add(self, dtype: types.DALIDataType) -> DataNode:
-        """Add an output of a type."""
-        node: DataNode = fn.external_source(num_outputs=1, dtype=[dtype], **self.arguments)[0]
+    def add(self, dtype: types.DALIDataType, layout: str | None = None) -> DataNode:
+        """Add an output of a type, and of a layout if it has one."""
+        described: dict[str, Any] = {"dtype": [dtype], **({} if layout is None else {"layout": [layout]})}
+        node: DataNode = fn.external_source(num_outputs=1, **described, **self.arguments)[0]
         instance: Any = node.source
         if self._group is None:
             self._group = instance._group

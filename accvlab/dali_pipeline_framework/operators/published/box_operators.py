@@ -43,7 +43,8 @@ def check_bbox_visibiity(
         ``(N,)`` bool.
     """
     size = fn.cast(image_hw, dtype=_DT.FLOAT)
-    return visible_boxes(bboxes, depths, _DT.FLOAT, size, bool(shrink_bbox_to_obtain_int_coords))
+    is_visible: DataNode = visible_boxes(bboxes, depths, _DT.FLOAT, size, bool(shrink_bbox_to_obtain_int_coords))
+    return is_visible
 
 
 @do_not_convert
@@ -58,7 +59,9 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
     Returns:
         ``(N,)`` bool.
     """
-    return boxes_of_minimum_size(bboxes, bboxes.shape()[0:1], fn.cast(image_hw, dtype=_DT.FLOAT), min_size)
+    size = fn.cast(image_hw, dtype=_DT.FLOAT)
+    is_large: DataNode = boxes_of_minimum_size(bboxes, bboxes.shape()[0:1], size, min_size)
+    return is_large
 
 
 @do_not_convert

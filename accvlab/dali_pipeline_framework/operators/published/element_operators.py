@@ -73,7 +73,9 @@ def remove_inactive(
             f"{masked_dimension!r} and {num_dims!r}."
         )
     axis = masked_dimension % num_dims
-    return ElementSelection.by_mask(with_length_of(active_mask, data, axis)).of(data, data_type, axis, num_dims)
+    selection = ElementSelection.by_mask(with_length_of(active_mask, data, axis))
+    kept: DataNode = selection.of(data, data_type, axis, num_dims)
+    return kept
 
 
 @do_not_convert
@@ -134,7 +136,7 @@ def replace_nans(
     """
     del num_dims
     bits_type = _INTEGERS_OF_SIZE[_checked_float_size(data_type)]
-    values = computable(data, data_type)
+    values: DataNode = computable(data, data_type)
     is_nan = fn.cast(values != values, dtype=bits_type)
     replacement = np.array(replacement_value, get_numpy_type_for_dali_type(data_type))
     replacement_bits = fn.reinterpret(exact_constant(replacement, data.device), dtype=bits_type)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The global generators of Python, NumPy and PyTorch, seeded for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def seeded_global_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators within a ``with`` statement; behind it they are as they were before.
+
+    For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
+    was imported, it is the generator of the CPU.
+
+    Args:
+        seed: The seed, in ``[0, 2**32)``.
+
+    Example:
+        >>> with seeded_global_generators(5):
+        ...     first = random.random(), np.random.rand()
+        >>> with seeded_global_generators(5):
+        ...     first == (random.random(), np.random.rand())
+        True
+    """
+    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
+    before = random.getstate(), np.random.get_state()
+    before_of_torch = None if of_torch is None else of_torch.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    if of_torch is not None:
+        of_torch.manual_seed(seed)  # `torch.manual_seed` would care for GPUs, too
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        if of_torch is not None:
+            of_torch.set_state(before_of_torch)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A map-style data set of PyTorch as a data provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from nvidia.dali import types
+
+from ..checks import listed, shown
+from ..errors import FieldValueError, SettingError
+from ..sample_data import (
+    FieldPath,
+    GroupFormat,
+    Name,
+    SampleDataGroup,
+    format_path,
+    get_dali_type_for_numpy_type,
+)
+from ..sample_data.names import format_paths
+from .data_provider import DataProvider
+
+_DT = types.DALIDataType
+
+
+class TorchDatasetProvider(DataProvider):
+    """The items of a map-style data set of PyTorch: anything with ``__getitem__`` and ``__len__``.
+
+    Items are nested dicts, or tuples and named tuples. What is in them becomes:
+
+    ========================================================  ==================================================
+    in an item                                                in a sample
+    ========================================================  ==================================================
+    dict; named tuple; attrs and other objects are refused    group
+    list or tuple of dicts                                    array of groups, all of the format of the first one
+    list or tuple of arrays or tensors, of texts              array of fields
+    array, tensor, PIL image, (nested) list of numbers        field of its type
+    ``bool``, ``int``, ``float``                              BOOL, INT64, FLOAT64, as PyTorch's collation has it
+    ``str``                                                   STRING
+    ``bytes``                                                 UINT8, e.g. the bytes of an image file
+    ========================================================  ==================================================
+
+    The first item shows the format, unless a blueprint gives it. Then values are converted to the types of the
+    blueprint, and what it does not name is left out. All items must have the fields of the format; elements of a
+    list that are sometimes there do not fit it: pad them, or put them into one array. Batches are fetched by
+    ``__getitems__``, where the data set has that. A data set with an attribute ``sequence_lengths`` passes it on.
+
+    What the data set does to pixels (decoding, augmentation) it does as before, in the worker processes. Random
+    numbers that it draws from global generators depend on the worker.
+
+    Example:
+        >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]
+        >>> provider = TorchDatasetProvider(items)
+        >>> print(repr(provider.get_data(0)))
+        SampleDataGroup(image: UINT8 (4, 6, 3), boxes: FLOAT (2, 4), name: STRING (1,))
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        names: Sequence[Name] | None = None,
+        blueprint: SampleDataGroup | None = None,
+    ) -> None:
+        """Wrap a data set.
+
+        Args:
+            dataset: The data set. Spawned workers get a pickled copy.
+            names: Names of the elements of items that are tuples, lists, or single values.
+            blueprint: Format of the samples; None: that of item 0, which is loaded here.
+
+        Raises:
+            SettingError: It is no map-style data set, or is empty, or an argument is not what it must be.
+            FieldValueError: The first item cannot be a sample; the message names the part of it.
+        """
+        if isinstance(dataset, type) or not all(hasattr(dataset, name) for name in ("__getitem__", "__len__")):
+            raise SettingError(
+                f"`dataset` must be a map-style data set, with `__getitem__` and `__len__`, got {shown(dataset)}. "
+                f"For an iterable one derive from IterableBase."
+            )
+        if blueprint is not None and not isinstance(blueprint, SampleDataGroup):
+            raise SettingError(f"`blueprint` must be a SampleDataGroup or None, got {shown(blueprint)}.")
+        if len(dataset) < 1:
+            raise SettingError(f"The data set is empty: the length of {type(dataset).__name__} is {len(dataset)}.")
+        self._dataset = dataset
+        self._names = None if names is None else tuple(names)
+        if blueprint is None:
+            blueprint = _blueprint_of(self._named(dataset[0]), ())
+        self._blueprint = blueprint.get_empty_like_self()
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Format of the items."""
+        return self._blueprint.get_empty_like_self()
+
+    @property
+    def sequence_lengths(self) -> Any:
+        """That of the data set; an AttributeError where it has none."""
+        return self._dataset.sequence_lengths
+
+    def get_number_of_samples(self) -> int:
+        """Get the length of the data set."""
+        return len(self._dataset)
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Get an item as a sample."""
+        return self._sample(self._dataset[sample_index])
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say which item it is."""
+        return f"item {sample_index} of {type(self._dataset).__name__}"
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether the data set has ``__getitems__``."""
+        return callable(getattr(self._dataset, "__getitems__", None))
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Get several items, by one call of ``__getitems__``."""
+        if not self.loads_batches:
+            return super().load_batch(sample_indices, slots)
+        return map(self._sample, self._dataset.__getitems__([*sample_indices]))
+
+    def _named(self, item: Any) -> Any:
+        """Get an item as a dict."""
+        fields = getattr(item, "_fields", None)
+        if isinstance(item, Mapping) or fields is not None:
+            return item
+        elements = item if isinstance(item, tuple | list) else (item,)
+        if self._names is None or len(self._names) != len(elements):
+            given = "none" if self._names is None else str(len(self._names))
+            raise SettingError(
+                f"`names` must name the {len(elements)} element(s) of an item, got {given}: items of the data set "
+                f"are no dicts, but {type(item).__name__}."
+            )
+        return dict(zip(self._names, elements, strict=True))
+
+    def _sample(self, item: Any) -> SampleDataGroup:
+        sample = self._blueprint.get_empty_like_self()
+        _fill(sample, sample, self._named(item), ())
+        return sample
+
+
+def _children(value: Any) -> dict[Name, Any] | None:
+    """Get what a group is made of; None where a value is a field."""
+    if isinstance(value, Mapping):
+        return {**value}
+    fields = getattr(value, "_fields", None)
+    if isinstance(value, tuple) and fields is not None:
+        return dict(zip(fields, value, strict=True))
+    if isinstance(value, list | tuple) and value and (_children(value[0]) is not None or _is_whole(value[0])):
+        return {**dict(enumerate(value))}
+    return None
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a field of its own in a list, and no number or row of one array."""
+    return isinstance(value, str | bytes) or (hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0)
+
+
+def _blueprint_of(value: Any, path: FieldPath) -> SampleDataGroup:
+    children = _children(value) or {}
+    if not children:
+        raise FieldValueError(f"{_place(path)}: is empty, so it does not show a format. Give a `blueprint`.")
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return _array_of(children, path)
+    group = SampleDataGroup()
+    for name, child in children.items():
+        if _children(child) is not None:
+            group.add_data_group_field(name, _blueprint_of(child, (*path, name)))
+        else:
+            dtype, ndim = _type_of(child, (*path, name))
+            group.add_data_field(name, dtype, ndim=ndim)
+    return group
+
+
+def _array_of(elements: Mapping[Name, Any], path: FieldPath) -> SampleDataGroup:
+    first = elements[0]
+    if _children(first) is not None:
+        blueprint = _blueprint_of(first, (*path, 0))
+        return SampleDataGroup.create_data_group_field_array(blueprint, len(elements))
+    dtype, ndim = _type_of(first, (*path, 0))
+    return SampleDataGroup.create_data_field_array(dtype, len(elements), ndim=ndim)
+
+
+def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | None]:
+    if isinstance(value, str):
+        return _DT.STRING, None
+    if isinstance(value, bytes | bytearray):
+        return _DT.UINT8, 1
+    try:
+        array = np.asarray(value)
+        return get_dali_type_for_numpy_type(array.dtype), array.ndim
+    except Exception as error:
+        raise FieldValueError(
+            f"{_place(path)}: {type(value).__name__} {shown(value)} cannot be a field: {error}. Items are made of "
+            f"dicts, lists, arrays, tensors, numbers and text; convert it in the data set, or leave it out of a "
+            f"`blueprint`."
+        ) from error
+
+
+def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath) -> None:
+    children = _children(value)
+    if children is None:
+        raise FieldValueError(f"{_place(path)}: must be a dict or a list of {len(group)}, got {shown(value)}.")
+    is_array = group.is_array()
+    if is_array and len(children) != len(group):
+        raise FieldValueError(
+            f"{_place(path)}: must have {len(group)} elements, as the format has, got {len(children)}. Put lists "
+            f"of varying length into one array, or pad them."
+        )
+    missing = [(*path, name) for name in group if name not in children]
+    if missing:
+        have = listed(map(repr, children))
+        raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
+    for name, format in zip(group, group.format.children, strict=True):
+        if isinstance(format, GroupFormat):
+            _fill(sample, group[name], children[name], (*path, name))
+        else:
+            sample.set_item_in_path((*path, name), _as_value(children[name]))
+
+
+def _as_value(value: Any) -> Any:
+    """Get a value that can be assigned; images of PIL are arrays."""
+    return np.asarray(value) if hasattr(value, "__array_interface__") and not hasattr(value, "dtype") else value
+
+
+def _place(path: FieldPath) -> str:
+    return format_path(path) if path else "The item"

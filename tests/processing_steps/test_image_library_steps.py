@@ -1,0 +1,342 @@
+"""Transforms of torchvision and Albumentations as steps."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import DT
+from support.optional_packages import has, import_torchvision
+from support.random_steps import filled
+
+from accvlab.dali_pipeline_framework import (
+    AlbumentationsStep,
+    DataGroupArrayWithNameElementsAppliedStep,
+    DataLoader,
+    DataProvider,
+    SampleDataGroup,
+    TorchvisionStep,
+)
+from accvlab.dali_pipeline_framework.draws.global_generators import seeded_global_generators
+from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, StepOutputError
+from accvlab.dali_pipeline_framework.testing import check_step, run_step
+
+needs_albumentations = pytest.mark.skipif(not has("albumentations"), reason="albumentations is not installed")
+H, W = 24, 36
+
+
+def scene(height: int = H, width: int = W, number: int = 0) -> SampleDataGroup:
+    """A gradient, its mask, three boxes with labels, and the corners of the first box as points."""
+    image = np.arange(height * width * 3, dtype=np.int64).reshape(height, width, 3) % (251 - number)
+    boxes = [[2, 3, 12, 9], [20, 4, 35, 20], [1, 1, 3, 2]]
+    return filled(
+        {
+            "image": (DT.UINT8, image),
+            "mask": (DT.INT32, image[..., 0] // 64),
+            "boxes": (DT.FLOAT, boxes),
+            "labels": (DT.INT32, [7, 8, 9]),
+            "points": (DT.INT32, [[2, 3], [12, 9]]),
+            "matrix": (DT.FLOAT, np.eye(3)),
+        }
+    )
+
+
+def transforms() -> Any:
+    """Namespace of torchvision's transforms, or a skip."""
+    import_torchvision()
+    from torchvision.transforms import v2
+
+    return v2
+
+
+def flip_of(library: str, probability: float = 1.0) -> Any:
+    """A step that mirrors, of a library."""
+    if library == "torchvision":
+        return TorchvisionStep(
+            transforms().RandomHorizontalFlip(probability),
+            "image",
+            box_names="boxes",
+            mask_names="mask",
+            box_row_names="labels",
+        )
+    albumentations = pytest.importorskip("albumentations")
+    compose = albumentations.Compose(
+        [albumentations.HorizontalFlip(p=probability)],
+        bbox_params=albumentations.BboxParams("pascal_voc", label_fields=["labels"]),
+    )
+    return AlbumentationsStep(compose, "image", box_names="boxes", mask_names="mask")
+
+
+def values(sample: SampleDataGroup) -> dict[str, Any]:
+    return {str(name): np.asarray(value) for name, value in sample.items()}
+
+
+def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name].dtype, name) == (value.dtype, name)
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("library", ["torchvision", "albumentations"])
+def test_mirrored_images_with_masks_and_boxes(library: str) -> None:
+    before = values(scene())
+    boxes = before["boxes"]
+    expected = {
+        **before,
+        "image": before["image"][:, ::-1],
+        "mask": before["mask"][:, ::-1],
+        "boxes": np.stack([W - boxes[:, 2], boxes[:, 1], W - boxes[:, 0], boxes[:, 3]], 1),
+    }
+    step = flip_of(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = values(run_step(step, scene(), run="workers").output)
+    np.testing.assert_allclose(found.pop("boxes"), expected.pop("boxes"), atol=1e-4)
+    assert_same(found, expected)
+    assert step.image_tolerance == 0
+
+
+@pytest.mark.parametrize("library", ["torchvision", "albumentations"])
+def test_steps_keep_the_contract(library: str) -> None:
+    check_step(flip_of(library, 0.5), [scene(), scene(22, 40)])
+
+
+@pytest.mark.parametrize("library", ["torchvision", "albumentations"])
+def test_draws_are_a_function_of_the_sample_and_are_replayed(library: str) -> None:
+    step = flip_of(library, 0.5)
+    samples = [scene() for _ in range(12)]
+    state = random.getstate(), np.random.get_state()[1].tolist()
+    runs = run_step(step, samples, run="workers", seed=3)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == state
+    mirrored = [not np.array_equal(run.output["image"], samples[0]["image"]) for run in runs]
+    assert 0 < sum(mirrored) < 12
+    replayed = run_step(step, samples[::-1], draws=[run.draws for run in runs][::-1], run="workers")
+    for run, again in zip(runs, replayed[::-1], strict=True):
+        assert_same(values(again.output), values(run.output))
+
+
+class Scenes(DataProvider):
+    sample_data_structure = property(lambda self: scene().get_empty_like_self())
+
+    def get_number_of_samples(self) -> int:
+        return 6
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        return scene(number=sample_index)
+
+
+@pytest.mark.parametrize("library", ["torchvision", "albumentations"])
+def test_results_do_not_depend_on_workers(library: str) -> None:
+    step = flip_of(library, 0.5)
+    found = []
+    for workers in (0, 2):
+        with DataLoader(
+            Scenes(),
+            batch_size=3,
+            steps=[step],
+            num_workers=workers,
+            start_method="fork",
+            output_type="numpy",
+            seed=5,
+        ) as loader:
+            found.append([batch["image"] for batch in loader])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+# --- torchvision -----------------------------------------------------------------------------------------
+
+
+def test_boxes_that_torchvision_drops_take_their_rows_along() -> None:
+    v2 = transforms()
+    step = TorchvisionStep(
+        v2.Compose([v2.CenterCrop((20, 20)), v2.SanitizeBoundingBoxes(min_size=2)]),
+        "image",
+        box_names="boxes",
+        box_row_names="labels",
+        mask_names="mask",
+        point_names="points",
+    )
+    found = values(run_step(step, scene(), run="workers").output)
+    before = values(scene())
+    assert found["boxes"].tolist() == [[0, 1, 4, 7], [12, 2, 20, 18]]
+    assert found["labels"].tolist() == [7, 8]
+    np.testing.assert_array_equal(found["image"], before["image"][2:22, 8:28])
+    np.testing.assert_array_equal(found["mask"], before["mask"][2:22, 8:28])
+    assert (found["points"].dtype, found["points"][1].tolist()) == (np.int32, [4, 7])
+
+
+def test_torchvision_converts_to_a_declared_type() -> None:
+    import torch
+
+    step = TorchvisionStep(transforms().ToDtype(torch.float32, scale=True), "image", image_type=DT.FLOAT)
+    found = run_step(step, scene(), run="workers").output["image"]
+    np.testing.assert_allclose(found, values(scene())["image"] / 255, atol=1e-6)
+    undeclared = TorchvisionStep(transforms().ToDtype(torch.float32, scale=True), "image")
+    with pytest.raises(StepOutputError, match="image: is declared as uint8, got float32"):
+        run_step(undeclared, scene(), run="workers")
+
+
+def drop_a_box(given: dict[str, Any]) -> dict[str, Any]:
+    return {**given, "boxes": given["boxes"][1:]}
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (drop_a_box, "returned 2 boxes, but 3 of their numbers"),
+        (lambda given: given["images"], "must return a dict of images, masks, boxes, labels"),
+        (lambda given: {**given, "images": [given["images"][0][0]]}, "as many axes as it gets, 3; got Tensor"),
+    ],
+)
+def test_results_of_torchvision_that_are_refused(transform: Any, message: str) -> None:
+    import_torchvision()
+    step = TorchvisionStep(transform, "image", box_names="boxes")
+    with pytest.raises(StepOutputError, match=message):
+        run_step(step, scene(), run="workers")
+
+
+def test_clips_go_through_torchvision_as_videos() -> None:
+    step = TorchvisionStep(transforms().RandomHorizontalFlip(1.0), "clip")
+    clip = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    found = run_step(step, filled({"clip": (DT.UINT8, clip)}), run="workers").output["clip"]
+    np.testing.assert_array_equal(found, clip[:, :, ::-1])
+
+
+# --- Albumentations --------------------------------------------------------------------------------------
+
+
+def compose(*names_and_arguments: tuple[str, dict[str, Any]], **parameters: Any) -> Any:
+    albumentations = pytest.importorskip("albumentations")
+    known = {"bbox_params": albumentations.BboxParams, "keypoint_params": albumentations.KeypointParams}
+    return albumentations.Compose(
+        [getattr(albumentations, name)(**arguments) for name, arguments in names_and_arguments],
+        **{name: known[name](**arguments) for name, arguments in parameters.items()},
+    )
+
+
+def test_boxes_and_points_that_albumentations_drops_take_their_rows_along() -> None:
+    sample = scene()
+    sample.add_data_field("is_left", DT.BOOL)
+    sample["is_left"] = [True, False]
+    crop = compose(
+        ("Crop", {"x_min": 0, "y_min": 0, "x_max": 8, "y_max": 8}),
+        bbox_params={"format": "pascal_voc", "label_fields": ["labels"], "min_area": 4},
+        keypoint_params={"format": "xy", "remove_invisible": True},
+    )
+    step = AlbumentationsStep(
+        crop, "image", box_names="boxes", point_names="points", point_row_names="is_left", mask_names="mask"
+    )
+    found = values(run_step(step, sample, run="workers").output)
+    np.testing.assert_allclose(found["boxes"], [[2, 3, 8, 8]], atol=1e-4)
+    assert [found[name].tolist() for name in ("labels", "points", "is_left")] == [[7], [[2, 3]], [True]]
+    np.testing.assert_array_equal(found["image"], values(scene())["image"][:8, :8])
+    gone = AlbumentationsStep(
+        compose(
+            ("Crop", {"x_min": 0, "y_min": 20, "x_max": 8, "y_max": 24}), bbox_params={"format": "pascal_voc"}
+        ),
+        "image",
+        box_names="boxes",
+        box_row_names="labels",
+    )
+    found = values(run_step(gone, scene(), run="workers").output)
+    assert (found["boxes"].shape, found["labels"].shape) == ((0, 4), (0,))
+
+
+def test_several_images_get_the_same_parameters_in_albumentations() -> None:
+    cameras = SampleDataGroup()
+    cameras.add_data_group_field_array("cameras", scene(), 3)
+    for number in range(3):
+        cameras["cameras"][number] = scene()
+    bright = ("RandomBrightnessContrast", {"p": 1.0})
+    together = AlbumentationsStep(compose(bright), "image")
+    for _ in range(2):
+        found = [
+            camera["image"] for camera in run_step(together, cameras, run="workers").output["cameras"].values()
+        ]
+        assert np.array_equal(found[0], found[1])
+        assert np.array_equal(found[0], found[2])
+    each = DataGroupArrayWithNameElementsAppliedStep(AlbumentationsStep(compose(bright), "image"), "cameras")
+    found = [camera["image"] for camera in run_step(each, cameras, run="workers").output["cameras"].values()]
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_images_of_different_sizes_are_refused() -> None:
+    cameras = SampleDataGroup()
+    for name, size in (("front", (H, W)), ("rear", (H, W + 2))):
+        cameras.add_data_group_field(name, scene())
+        cameras[name] = scene(*size)
+    step = AlbumentationsStep(compose(("HorizontalFlip", {})), "image")
+    with pytest.raises(ValueError, match=r"one size .*got front.image 24 x 36, rear.image 24 x 38"):
+        run_step(step, cameras, run="workers")
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_single_transform_and_tensors() -> None:
+    albumentations = pytest.importorskip("albumentations")
+    found = run_step(AlbumentationsStep(albumentations.VerticalFlip(p=1.0), "image"), scene(), run="workers")
+    np.testing.assert_array_equal(found.output["image"], values(scene())["image"][::-1])
+    to_tensor = pytest.importorskip("albumentations.pytorch").ToTensorV2()
+    with pytest.raises(StepOutputError, match="must return NumPy arrays, got Tensor"):
+        run_step(AlbumentationsStep(to_tensor, "image"), scene(), run="workers")
+
+
+def test_settings_that_are_refused() -> None:
+    flip = compose(("HorizontalFlip", {}))
+    for arguments, message in [
+        ({"box_names": "boxes"}, "`box_names` needs a `Compose` with `bbox_params`"),
+        ({"point_names": "points"}, "`point_names` needs a `Compose` with `keypoint_params`"),
+        ({"image_type": np.uint8}, "`image_type` must be the type of a field"),
+        ({"key": "camera"}, "key"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            AlbumentationsStep(flip, "image", **arguments)
+    with pytest.raises(SettingError, match="must be a transform of Albumentations"):
+        AlbumentationsStep(np.fliplr, "image")
+
+
+def test_formats_that_are_refused() -> None:
+    boxes = compose(("HorizontalFlip", {}), bbox_params={"format": "pascal_voc", "label_fields": ["no_field"]})
+    step = AlbumentationsStep(boxes, ["image", "matrix"], box_names="boxes", mask_names="labels")
+    with pytest.raises(FormatError) as caught:
+        step.check_input_data_format_and_set_output_data_format(scene().get_empty_like_self())
+    assert "boxes: must be beside the boxes, for the label field 'no_field'" in str(caught.value)
+
+
+def test_the_transform_of_the_user_is_left_alone() -> None:
+    flip = compose(("RandomBrightnessContrast", {"p": 1.0}))
+    flip.set_random_seed(3)
+    twin = pickle.loads(pickle.dumps(flip))
+    run_step(AlbumentationsStep(flip, "image"), scene(), run="workers")
+    image = values(scene())["image"]
+    np.testing.assert_array_equal(flip(image=image)["image"], twin(image=image)["image"])
+
+
+# --- generators ------------------------------------------------------------------------------------------
+
+
+def test_global_generators_are_as_before() -> None:
+    import torch
+
+    def numbers() -> tuple[float, ...]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = numbers()
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    with seeded_global_generators(9):
+        first = numbers()
+    with contextlib.suppress(KeyError), seeded_global_generators(9):
+        assert numbers() == first
+        raise KeyError
+    assert numbers() == expected
