@@ -32,11 +32,15 @@ from ..sample_data.graph_mode import do_not_convert
 
 _DType = types.DALIDataType
 _float32 = np.float32
+_WHOLE_AND_SMALL = _float32(1 << 24)
 
 
 def is_node(*values: Any) -> bool:
     """Whether one of them is a node of a graph; otherwise they are arrays or numbers."""
-    return any(isinstance(value, DataNode) for value in values)
+    for value in values:  # noqa: SIM110 (called often: twice as fast as `any`)
+        if isinstance(value, DataNode):
+            return True
+    return False
 
 
 def constant(values: npt.ArrayLike, like: Any, dtype: npt.DTypeLike = np.float32) -> Any:
@@ -83,7 +87,12 @@ def stack(*values: Any, axis: int = 0) -> Any:
     """Join values of one shape along a new axis."""
     if is_node(*values):
         return fn.stack(*values, axis=axis)
-    return np.array(values) if all(np.ndim(value) == 0 for value in values) else np.stack(values, axis)
+    if axis == 0:
+        shapes = {np.shape(value) for value in values}
+        if len(shapes) != 1:
+            raise ValueError(f"values of one shape can be stacked, got {sorted(shapes)}")
+        return np.array(values)
+    return np.stack(values, axis)
 
 
 def cat(*values: Any, axis: int = 0) -> Any:
@@ -95,7 +104,7 @@ def reshape(values: Any, shape: Any) -> Any:
     """Give another shape, which may be a node or an array; a length of -1 is what is left."""
     if is_node(values, shape):
         return fn.reshape(values, shape=shape)
-    return np.reshape(values, tuple(int(length) for length in shape))
+    return np.reshape(values, shape.tolist() if isinstance(shape, np.ndarray) else shape)
 
 
 def expand_dims(values: Any, axes: Sequence[int]) -> Any:
@@ -205,6 +214,8 @@ def cast_array(values: Any, dtype: npt.DTypeLike) -> Any:
 def _rounded(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
     limits = np.iinfo(target)
     whole = np.asarray(np.trunc(values))
+    if target == np.int32 and (np.abs(values) < _WHOLE_AND_SMALL).all() and (whole == values).all():
+        return whole.astype(target)  # the usual case
     whole += np.copysign(np.abs(values - whole) >= 0.5, values)
     # Not `np.clip`: the greatest numbers of wide types are no floating-point numbers.
     above, below = whole >= float(limits.max), whole <= float(limits.min)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -233,8 +234,8 @@ def padded(image: _Image, axis: int, hw: list[int], fill_value: float) -> _Image
         return image
     output = np.empty((*image.shape[:axis], *hw, *image.shape[axis + 2 :]), image.dtype)
     before = (slice(None),) * axis
-    fill: Any = cast_array(np.float32(fill_value), np.uint8 if image.dtype == np.bool_ else image.dtype)
     values = output.view(np.uint8) if image.dtype == np.bool_ else output
+    fill = _fill_of_type(fill_value, values.dtype)
     output[(*before, slice(height), slice(width))] = image
     values[(*before, slice(height, None))] = fill
     values[(*before, slice(height), slice(width, None))] = fill
@@ -243,7 +244,12 @@ def padded(image: _Image, axis: int, hw: list[int], fill_value: float) -> _Image
 
 def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> _Image:
     """An image of one value, which is rounded and limited to the type."""
-    return np.full(shape, cast_array(np.float32(fill_value), dtype), dtype)
+    return np.full(shape, _fill_of_type(fill_value, dtype), dtype)
+
+
+@functools.lru_cache
+def _fill_of_type(fill_value: float, dtype: np.dtype[Any]) -> Any:
+    return cast_array(np.float32(fill_value), dtype)
 
 
 def warped(image: _Image, matrix: _Image, output_hw: tuple[int, int], fill_value: float, is_mask: bool) -> _Image:
@@ -365,7 +371,10 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
 def _around(image: _Image, start: _Image, end: _Image) -> tuple[_Image, tuple[int, int]]:
     """The part of an image that interpolation in a region needs, and its first row and column."""
     least, most = np.minimum(start, end), np.maximum(start, end)
-    first = [max(0, min(length - 1, math.floor(each) - 2)) for each, length in zip(least, image.shape[-3:], strict=False)]
+    first = [
+        max(0, min(length - 1, math.floor(each) - 2))
+        for each, length in zip(least, image.shape[-3:], strict=False)
+    ]
     last = [max(1, math.ceil(each) + 2) for each in most]
     return image[..., first[0] : last[0], first[1] : last[1], :], (first[0], first[1])
 
