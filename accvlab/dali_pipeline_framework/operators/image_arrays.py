@@ -55,7 +55,8 @@ def decoded_image(
         may_have_unused: Whether there may be a fourth channel without meaning, which makes resampling cheaper.
 
     Returns:
-        ``(H, W, 3)``, or ``(H, W, 4)``, uint8, turned as its EXIF data say; gray as three equal channels, without alpha channel.
+        ``(H, W, 3)``, or ``(H, W, 4)``, uint8, turned as its EXIF data say; gray as three equal channels, without
+        alpha channel.
 
     Raises:
         FieldValueError: It is no image, or a broken one.
