@@ -379,6 +379,8 @@ def test_a_step_that_is_changed_has_no_array_form_until_it_says_so() -> None:
     assert Gain().has_array_form
     assert not Other().has_array_form
     assert not in_cameras(Other()).has_array_form
+    wrapper = type("Wrapper", (DataGroupInPathAppliedStep,), {"_process": lambda self, data: data})
+    assert not wrapper(Gain(), ()).has_array_form
     assert not Doubles().has_graph_form
     assert not DataGroupInPathAppliedStep(Doubles(), ()).has_graph_form
     assert pickle.loads(pickle.dumps(Gain().with_run("graph"))).run == "graph"
