@@ -393,7 +393,14 @@ class Resampler:
         )
         return image
 
-    def __call__(self, image: Any, fill_value: float = 0, is_mask: bool = False, reduction: int = 1) -> Any:
+    def __call__(
+        self,
+        image: Any,
+        fill_value: float = 0,
+        is_mask: bool = False,
+        reduction: int = 1,
+        num_channels: int | None = None,
+    ) -> Any:
         """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
@@ -402,9 +409,10 @@ class Resampler:
             is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
             reduction: By how much the image is smaller than the one that the transformation is for; not for
                 `WARP`, and not in a graph.
+            num_channels: Channels of the output, where the image has more; not for `WARP`, and not in a graph.
         """
         if not is_node(image):
-            return self._of_array(image, fill_value, is_mask, reduction)
+            return self._of_array(image, fill_value, is_mask, reduction, num_channels)
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
         if self.resampling == Resampling.WARP:
             warped: DataNode = fn.warp_affine(
@@ -433,12 +441,12 @@ class Resampler:
         return resized_image
 
     def _of_array(
-        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, reduction: int
+        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, reduction: int, num_channels: int | None
     ) -> npt.NDArray[Any]:
         if self.resampling == Resampling.WARP:
             return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
-        shape = (*image.shape[:-3], *self.output_hw, image.shape[-1])
+        shape = (*image.shape[:-3], *self.output_hw, num_channels or image.shape[-1])
         if reduction > 1:
             start, end = start / np.float32(reduction), end / np.float32(reduction)
         if self.resampling == Resampling.REGION:

@@ -245,8 +245,8 @@ class ImageTransformStep(PipelineStepBase):
             if path in files:
                 self._note_decoded(data, path)
                 decoded, reduction = files[path].decoded(change.least_scale)
-                settings = {"reduction": reduction} if reduction > 1 else {}
-                data.set_item_in_path(path, change.changed(decoded, self._fill_value, False, **settings))
+                changed = change.changed(decoded, self._fill_value, False, reduction=reduction, num_channels=3)
+                data.set_item_in_path(path, changed)
             else:
                 data.set_item_in_path(path, change.changed(image, self._fill_value, False))
         for path, mask in masks.items():
