@@ -42,14 +42,14 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
-    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw"),
+    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw|(.*\.)?RunWhere"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
-    (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self)"),
+    (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
     (r"py:exc", r"As .*"),
 ]
 

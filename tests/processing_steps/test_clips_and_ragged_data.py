@@ -264,8 +264,10 @@ def test_padding_of_any_number_of_elements(counts: tuple[int, ...]) -> None:
 
 
 def test_no_step_is_left_out() -> None:
-    """Steps of images, and steps of elements; the rest has neither, or applies others."""
+    """Steps of images, and steps of elements; the rest has neither, or applies others or functions."""
     rest = {
+        "AlbumentationsStep",
+        "ArrayStep",
         "DataGroupArrayInPathElementsAppliedStep",
         "DataGroupArrayWithNameElementsAppliedStep",
         "DataGroupInPathAppliedStep",
@@ -275,9 +277,11 @@ def test_no_step_is_left_out() -> None:
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",
         "ImageUse",
+        "MapStep",
         "PaddingToUniform",
         "PipelineStepBase",
         "TensorSizeAdder",
+        "TorchvisionStep",
         "UnneededFieldRemover",
     }
     covered = {name.split(",")[0] for name in (*IMAGE_STEPS, *ELEMENT_STEPS)}

@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     Videos,
     VideoStreamInput,
 )
-from accvlab.dali_pipeline_framework.loader.data_loader import _COUNTERPARTS
+from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 
 
@@ -72,8 +72,8 @@ def test_the_loader_knows_the_names_of_other_loaders(name: str, hint: str) -> No
 
 def test_the_names_of_other_loaders_are_up_to_date() -> None:
     own = inspect.signature(DataLoader).parameters.keys()
-    assert not _COUNTERPARTS.keys() & own
-    assert {*_COUNTERPARTS.values()} - {None} <= own
+    assert not LOADER_COUNTERPARTS.keys() & own
+    assert {*LOADER_COUNTERPARTS.values()} - {None} <= own
 
 
 class _OwnFiles(FileDataProvider):

@@ -15,7 +15,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 import attrs
 import numpy as np
@@ -384,15 +384,14 @@ class _WorkerSource:
         note: Callable[[int], None] | None = None,
     ) -> Sequence[Sequence[Any]]:
         """Apply the steps that run here to checked samples; ``note`` is told the slot of each before."""
-        if self._steps is None:
-            return samples
+        steps = cast(SampleSteps, self._steps)
         results = []
         for slot, sample in enumerate(samples):
             if note is not None:
                 note(slot)
             try:
                 numbers = [of_batch[slot] for of_batch in draws]
-                results.append(after_steps(self._steps, sample, numbers, self._replayed))
+                results.append(after_steps(steps, sample, numbers, self._replayed))
             except (Exception, SystemExit) as error:
                 index = get_index(slot)
                 what, cause = "Preparing the steps that run in the workers", error.__cause__
@@ -427,7 +426,9 @@ class _WorkerSource:
         get_index: Callable[[int], int | None],
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
-        checker = self._get_checker_of_sent()
+        checker = (
+            self._checker if self._steps is None and self._checker is not None else self._get_checker_of_sent()
+        )
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
@@ -489,13 +490,15 @@ class CallableSource(_WorkerSource):
         draws: Sequence[Any] = ()
         if self._draws is not None:
             draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
-        sent = self._after_steps(
-            samples,
-            draws,
-            where,
-            lambda slot: self._sample_index(infos[slot]),
-            functools.partial(self._control.note_loading, row),
-        )
+        sent: Sequence[Sequence[Any]] = samples
+        if self._steps is not None:
+            sent = self._after_steps(
+                samples,
+                draws,
+                where,
+                lambda slot: self._sample_index(infos[slot]),
+                functools.partial(self._control.note_loading, row),
+            )
         self._control.note_loaded(row)
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
@@ -577,8 +580,9 @@ class IterableSource(_WorkerSource):
         if self._draws is not None:
             infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
             draws = self._draws.of_batch(self._source, infos, samples)
-        sent = self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))
-        return self._batch_of(sent, draws, where, lambda slot: _at(indices, slot))
+        if self._steps is not None:
+            samples = [*self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))]
+        return self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
 
 
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
