@@ -12,8 +12,8 @@ The data are generated. In each race the contestants do the same, on the CPU:
 - ``chain, rotation and blur``: one JPEG. Decode, rotate and zoom, blur, normalize.
 
 Steps of the library run ``in the graph``, ``in the workers`` (as many as can), or ``auto``: where the library
-chooses. ``on arrays, not delivered`` is one step in one process: the library chooses by that price, and by what the
-way to the graph costs. ``DALI by hand`` is in `step_by_hand`, ``PyTorch, OpenCV`` is
+chooses. ``on arrays, not delivered`` is one step in one process: the library chooses by that price, and by what
+the way to the graph costs. ``DALI by hand`` is in `step_by_hand`, ``PyTorch, OpenCV`` is
 ``torch.utils.data.DataLoader`` with `step_torch`. All have two worker processes, but single steps in the graph,
 which load nothing; DALI has two threads besides.
 
@@ -26,6 +26,7 @@ whether other programs ran at the same time.
     python benchmarks/bench_steps.py [--quick] [--only PART ...] [--output FILE]
     python benchmarks/bench_steps.py --table FILE        print the prices in a file as a table, in Markdown
     python benchmarks/bench_steps.py --chain-table FILE  the same for the chains
+    python benchmarks/bench_steps.py --docs FILE         write both into the documentation
     python benchmarks/bench_steps.py --prices FILE       print what `pipeline/step_prices.py` has from the file
 
 A part is ``steps``, ``chains``, or how names of races begin. With ``--only``, other races keep their figures in
@@ -37,6 +38,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -61,6 +63,7 @@ from step_contestants import (
 )
 from step_data import DrivingSamples, camera_picture, jpeg_of
 
+PAGE = Path(__file__).parents[1] / "docs" / "step_prices.md"
 LEAST_TO_HAND = 0.95
 LEAST_TO_TORCH = {SIX_CAMERAS.name: 1.6, REDUCED.name: 1.2, DETECTION.name: 1.2, BLURRING.name: 1.2}
 MOST_PRICE_TO_TORCH = {SIX_CAMERAS.name: 0.6}
@@ -177,11 +180,22 @@ def chain_table(report: dict[str, Any]) -> str:
         ratios = {ratio["of"]: f"{ratio['median']:.2f}" for ratio in row["ratios"] if ratio["to"] == TORCH}
         chain = row["race"].removeprefix(PARTS["chains"])
         for name, rate in row["per_second"].items():
-            price, busy = row["processor_ms_each"][name]["median"], row["busy_cores"][name]["median"]
-            figures = f"{rate['median']:.1f} | {ratios.get(name, '')} | {price:.1f} | {busy:.2f}"
+            price, busy = row["processor_ms_each"][name]["median"], row.get("busy_cores", {}).get(name)
+            cores = "" if busy is None else f"{busy['median']:.2f}"
+            figures = f"{rate['median']:.1f} | {ratios.get(name, '')} | {price:.1f} | {cores}"
             lines.append(f"| {chain} | {name} | {figures} |")
             chain = ""
     return "\n".join(lines)
+
+
+def with_tables(page: str, report: dict[str, Any]) -> str:
+    """A page of the documentation, with the tables of a report where comments in it name them."""
+    for option, table in (("--table", price_table), ("--chain-table", chain_table)):
+        marked = re.compile(rf"(<!-- table: \S+ {option} .*-->\n\n)(?:\|.*\n)*")
+        page, count = marked.subn(lambda found, text=table(report): f"{found[1]}{text}\n", page)
+        if count != 1:
+            raise ValueError(f"The page has {count} comments for {option}, and should have one.")
+    return page
 
 
 def prices(report: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -239,12 +253,15 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the prices in a file of results")
     parser.add_argument("--chain-table", type=Path, metavar="FILE", help="print the chains in a file of results")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="write both tables into the documentation")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="print the prices for `step_prices.py`")
     arguments = parser.parse_args(command_line)
     if arguments.table is not None:
         print(price_table(json.loads(arguments.table.read_text())))
     elif arguments.chain_table is not None:
         print(chain_table(json.loads(arguments.chain_table.read_text())))
+    elif arguments.docs is not None:
+        PAGE.write_text(with_tables(PAGE.read_text(), json.loads(arguments.docs.read_text())))
     elif arguments.prices is not None:
         show_prices(json.loads(arguments.prices.read_text()))
     else:

@@ -86,7 +86,7 @@ def distort(image: Any) -> Any:
 
 def rotate(image: Any, zoom: Any = None) -> Any:
     center = [WIDTH / 2, HEIGHT / 2]
-    matrix = fn.transforms.rotation(angle=uniform(settings.ROTATION_DEGREES), center=center)
+    matrix = fn.transforms.rotation(angle=-uniform(settings.ROTATION_DEGREES), center=center)
     if zoom is not None:
         matrix = fn.transforms.scale(matrix, scale=fn.stack(zoom, zoom), center=center)
     matrix = fn.transforms.scale(matrix, scale=[settings.OUTPUT_HW[1] / WIDTH, settings.OUTPUT_HW[0] / HEIGHT])
