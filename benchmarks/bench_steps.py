@@ -42,6 +42,7 @@ import re
 import statistics
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +193,14 @@ def with_tables(page: str, report: dict[str, Any]) -> str:
     """A page of the documentation, with the tables of a report where comments in it name them."""
     for option, table in (("--table", price_table), ("--chain-table", chain_table)):
         marked = re.compile(rf"(<!-- table: \S+ {option} .*-->\n\n)(?:\|.*\n)*")
-        page, count = marked.subn(lambda found, text=table(report): f"{found[1]}{text}\n", page)
+        page, count = marked.subn(partial(_with_table, table(report)), page)
         if count != 1:
             raise ValueError(f"The page has {count} comments for {option}, and should have one.")
     return page
+
+
+def _with_table(table: str, found: re.Match[str]) -> str:
+    return f"{found[1]}{table}\n"
 
 
 def prices(report: dict[str, Any]) -> dict[str, tuple[int, int]]:
