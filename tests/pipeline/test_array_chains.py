@@ -10,6 +10,7 @@ from nvidia.dali import types
 from support.arrays import encoded_image, gradient
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework.loader import automatic_workers
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
@@ -162,3 +163,15 @@ def test_by_default_images_are_made_where_it_costs_less() -> None:
         assert "ms of processor time per image" in loader.plan
     source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
     assert "in the workers" not in PipelineDefinition(source, encoded_first()).plan()
+
+
+def test_by_default_there_are_as_many_workers_as_cores_where_steps_run_in_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 5)
+    assert DataLoader(Cameras(), 2, steps=encoded_first()).num_workers == 5
+    assert DataLoader(Cameras(), 2, steps=encoded_first(), run="graph").num_workers == 1
+    assert DataLoader(Cameras(), 2).num_workers == 1
+    monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 64)
+    assert DataLoader(Cameras(), 2, steps=encoded_first()).num_workers == 8
+    assert DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=3).num_workers == 3

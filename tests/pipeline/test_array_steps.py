@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputCallable,
     SequentialSampler,
 )
+from accvlab.dali_pipeline_framework.operators.array_packages import needed_package
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
@@ -222,6 +224,21 @@ class TestPlacement:
         with pytest.raises(SettingError, match=r"step 0 \(Gain\) is to run in the graph"):
             make([Gain().with_run("graph"), Doubles()])
 
+    def test_without_a_package_is_refused_or_the_graph(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Gain, "array_form_needs", ("cv2", "no_such_package"))
+        rule = (
+            r"step 0 \(DataGroup.* of Gain\) runs in the workers, on arrays, and needs no_such_package, which is"
+        )
+        with pytest.raises(SettingError, match=rule):
+            definition([in_cameras(Gain())], run="workers")
+        with pytest.raises(SettingError, match=rule):
+            definition([in_cameras(Gain()), Doubles()])
+        assert "in the workers: 0 of 1 steps" in definition([in_cameras(Gain())], run="auto").plan()
+        monkeypatch.setattr(Gain, "array_form_needs", ("simplejpeg",))
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+        with pytest.raises(SettingError, match=r"Steps on arrays need simplejpeg, .*framework\[cpu\]"):
+            needed_package("simplejpeg")
+
     def test_settings_are_checked(self) -> None:
         with pytest.raises(SettingError, match="`run` must be one of 'auto', 'workers', 'graph', got 'worker'"):
             definition([], run="worker")
@@ -362,6 +379,8 @@ def test_a_step_that_is_changed_has_no_array_form_until_it_says_so() -> None:
     assert Gain().has_array_form
     assert not Other().has_array_form
     assert not in_cameras(Other()).has_array_form
+    wrapper = type("Wrapper", (DataGroupInPathAppliedStep,), {"_process": lambda self, data: data})
+    assert not wrapper(Gain(), ()).has_array_form
     assert not Doubles().has_graph_form
     assert not DataGroupInPathAppliedStep(Doubles(), ()).has_graph_form
     assert pickle.loads(pickle.dumps(Gain().with_run("graph"))).run == "graph"

@@ -151,7 +151,7 @@ def use_one_thread_of_opencv() -> None:
     os.environ["OPENCV_FOR_THREADS_NUM"] = "1"  # where it is imported later
     opencv = sys.modules.get("cv2")
     if opencv is not None:
-        opencv.setNumThreads(1)
+        opencv.setNumThreads(0)  # 1 would wait for threads that a forked process does not have
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

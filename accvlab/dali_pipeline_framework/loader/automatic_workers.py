@@ -51,6 +51,7 @@ _LONGEST_BATCH_S = 0.25  # where loading takes longer than this, the steps are n
 _MOST_GRAPH_S = 0.5
 _MOST_GRAPH_RUNS = 8
 
+_MOST_BY_DEFAULT = 8
 _MOST_SAMPLES_PER_S = 2000  # what one process can hand over to a graph, at best
 _MOST_PER_CORE = 4  # workers that wait for files or a network
 _MOST_WAITING = 32
@@ -106,17 +107,24 @@ class WorkerChoice:
     reason: str
 
 
-def checked_num_workers(value: Any) -> WorkerArgument:
-    """Check the argument ``num_workers``.
+def checked_num_workers(value: Any, definition: PipelineDefinition, device_id: int | None) -> WorkerArgument:
+    """Check the argument ``num_workers``; find it out where it is None.
 
     Raises:
         SettingError: It is neither a whole number of at least 0 nor ``"auto"``.
     """
+    if value is None:
+        has_steps = callable(definition.data_input) and definition.array_steps(_has_gpu(device_id)) is not None
+        return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if has_steps else 1
     if value == "auto":
         return "auto"
     if isinstance(value, str):
         raise SettingError(f"`num_workers` must be a whole number of at least 0 or 'auto', got {value!r}.")
     return whole_number(value, "num_workers", at_least=0)
+
+
+def _has_gpu(device_id: int | None) -> bool:
+    return device_id is not None and num_usable_gpus() > 0
 
 
 def choose_for(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> WorkerChoice:
@@ -203,7 +211,7 @@ def measure(definition: PipelineDefinition, bound: LoaderInput, arguments: Mappi
     dumps, loads = pickler_functions(arguments.get("py_callback_pickler"))
     pickled = dumps(bound.data_input)
     source = loads(pickled)
-    has_gpu = arguments.get("device_id") is not None and num_usable_gpus() > 0
+    has_gpu = _has_gpu(arguments.get("device_id"))
     loaded = _loading_cost(
         source, bound.batch_size, None if definition.replays_draws else definition.array_steps(has_gpu)
     )

@@ -83,7 +83,7 @@ class DataLoader(TorchInterface):
         shuffle: bool | None = None,
         sampler: SamplerBase | None = None,
         run: RunWhere | None = None,
-        num_workers: WorkerArgument = 1,
+        num_workers: WorkerArgument | None = None,
         num_threads: int | None = None,
         device_id: int | None = None,
         shard: ShardArgument = None,
@@ -116,7 +116,8 @@ class DataLoader(TorchInterface):
             num_workers: Worker processes that load samples; 0 to load in this process. ``"auto"``: chosen at the
                 start, and threads with them, from the usable cores and the time that the first samples take; these
                 are loaded once more for that, in this process (see the page on tuning). What is delivered does
-                not depend on the number.
+                not depend on the number. None: 1; where steps run in the workers, as many as this rank has usable
+                cores, up to 8.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
             device_id: Number of the GPU; None for the CPU.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
@@ -156,7 +157,7 @@ class DataLoader(TorchInterface):
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        self._num_workers = checked_num_workers(num_workers)
+        self._num_workers = checked_num_workers(num_workers, definition, device_id)
         asked = AskedSettings(
             batch_size=batch_size,
             shard=shard,

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
 from ..errors import SettingError
 
 # What a package is called, and the extra that installs it; for others, both as the package.
-_INSTALLED_AS = {"cv2": ("OpenCV", "cpu"), "torchvision.tv_tensors": ("torchvision", "torchvision")}
+_INSTALLED_AS = {
+    "cv2": ("OpenCV", "cpu"),
+    "simplejpeg": ("simplejpeg", "cpu"),
+    "torchvision.tv_tensors": ("torchvision", "torchvision"),
+}
 
 
 def needed_package(name: str) -> ModuleType:
@@ -25,8 +30,28 @@ def needed_package(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package, extra = _INSTALLED_AS.get(name, (name, name))
-        raise SettingError(
-            f"Steps on arrays need {package}, which cannot be imported ({error}). Install it with: "
-            f'pip install "accvlab.dali_pipeline_framework[{extra}]", or use steps that run in the graph.'
-        ) from error
+        raise _missing("Steps on arrays need", name, f"cannot be imported ({error})") from error
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package is there to be imported."""
+    top = name.partition(".")[0]
+    return top in sys.modules or importlib.util.find_spec(top) is not None
+
+
+def require_installed(name: str, user: str) -> None:
+    """Refuse what needs a package that is not there, without importing it.
+
+    Raises:
+        SettingError: It is not installed; names the extra.
+    """
+    if not is_installed(name):
+        raise _missing(f"{user} needs", name, "is not installed")
+
+
+def _missing(user: str, name: str, problem: str) -> SettingError:
+    package, extra = _INSTALLED_AS.get(name, (name, name))
+    return SettingError(
+        f"{user} {package}, which {problem}. Install it with: "
+        f'pip install "accvlab.dali_pipeline_framework[{extra}]", or use steps that run in the graph.'
+    )

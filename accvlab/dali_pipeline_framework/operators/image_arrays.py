@@ -387,7 +387,8 @@ def _nearest(
 
     Centers of pixels often lie on edges of pixels. So the rounding is that of DALI, which makes a pass along each
     axis, and the second one in the part that the first one has left: along rows, each place is computed by itself;
-    along columns, from the one before.
+    along columns, from the one before. Only where the center of a pixel lies on the edge of the image, DALI may
+    take a label of another row.
     """
     scale = (end - start) / np.array(hw, np.float32)
     half = np.float32(0.5)

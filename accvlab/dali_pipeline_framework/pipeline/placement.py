@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import SettingError
+from ..operators.array_packages import is_installed, require_installed
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from .chain_format import step_name
+
+_BEHIND = "; what stands behind it runs in the graph, too"
 
 
 class Placement(NamedTuple):
@@ -44,6 +47,7 @@ def place_steps(
         raise SettingError(f"{asker}, but {refusal or obstacle}.")
     if refusal or most == 0:
         return Placement(0, refusal or obstacle)
+    _require_packages(steps[: most if run == "workers" else at_least])
     if run == "graph":
         return Placement(at_least, asker if at_least else "run='graph'")
     if run == "workers":
@@ -51,6 +55,12 @@ def place_steps(
     if has_gpu:
         return Placement(at_least, asker if at_least else "the graph has a GPU")
     return _cheapest(steps, at_least, most, asker)
+
+
+def _require_packages(steps: Sequence[PipelineStepBase]) -> None:
+    for number, step in enumerate(steps):
+        for name in step.array_form_needs:
+            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
 
 
 def _least(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
@@ -68,14 +78,10 @@ def _most(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
     """How many of the first steps can run in the workers, and why not the next one."""
     for number, step in enumerate(steps):
         if wish_of(step) == "graph":
-            return number, f"{_named(number, step)} is to run in the graph (run='graph')" + _advice(step)
+            return number, f"{_named(number, step)} is to run in the graph (run='graph'){_BEHIND}"
         if not step.has_array_form:
-            return number, f"{_named(number, step)} has a form for the graph only" + _advice(step)
+            return number, f"{_named(number, step)} has a form for the graph only{_BEHIND}"
     return len(steps), "there are no steps"
-
-
-def _advice(step: PipelineStepBase) -> str:
-    return "; what stands behind it runs in the graph, too"
 
 
 def _named(number: int, step: PipelineStepBase) -> str:
@@ -89,13 +95,11 @@ def wish_of(step: PipelineStepBase) -> RunWhere:
 
 
 def _cheapest(steps: Sequence[PipelineStepBase], at_least: int, most: int, asker: str) -> Placement:
-    from importlib.util import find_spec
-
     missing = [
         (number, name)
         for number in range(at_least, most)
         for name in steps[number].array_form_needs
-        if find_spec(name) is None
+        if not is_installed(name)
     ]
     if missing:
         most = missing[0][0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from nvidia.dali import types
 
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import get_numpy_type_for_dali_type
@@ -20,26 +21,26 @@ US_PER_MEGABYTE = 400  # from a worker to the graph
 
 # Microseconds of processor time per image of 1600 x 900, uint8, in the graph and in a worker: `bench_steps.py`.
 _PRICES: dict[str, tuple[float, float]] = {
-    "ImageDecoder": (6200, 4400),
-    "ImageResizer": (2400, 1000),
-    "ImageResizeCropFlipper": (2500, 1000),
-    "AffineTransformer": (2600, 1000),
-    "AffineTransformer, rotation": (7900, 1800),
-    "decoding a region": (5100, 4400),
-    "HorizontalFlipper": (2100, 700),
-    "ImageRange01Normalizer": (3100, 1500),
-    "ImageMeanStdDevNormalizer": (4300, 3000),
-    "ImageToTileSizePadder": (4200, 1000),
-    "PhotoMetricDistorter": (4300, 2000),
-    "PhotoMetricDistorter, hue and saturation": (34700, 8000),
-    "ImageBrightnessContrastJitter": (1500, 700),
-    "ImageColorSpaceConverter": (8000, 2500),
-    "ImageGaussianBlurrer": (58000, 5000),
-    "ImageJpegDistorter": (11000, 9000),
-    "RandomEraser": (1400, 500),
-    "GridMasker": (8100, 2500),
+    "ImageDecoder": (6200, 6000),
+    "decoding a region": (6200, 6000),
+    "ImageResizer": (2900, 1600),
+    "ImageResizeCropFlipper": (2900, 1500),
+    "AffineTransformer": (4000, 2500),
+    "AffineTransformer, rotation": (18000, 3000),
+    "HorizontalFlipper": (2400, 800),
+    "ImageRange01Normalizer": (2600, 1900),
+    "ImageMeanStdDevNormalizer": (4900, 3000),
+    "ImageToTileSizePadder": (9000, 350),
+    "PhotoMetricDistorter": (4300, 2500),
+    "PhotoMetricDistorter, hue and saturation": (43000, 3600),
+    "ImageBrightnessContrastJitter": (2000, 1700),
+    "ImageColorSpaceConverter": (400, 300),
+    "ImageColorSpaceConverter, YCbCr": (16000, 1100),
+    "ImageGaussianBlurrer": (78000, 3900),
+    "ImageJpegDistorter": (12800, 13000),
+    "RandomEraser": (1200, 600),
+    "GridMasker": (13000, 700),
 }
-
 
 _COLOR_PARTS = ("hue", "saturation")
 
@@ -92,4 +93,9 @@ def _variant(step: Any, name: str) -> str:
         return f"{name}, rotation"
     if name == "PhotoMetricDistorter" and any(map(step._may, _COLOR_PARTS)):
         return f"{name}, hue and saturation"
+    if name == "ImageColorSpaceConverter" and types.DALIImageType.YCbCr in (
+        step._from_image_type,
+        step._to_image_type,
+    ):
+        return f"{name}, YCbCr"
     return name

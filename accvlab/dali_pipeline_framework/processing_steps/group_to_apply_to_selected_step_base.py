@@ -45,7 +45,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the step that it applies has one."""
-        return self._processing_step_to_apply.has_array_form
+        return super().has_array_form and self._processing_step_to_apply.has_array_form
 
     @property
     def has_graph_form(self) -> bool:
