@@ -177,7 +177,7 @@ def _race_table(rows: list[Row]) -> list[str]:
 def _defeats(rows: list[Row]) -> list[str]:
     """Where the library is slower, and what the measurement says about why."""
     found = [
-        f"- {row['race']}: {ratio['of']} has {ratio['median']:.2f} times the rate of {ratio['to']}; "
+        f"- {row['race']}: {'' if ratio['of'] in (LIBRARY, STEPS) else f'{ratio['of']}, '}{ratio['median']:.2f} times the rate of {ratio['to']}; "
         f"{_difference(row, ratio['of'], ratio['to'])}."
         for row in rows
         for ratio in row["ratios"]

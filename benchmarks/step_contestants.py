@@ -184,6 +184,7 @@ def step_cases() -> list[StepCase]:
             "ImageColorSpaceConverter, RGB to YCbCr",
             ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=ycbcr),
             "to_ycbcr",
+            price="ImageColorSpaceConverter, YCbCr",
         ),
         StepCase(
             "ImageGaussianBlurrer, 7 x 7",

@@ -102,6 +102,8 @@ def test_the_prices_that_the_library_chooses_by_are_measured() -> None:
     for case in step_cases():
         price = step_prices.price_of(case.step)
         assert min(price.graph_us, price.workers_us) > 0, case.name
+        if case.price_name and not case.is_encoded:
+            assert (price.graph_us, price.workers_us) == step_prices._PRICES[case.price_name]
 
 
 def test_steps_on_pixels_with_an_array_form_have_a_price() -> None:
