@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from chain_contestants import AUTO, STEPS
 from races import in_words
 from scheduling import TWICE_AS_DEEP
-from sections import FIELD_BY_FIELD, LIBRARY, PYTORCH, SECTIONS, STEPS
+from sections import FIELD_BY_FIELD, LIBRARY, PYTORCH, SECTIONS
+from step_contestants import GRAPH, WORKERS
 
 Row = dict[str, Any]
 
@@ -156,7 +158,7 @@ def _race_table(rows: list[Row]) -> list[str]:
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        ratios = {ratio["to"]: ratio for ratio in row["ratios"]}
+        ratios = {ratio["to"]: ratio for ratio in reversed(row["ratios"])}
         for number, (name, rate) in enumerate(row["per_second"].items()):
             busy = row.get("busy_cores", {}).get(name)
             columns = [
@@ -175,11 +177,11 @@ def _race_table(rows: list[Row]) -> list[str]:
 def _defeats(rows: list[Row]) -> list[str]:
     """Where the library is slower, and what the measurement says about why."""
     found = [
-        f"- {row['race']}: {ratio['median']:.2f} times the rate of {ratio['to']}; "
+        f"- {row['race']}: {'' if ratio['of'] in (LIBRARY, STEPS) else f'{ratio['of']}, '}{ratio['median']:.2f} times the rate of {ratio['to']}; "
         f"{_difference(row, ratio['of'], ratio['to'])}."
         for row in rows
         for ratio in row["ratios"]
-        if ratio["median"] < 0.97 and "busy_cores" in row and ratio["of"] in (LIBRARY, STEPS)
+        if ratio["median"] < 0.97 and "busy_cores" in row and ratio["of"] in (LIBRARY, STEPS, GRAPH, WORKERS, AUTO)
     ]
     return ["", "Where this library is slower:", "", *found] if found else []
 

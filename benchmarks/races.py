@@ -122,6 +122,15 @@ class Target:
 
 
 @attrs.frozen
+class PriceTarget:
+    """A ratio of processor times for each unit that is not to be exceeded."""
+
+    cheaper: str
+    than: str
+    at_most: float
+
+
+@attrs.frozen
 class Race:
     """Contestants that deliver the same.
 
@@ -130,6 +139,7 @@ class Race:
         unit: What is counted.
         start: Starts them; what is to be closed afterwards goes onto the stack.
         targets: What is to be reached.
+        price_targets: The same for processor time.
         reported: Further pairs whose ratio is of interest.
         further: Gives further figures of the race.
         most_difference: Where given, first batches are compared (`require_agreement`).
@@ -145,6 +155,7 @@ class Race:
     further: Callable[[], dict[str, Any]] = dict
     most_difference: float | None = None
     filling_seconds: float = 0.0
+    price_targets: tuple[PriceTarget, ...] = ()
 
 
 def prepare_workers() -> None:
@@ -234,23 +245,30 @@ def run(race: Race, pace: Pace) -> dict[str, Any]:
         rounds = take_turns(contestants, attrs.evolve(pace, warm_up_seconds=warm_up_seconds))
     turns = {name: [each[name] for each in rounds] for name in contestants}
     rates = {name: [turn.rate for turn in of_name] for name, of_name in turns.items()}
-    pairs = [(target.faster, target.than) for target in race.targets] + [*race.reported]
+    prices = {name: [turn.processor_ms for turn in of_name] for name, of_name in turns.items()}
+    pairs = [(target.faster, target.than) for target in race.targets]
+    pairs += [(target.cheaper, target.than) for target in race.price_targets]
+    pairs = [*dict.fromkeys([*pairs, *race.reported])]
     return {
         "race": race.name,
         "unit": race.unit,
         "per_second": {name: spread(values, 1) for name, values in rates.items()},
-        "processor_ms_each": {
-            name: spread([turn.processor_ms for turn in of_name], 3) for name, of_name in turns.items()
-        },
+        "processor_ms_each": {name: spread(values, 3) for name, values in prices.items()},
         "busy_cores": {name: spread([turn.busy_cores for turn in of_name], 2) for name, of_name in turns.items()},
         "others_cores": spread([others_cores(each) for each in rounds], 2),
-        "ratios": [
-            {"of": one, "to": other, **spread([a / b for a, b in zip(rates[one], rates[other], strict=True)], 3)}
-            for one, other in pairs
-            if {one, other} <= rates.keys()
-        ],
+        "ratios": _ratios(rates, pairs),
+        "processor_ratios": _ratios(prices, pairs),
         **race.further(),
     }
+
+
+def _ratios(values: dict[str, list[float]], pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Of turns that follow each other."""
+    return [
+        {"of": one, "to": other, **spread([a / b for a, b in zip(values[one], values[other], strict=True)], 3)}
+        for one, other in pairs
+        if {one, other} <= values.keys()
+    ]
 
 
 def spread(values: list[float], num_digits: int) -> dict[str, float]:
@@ -265,16 +283,20 @@ def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
     """The targets of a race, and whether they are met."""
     found = []
     for target in race.targets:
-        ratio = next(each for each in row["ratios"] if (each["of"], each["to"]) == (target.faster, target.than))
-        found.append(
-            {
-                "target": f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}",
-                "limit": target.at_least,
-                "value": ratio["median"],
-                "is_met": ratio["median"] >= target.at_least,
-            }
-        )
+        value = _ratio_of(row["ratios"], target.faster, target.than)
+        what = f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}"
+        is_met = value >= target.at_least
+        found.append({"target": what, "limit": target.at_least, "value": value, "is_met": is_met})
+    for price in race.price_targets:
+        value = _ratio_of(row["processor_ratios"], price.cheaper, price.than)
+        what = f"{race.name}: processor time of {price.cheaper} to {price.than}, at most {price.at_most:g}"
+        is_met = value <= price.at_most
+        found.append({"target": what, "limit": price.at_most, "value": value, "is_met": is_met})
     return found
+
+
+def _ratio_of(ratios: list[dict[str, Any]], one: str, other: str) -> float:
+    return float(next(each["median"] for each in ratios if (each["of"], each["to"]) == (one, other)))
 
 
 # --- reporting ------------------------------------------------------------------------------------------
@@ -306,7 +328,8 @@ def show(row: dict[str, Any]) -> None:
     print(f"\n{row['race']}, {row['unit']} per second, and milliseconds on processors for each: median [min, max]")
     for name, rates in row["per_second"].items():
         milliseconds = in_words(row["processor_ms_each"][name], ".2f")
-        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds}")
+        busy = row["busy_cores"][name]["median"]
+        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds:28s} {busy:.2f} busy cores")
     for ratio in row["ratios"]:
         print(f"  {ratio['of']} to {ratio['to']}: {in_words(ratio, '.2f')}", flush=True)
 

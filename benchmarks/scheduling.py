@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
+from chain_contestants import define_twenty_steps
 from nvidia.dali.types import DALIDataType
 from races import START_METHOD, prepare_workers, spread
-from step_contestants import define_twenty_steps
 
 from accvlab.dali_pipeline_framework.engine.transport import TransportLayout, outputs_of_batch
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler

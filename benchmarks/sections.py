@@ -11,9 +11,10 @@ from typing import Any
 import attrs
 import rig_contestants as rigs
 import scheduling
+from chain_contestants import NOT_FOLDED, STEPS, folded_chain
 from races import GetBatch, Pace, Race, Target, judged, run, show
 from rig_data import RigSamples
-from step_contestants import BY_HAND, NOT_FOLDED, STEPS, TORCH, chain
+from step_contestants import BY_HAND, TORCH
 from step_data import DrivingSamples, write_jpegs
 
 LIBRARY = "this library"
@@ -274,7 +275,7 @@ def _chain_race(samples: DrivingSamples, size: int, scale: Scale) -> Race:
     return Race(
         f"chain of StreamPETR, batches of {size}",
         "samples",
-        lambda resources: chain("multi-camera", samples, size, scale.num_workers, resources),
+        lambda resources: folded_chain(samples, size, scale.num_workers, resources),
         targets,
         tuple((STEPS, other) for other in (NOT_FOLDED, BY_HAND, TORCH)[bool(targets) :]),
         lambda: {"at": {"batch_size": size}},

@@ -15,7 +15,14 @@ import step_settings as settings
 from nvidia.dali import fn, types
 from nvidia.dali import math as dali_math
 from nvidia.dali.pipeline import pipeline_def
-from step_data import DETECTION_FIELDS, MULTI_CAMERA_FIELDS, NUM_CAMERAS, NUM_CATEGORIES, DrivingSamples
+from step_data import (
+    DETECTION_FIELDS,
+    FRONT_CAMERA_FIELDS,
+    MULTI_CAMERA_FIELDS,
+    NUM_CAMERAS,
+    NUM_CATEGORIES,
+    DrivingSamples,
+)
 
 HEIGHT, WIDTH = step_data.IMAGE_HW
 _DT = types.DALIDataType
@@ -77,8 +84,11 @@ def distort(image: Any) -> Any:
     return fn.hsv(brighten(image), hue=uniform(settings.HUE_DEGREES), saturation=uniform(settings.SATURATION))
 
 
-def rotate(image: Any) -> Any:
-    matrix = fn.transforms.rotation(angle=uniform(settings.ROTATION_DEGREES), center=[WIDTH / 2, HEIGHT / 2])
+def rotate(image: Any, zoom: Any = None) -> Any:
+    center = [WIDTH / 2, HEIGHT / 2]
+    matrix = fn.transforms.rotation(angle=-uniform(settings.ROTATION_DEGREES), center=center)
+    if zoom is not None:
+        matrix = fn.transforms.scale(matrix, scale=fn.stack(zoom, zoom), center=center)
     matrix = fn.transforms.scale(matrix, scale=[settings.OUTPUT_HW[1] / WIDTH, settings.OUTPUT_HW[0] / HEIGHT])
     return fn.warp_affine(image, matrix, size=[*settings.OUTPUT_HW], fill_value=0, inverse_map=False)
 
@@ -270,6 +280,13 @@ def detection(samples: DrivingSamples, is_parallel: bool = True) -> tuple[Any, .
     ends = boxes[:, 0:2], boxes[:, 2:4]
     boxes = fn.cat(dali_math.min(*ends), dali_math.max(*ends), axis=1)
     return pad(normalize(image)), boxes, fields["categories"], heatmaps(boxes, fields["categories"])
+
+
+@pipeline_def
+def rotation_and_blur(samples: DrivingSamples, is_parallel: bool = True) -> Any:
+    """Rotated, zoomed, blurred and normalized images."""
+    image = decode(source(samples, FRONT_CAMERA_FIELDS, is_parallel)["jpeg_0"])
+    return normalize_to_chw(blur(rotate(image, uniform(settings.ZOOM))))
 
 
 def heatmaps(boxes: Any, categories: Any) -> Any:

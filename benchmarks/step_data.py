@@ -98,6 +98,7 @@ MULTI_CAMERA_FIELDS = (
     *("centers", "sizes", "yaws", "velocities", "categories", "ego_to_world"),
 )
 DETECTION_FIELDS = ("jpeg_0", "boxes", "categories")
+FRONT_CAMERA_FIELDS = ("jpeg_0",)
 
 
 @attrs.frozen
@@ -192,4 +193,37 @@ class DetectionProvider(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure
         sample.set_data(self.samples.load(sample_index, DETECTION_FIELDS))
+        return sample
+
+
+class FrontCameraProvider(DataProvider):
+    """The image of the first camera."""
+
+    def __init__(self, samples: DrivingSamples) -> None:
+        self.samples = samples
+
+    def get_number_of_samples(self) -> int:
+        return NUM_SAMPLES
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("image", DALIDataType.UINT8)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample.set_data(self.samples.load(sample_index, FRONT_CAMERA_FIELDS))
+        return sample
+
+
+class ImageProvider(FrontCameraProvider):
+    """One and the same image, or its JPEG."""
+
+    def __init__(self, image: npt.NDArray[np.uint8]) -> None:
+        self.image = image
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["image"] = self.image
         return sample

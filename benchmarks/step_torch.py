@@ -18,6 +18,8 @@ import torch
 from races import START_METHOD
 from step_data import (
     DETECTION_FIELDS,
+    FRONT_CAMERA_FIELDS,
+    IMAGE_HW,
     MULTI_CAMERA_FIELDS,
     NUM_CAMERAS,
     NUM_CATEGORIES,
@@ -84,9 +86,10 @@ def distort(image: Image) -> Image:
     return cv2.cvtColor(cv2.LUT(hsv, table), cv2.COLOR_HSV2RGB)
 
 
-def rotate(image: Image) -> Image:
+def rotate(image: Image, zoom: float = 1.0) -> Image:
     height, width = image.shape[:2]
-    matrix = cv2.getRotationMatrix2D((width / 2, height / 2), _RNG.uniform(*settings.ROTATION_DEGREES), 1.0)
+    degrees = _RNG.uniform(*settings.ROTATION_DEGREES)
+    matrix = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, zoom)
     matrix = np.diag([settings.OUTPUT_HW[1] / width, settings.OUTPUT_HW[0] / height]) @ matrix
     return cv2.warpAffine(image, matrix, settings.OUTPUT_HW[::-1], flags=cv2.INTER_LINEAR)
 
@@ -212,11 +215,10 @@ class MultiCameraSamples(Dataset[list[torch.Tensor]]):
         names = MULTI_CAMERA_FIELDS
         sample = dict(zip(names, self.samples.load(index, names), strict=True))
         motion, inverse, angle, factor = _bev_motion()
-        images = [decode(sample[f"jpeg_{camera}"]) for camera in range(NUM_CAMERAS)]
         plane = np.eye(4)
-        plane[:2, :3] = resize_crop_flip_matrix(images[0].shape[:2])
-        for camera, image in enumerate(images):
-            resized = region_resized(image, plane[:2, :3], settings.OUTPUT_HW)
+        plane[:2, :3] = resize_crop_flip_matrix(IMAGE_HW)
+        for camera in range(NUM_CAMERAS):
+            resized = self.resized(sample[f"jpeg_{camera}"], plane[:2, :3])
             sample[f"jpeg_{camera}"] = normalize_to_chw(resized)
             sample[f"intrinsics_{camera}"] = _single(plane[:3, :3] @ sample[f"intrinsics_{camera}"])
             sample[f"image_from_ego_{camera}"] = _single(plane @ sample[f"image_from_ego_{camera}"] @ inverse)
@@ -226,6 +228,19 @@ class MultiCameraSamples(Dataset[list[torch.Tensor]]):
         sample["yaws"] = _single((sample["yaws"] + angle + np.pi) % (2 * np.pi) - np.pi)
         sample["ego_to_world"] = _single(sample["ego_to_world"] @ inverse)
         return [torch.from_numpy(sample[name]) for name in names]
+
+    def resized(self, jpeg: Image, matrix: npt.NDArray[np.float64]) -> Image:
+        return region_resized(decode(jpeg), matrix, settings.OUTPUT_HW)
+
+
+class ReducedMultiCameraSamples(MultiCameraSamples):
+    """The same, of images that are decoded at half their size where they are shown no larger than that."""
+
+    def resized(self, jpeg: Image, matrix: npt.NDArray[np.float64]) -> Image:
+        if matrix[1, 1] > 0.5:
+            return super().resized(jpeg, matrix)
+        image = cv2.cvtColor(cv2.imdecode(jpeg, cv2.IMREAD_REDUCED_COLOR_2), cv2.COLOR_BGR2RGB)
+        return region_resized(image, matrix * [2.0, 2.0, 1.0], settings.OUTPUT_HW)
 
 
 def _single(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -258,6 +273,20 @@ class DetectionSamples(Dataset[list[torch.Tensor]]):
         boxes = np.concatenate([corners.min(1), corners.max(1)], 1).astype(np.float32)
         heatmaps = draw_heatmaps(boxes, categories, image.shape[:2])
         return [torch.from_numpy(each) for each in (image, boxes, categories, heatmaps)]
+
+
+class BlurredSamples(Dataset[list[torch.Tensor]]):
+    """Rotated, zoomed, blurred and normalized images."""
+
+    def __init__(self, samples: DrivingSamples) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        image = decode(self.samples.load(index, FRONT_CAMERA_FIELDS)[0])
+        return [torch.from_numpy(normalize_to_chw(blur(rotate(image, _RNG.uniform(*settings.ZOOM)))))]
 
 
 def draw_heatmaps(boxes: Image, categories: Image, hw: tuple[int, int]) -> npt.NDArray[np.float32]:

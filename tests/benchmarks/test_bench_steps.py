@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import step_by_hand
 import step_settings
-from bench_steps import main, price_table
-from step_contestants import (
-    DetectionProvider,
-    MultiCameraProvider,
-    detection_steps,
-    multi_camera_steps,
-    twenty_steps,
-)
+import step_torch
+from bench_steps import PAGE, chain_table, main, price_table, prices, us_per_megabyte, with_tables
+from chain_contestants import CHAINS, Chain, twenty_steps
+from races import PriceTarget, Race, judged
+from step_contestants import step_cases
 from step_data import DrivingSamples
-from step_torch import DetectionSamples, MultiCameraSamples
 
+from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, step_prices
+from accvlab.dali_pipeline_framework.processing_steps import AlbumentationsStep, PipelineStepBase, TorchvisionStep
 
 ROOT = Path(__file__).parents[2]
-CONTESTANTS = {"steps", "DALI by hand", "PyTorch, OpenCV"}
+RESULTS = ROOT / "benchmarks" / "results" / "steps_2_cores_cpu.json"
+LIBRARY = {"in the workers", "auto"}
+OTHERS = {"DALI by hand", "PyTorch, OpenCV"}
 # Each range is a point, or as good as one: then nothing is left to chance.
 FIXED = {
     "SCALE": (0.44, 0.44 + 1e-6),
@@ -35,6 +35,8 @@ FIXED = {
     "CONTRAST": (1.1, 1.1 + 1e-6),
     "SATURATION": (1.0, 1.0 + 1e-6),
     "HUE_DEGREES": (0.0, 1e-6),
+    "ROTATION_DEGREES": (3.0, 3.0 + 1e-5),
+    "BLUR_SIGMA": (0.8, 0.8 + 1e-6),
     "BEV_ANGLE_RAD": (0.2, 0.2 + 1e-6),
     "BEV_SCALE": (1.02, 1.02 + 1e-6),
 }
@@ -45,9 +47,10 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> DrivingSamples:
     return DrivingSamples.generate(tmp_path_factory.mktemp("images"), 1)
 
 
-def by_steps(provider: Any, steps: Any) -> list[np.ndarray]:
+def by_steps(provider: Any, steps: Any, run: Any) -> list[np.ndarray]:
     data_input = SamplerInputCallable(provider, ShuffledSampler(1, 1))
-    return outputs_of(PipelineDefinition(data_input, steps).get_dali_pipeline(num_threads=2, py_num_workers=0))
+    definition = PipelineDefinition(data_input, steps, run=run)
+    return outputs_of(definition.get_dali_pipeline(num_threads=2, py_num_workers=0))
 
 
 def outputs_of(pipeline: Any) -> list[np.ndarray]:
@@ -55,17 +58,17 @@ def outputs_of(pipeline: Any) -> list[np.ndarray]:
     return [np.array(output[0]) for output in pipeline.run()]
 
 
-@pytest.mark.parametrize("name", ["multi-camera", "detection"])
-def test_chains_do_the_same(name: str, samples: DrivingSamples, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
+def test_chains_do_the_same(chain: Chain, samples: DrivingSamples, monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, value in FIXED.items():
         monkeypatch.setattr(step_settings, setting, value)
-    is_multi = name == "multi-camera"
-    provider = (MultiCameraProvider if is_multi else DetectionProvider)(samples)
-    found = by_steps(provider, multi_camera_steps() if is_multi else detection_steps())
-    define = step_by_hand.multi_camera if is_multi else step_by_hand.detection
-    by_hand = outputs_of(define(samples, is_parallel=False, batch_size=1, num_threads=2, device_id=None))
-    by_torch = (MultiCameraSamples if is_multi else DetectionSamples)(samples)[0]
-    for others in (by_hand, [tensor.numpy() for tensor in by_torch]):
+    found = by_steps(chain.provider(samples), chain.steps(), "workers")
+    by_torch = getattr(step_torch, chain.dataset)(samples)[0]
+    compared = [[tensor.numpy() for tensor in by_torch]]
+    if chain.by_hand is not None:
+        by_hand = chain.by_hand(samples, is_parallel=False, batch_size=1, num_threads=2, device_id=None)
+        compared += [by_steps(chain.provider(samples), chain.steps(), "graph"), outputs_of(by_hand)]
+    for others in compared:
         for one, other in zip(found, others, strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             is_image = one.ndim == 3 and 3 in one.shape
@@ -79,9 +82,44 @@ def test_the_graph_of_twenty_steps_has_twenty_steps() -> None:
     assert len(twenty_steps()) == 20  # a quick run builds it
 
 
-def test_the_documentation_has_the_prices_of_the_results() -> None:
-    report = json.loads((ROOT / "benchmarks" / "results" / "steps_2_cores_cpu.json").read_text())
-    assert price_table(report) in (ROOT / "docs" / "step_prices.md").read_text()
+def test_the_documentation_has_the_figures_of_the_results() -> None:
+    report, page = json.loads(RESULTS.read_text()), PAGE.read_text()
+    assert price_table(report) in page
+    assert chain_table(report) in page
+    assert with_tables(page, report) == page
+    first = price_table(report).splitlines()[2]
+    report["results"].pop(0)
+    assert with_tables(page, report) == page.replace(f"{first}\n", "")
+
+
+def test_the_library_chooses_by_the_prices_of_the_results() -> None:
+    found = prices(json.loads(RESULTS.read_text()))
+    assert {name: step_prices._PRICES[name] for name in found} == found
+
+
+def test_the_prices_that_the_library_chooses_by_are_measured() -> None:
+    assert {case.price_name for case in step_cases()} - {""} == step_prices._PRICES.keys()
+    for case in step_cases():
+        price = step_prices.price_of(case.step)
+        assert min(price.graph_us, price.workers_us) > 0, case.name
+        if case.price_name and not case.is_encoded:
+            assert (price.graph_us, price.workers_us) == step_prices._PRICES[case.price_name]
+
+
+def test_steps_on_pixels_with_an_array_form_have_a_price() -> None:
+    steps = [getattr(processing_steps, name) for name in processing_steps.__all__]
+    on_pixels = {
+        step.__name__
+        for step in steps
+        if isinstance(step, type)
+        and issubclass(step, PipelineStepBase)
+        and step._process_arrays is not PipelineStepBase._process_arrays
+        and {"image_name", "image_names", "image_field_names"} & inspect.signature(step).parameters.keys()
+    }
+    # What these cost depends on what they are given.
+    on_pixels -= {AlbumentationsStep.__name__, TorchvisionStep.__name__}
+    assert {"ImageDecoder", "AffineTransformer", "GridMasker"} <= on_pixels
+    assert on_pixels <= step_prices._PRICES.keys()
 
 
 def test_a_quick_run_reports_rates_prices_ratios_and_targets(
@@ -89,22 +127,47 @@ def test_a_quick_run_reports_rates_prices_ratios_and_targets(
 ) -> None:
     monkeypatch.setenv("DALI_AFFINITY_MASK", "")  # restored afterwards
     output = tmp_path / "results" / "steps.json"
-    main(["--quick", "--output", str(output)])
+    main(["--quick", "--only", "steps", "--output", str(output)])
     printed = capsys.readouterr().out
+    step = "step, ImageResizeCropFlipper, JPEG to 704 x 256"
+    report = json.loads(output.read_text())
+    assert [row["race"] for row in report["results"]] == [step]
+    main(["--quick", "--only", "chains", "--output", str(output)])
+    printed += capsys.readouterr().out
     report = json.loads(output.read_text())
     rows = {row["race"]: row for row in report["results"]}
-    step = "step, ImageResizeCropFlipper, JPEG to 704 x 256"
-    assert rows.keys() == {step, "chain, detection"}
-    assert rows[step]["per_second"].keys() == CONTESTANTS
-    variants = {"steps, a core for each thread", "steps, distorted last"}
-    assert rows["chain, detection"]["per_second"].keys() == CONTESTANTS | variants
+    reduced, detection = "chain, six cameras, reduced decoding, batches of 1", "chain, detection, batches of 1"
+    assert [*rows] == [step, reduced, detection]
+    one_by_one = {"in the graph", "in the workers", "on arrays, not delivered"}
+    assert rows[step]["per_second"].keys() == one_by_one | OTHERS
+    assert rows[reduced]["per_second"].keys() == LIBRARY | {"PyTorch, OpenCV"}
+    in_the_graph = {"in the graph", "auto, colors distorted last"}
+    assert rows[detection]["per_second"].keys() == LIBRARY | in_the_graph | OTHERS
     for row in rows.values():
-        for spread in [*row["per_second"].values(), *row["ratios"]]:
+        for spread in [*row["per_second"].values(), *row["ratios"], *row["processor_ratios"]]:
             assert 0 < spread["min"] <= spread["median"] <= spread["max"]
     for target in report["targets"]:
         assert f"{target['target']}, is {target['value']:.2f}: " in printed
         assert target["is_met"] == (target["value"] >= target["limit"])
-    assert len(report["targets"]) == 2
+    assert len(report["targets"]) == 4
+    of_step = {name: price["median"] for name, price in rows[step]["processor_ms_each"].items()}
     main(["--table", str(output)])
-    price = 1e3 * rows[step]["processor_ms_each"]["steps"]["median"]
-    assert f"| `ImageResizeCropFlipper`, JPEG to 704 x 256 | {price:.0f} |" in capsys.readouterr().out
+    cells = [f"{1e3 * of_step[name]:.0f}" for name in ("in the graph", "in the workers")]
+    assert f"| `ImageResizeCropFlipper`, JPEG to 704 x 256 | {' | '.join(cells)} |" in capsys.readouterr().out
+    main(["--chain-table", str(output)])
+    rate = rows[detection]["per_second"]["in the workers"]["median"]
+    assert f"| detection, batches of 1 | in the workers | {rate:.1f} |" in capsys.readouterr().out
+    main(["--prices", str(output)])
+    on_arrays = 50 * round(20 * of_step["on arrays, not delivered"])
+    line = f'"decoding a region": ({50 * round(20 * of_step["in the graph"])}, {on_arrays}),'
+    assert line in capsys.readouterr().out
+    assert us_per_megabyte(report) is not None
+
+
+def test_a_bound_on_processor_time_is_judged() -> None:
+    race = Race("race", "samples", lambda resources: {}, price_targets=(PriceTarget("one", "other", 0.6),))
+    row = {"ratios": [], "processor_ratios": [{"of": "one", "to": "other", "median": 0.7}]}
+    found = judged(race, row)
+    assert [(each["target"], each["is_met"]) for each in found] == [
+        ("race: processor time of one to other, at most 0.6", False)
+    ]
