@@ -174,10 +174,14 @@ def _race_table(rows: list[Row]) -> list[str]:
     return lines
 
 
+def _whose(contestant: str) -> str:
+    return "" if contestant in (LIBRARY, STEPS) else f" ({contestant})"
+
+
 def _defeats(rows: list[Row]) -> list[str]:
     """Where the library is slower, and what the measurement says about why."""
     found = [
-        f"- {row['race']}: {'' if ratio['of'] in (LIBRARY, STEPS) else f'{ratio['of']}, '}{ratio['median']:.2f} times the rate of {ratio['to']}; "
+        f"- {row['race']}{_whose(ratio['of'])}: {ratio['median']:.2f} times the rate of {ratio['to']}; "
         f"{_difference(row, ratio['of'], ratio['to'])}."
         for row in rows
         for ratio in row["ratios"]
