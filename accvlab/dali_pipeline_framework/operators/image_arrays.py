@@ -95,7 +95,7 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
             image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
         else:
             least = (0, 0) if reduction == 1 else (-(-height // reduction), -(-width // reduction))
-            colors = "BGR" if as_bgr else "RGB"
+            colors = "BGR" if as_bgr else "RGBX" if may_have_unused else "RGB"
             image = simplejpeg.decode_jpeg(encoded, colors, min_height=least[0], min_width=least[1])
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
@@ -122,13 +122,13 @@ class ImageFile:
     image: _Image | None
 
     @classmethod
-    def opened(cls, encoded: _Bytes, may_be_reduced: bool) -> ImageFile:
-        """Read the size; decode the image, unless it may be decoded at a smaller size."""
-        hw = _hw_of_jpeg(encoded) if may_be_reduced else None
+    def opened(cls, encoded: _Bytes) -> ImageFile:
+        """Read the size; decode the image where its header does not tell that."""
+        hw = _hw_of_jpeg(encoded)
         image = decoded_image(encoded, may_have_unused=True) if hw is None else None
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
 
-    def decoded(self, least_scale: float) -> tuple[_Image, int]:
+    def decoded(self, least_scale: float = 1.0) -> tuple[_Image, int]:
         """The image, and by how much it is smaller than the file says, where it is scaled at least by a factor.
 
         It may have an unused fourth channel.
@@ -429,11 +429,11 @@ def _parts(image: _Image, output: _Image) -> Iterator[tuple[_Image, _Image]]:
     if image.dtype == np.uint8 and output.shape[2] == 3 and (num_channels == 4 or _gains_by_fourth(image, output)):
         cv2 = needed_package("cv2")
         result = np.empty((*output.shape[:2], 4), np.uint8)
-        if num_channels == 3:
-            image = cv2.cvtColor(image, cv2.COLOR_RGB2RGBA)
-            result[...] = output[0, 0, 0]
-        yield image, result
-        output[...] = cv2.cvtColor(result, cv2.COLOR_RGBA2RGB)
+        yield image if num_channels == 4 else cv2.cvtColor(image, cv2.COLOR_RGB2RGBA), result
+        if output.flags.c_contiguous:
+            cv2.cvtColor(result, cv2.COLOR_RGBA2RGB, dst=output)
+        else:
+            output[...] = cv2.cvtColor(result, cv2.COLOR_RGBA2RGB)
         return
     is_whole = image.dtype.kind == "i"
     if num_channels in _CHANNELS_AT_ONCE and not is_whole:

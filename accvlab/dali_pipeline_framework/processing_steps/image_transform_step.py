@@ -233,7 +233,7 @@ class ImageTransformStep(PipelineStepBase):
 
     def _apply_to_arrays(self, data: SampleDataGroup) -> None:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files = {path: self._opened(image) for path, image in images.items()} if self._is_encoded else {}
+        files = {path: image_arrays.ImageFile.opened(image) for path, image in images.items() if self._is_encoded}
         of_images = [files[path].hw if path in files else image_hw(image) for path, image in images.items()]
         of_images += [image_hw(mask) for mask in masks.values()]
         if sizes:
@@ -244,7 +244,8 @@ class ImageTransformStep(PipelineStepBase):
         for path, image in images.items():
             if path in files:
                 self._note_decoded(data, path)
-                decoded, reduction = files[path].decoded(change.least_scale)
+                least_scale = change.least_scale if self._reduced_decoding else 1.0
+                decoded, reduction = files[path].decoded(least_scale)
                 changed = change.changed(decoded, self._fill_value, False, reduction=reduction, num_channels=3)
                 data.set_item_in_path(path, changed)
             else:
@@ -253,9 +254,6 @@ class ImageTransformStep(PipelineStepBase):
             data.set_item_in_path(path, change.changed(mask, 0.0, True))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
-
-    def _opened(self, encoded: Any) -> image_arrays.ImageFile:
-        return image_arrays.ImageFile.opened(encoded, self._reduced_decoding)
 
     def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
