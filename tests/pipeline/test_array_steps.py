@@ -327,6 +327,13 @@ class TestOneSample:
         assert both[0].draws == both[1].draws != {}
         assert both[0].output["cameras"][1]["gain"] == both[1].output["cameras"][1]["gain"]
 
+    def test_in_a_chain_with_steps_of_the_graph(self) -> None:
+        found = run_step([Doubles(at=-1), InGraph()], self.sample(), run="auto")
+        assert found.output["index"] == 10
+        assert found.output["cameras"][0]["gain"] == (
+            self.sample()["cameras"][0]["gain"] + found.draws["InGraph[0]/shift"] + 1
+        )
+
     def test_plain_values_are_converted(self) -> None:
         class Sets(ArrayStep):
             def __init__(self, value: Any) -> None:

@@ -20,6 +20,8 @@ from ..sample_data.conversion import converted
 from ..sample_data.format_problems import described_together
 from ..sample_data.graph_mode import do_not_convert
 
+_MOST_REMEMBERED = 10_000
+
 if TYPE_CHECKING:
     from .pipeline_step_base import PipelineStepBase
 
@@ -96,6 +98,8 @@ class ArrayApplication:
             blueprint.set_apply_mapping(False)
             after = step.check_input_data_format_and_set_output_data_format(blueprint).format
             draws = declared_draws(step, blueprint.get_empty_like_self())
+            if len(self._declared) >= _MOST_REMEMBERED:  # a step makes a new format for each sample
+                self._declared.clear()
             self._declared[key] = _Declared(step, format, after, draws)
         return self._declared[key]
 

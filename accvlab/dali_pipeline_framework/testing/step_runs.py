@@ -156,7 +156,8 @@ def run_step(
         of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
         records = _records(of_samples, declared_draws(steps, GivenSamples(several)), len(several))
     where = choice(run, "run", RUN_CHOICES)
-    if where == "workers" or (where == "auto" and not all(each.has_graph_form for each in steps)):
+    needs_arrays = any(not each.has_graph_form for each in steps) and all(each.has_array_form for each in steps)
+    if where == "workers" or (where == "auto" and needs_arrays):
         runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = _LenientDefinition(
