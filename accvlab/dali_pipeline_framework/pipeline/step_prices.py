@@ -17,29 +17,29 @@ from ..sample_data import get_numpy_type_for_dali_type
 PIXELS_OF_IMAGE = 1600 * 900
 BYTES_OF_FILE = 0.2  # per pixel, of a JPEG
 BYTES_OF_PIXEL = 3.0  # uint8
-US_PER_MEGABYTE = 400  # from a worker to the graph
+US_PER_MEGABYTE = 820  # from a worker to the graph
 
 # Microseconds of processor time per image of 1600 x 900, uint8, in the graph and in a worker: `bench_steps.py`.
 _PRICES: dict[str, tuple[float, float]] = {
-    "ImageDecoder": (6200, 6000),
-    "decoding a region": (6200, 6000),
-    "ImageResizer": (2900, 1600),
-    "ImageResizeCropFlipper": (2900, 1500),
-    "AffineTransformer": (4000, 2500),
-    "AffineTransformer, rotation": (18000, 3000),
-    "HorizontalFlipper": (2400, 800),
-    "ImageRange01Normalizer": (2600, 1900),
-    "ImageMeanStdDevNormalizer": (4900, 3000),
-    "ImageToTileSizePadder": (9000, 350),
-    "PhotoMetricDistorter": (4300, 2500),
-    "PhotoMetricDistorter, hue and saturation": (43000, 3600),
-    "ImageBrightnessContrastJitter": (2000, 1700),
-    "ImageColorSpaceConverter": (400, 300),
-    "ImageColorSpaceConverter, YCbCr": (16000, 1100),
-    "ImageGaussianBlurrer": (78000, 3900),
-    "ImageJpegDistorter": (12800, 13000),
-    "RandomEraser": (1200, 600),
-    "GridMasker": (13000, 700),
+    "ImageDecoder": (6900, 6050),
+    "ImageResizer": (4150, 1250),
+    "ImageResizeCropFlipper": (4250, 1250),
+    "decoding a region": (5750, 6750),
+    "AffineTransformer": (4300, 1200),
+    "AffineTransformer, rotation": (19000, 2350),
+    "HorizontalFlipper": (2150, 400),
+    "ImageRange01Normalizer": (3300, 2200),
+    "ImageMeanStdDevNormalizer": (6300, 3700),
+    "ImageToTileSizePadder": (7400, 200),
+    "PhotoMetricDistorter": (6350, 2000),
+    "PhotoMetricDistorter, hue and saturation": (44300, 2850),
+    "ImageBrightnessContrastJitter": (3500, 1550),
+    "ImageColorSpaceConverter": (800, 200),
+    "ImageColorSpaceConverter, YCbCr": (24300, 1100),
+    "ImageGaussianBlurrer": (77850, 4100),
+    "ImageJpegDistorter": (12200, 11450),
+    "RandomEraser": (3050, 700),
+    "GridMasker": (17450, 850),
 }
 
 _COLOR_PARTS = ("hue", "saturation")
