@@ -565,7 +565,7 @@ def definition_of(source: Any = None) -> PipelineDefinition:
 NO_CONTEXT = by_sampler(ShuffledSampler(22), context_name=None)
 NUMBERS: dict[str, tuple[Any, ...]] = {
     "batch_size": (0, -1, 1.5, "4", True),
-    "num_workers": (-1, 1.5, None),
+    "num_workers": (-1, 1.5, "2"),
     "num_threads": (0, -1, 1.5),
     "seed": (-1, 1.5, None),
     "steps_per_epoch": (0, -1, 1.5),
