@@ -9,6 +9,7 @@ import pytest
 from nvidia.dali import types
 from support.arrays import encoded_image, gradient
 
+from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.loader import automatic_workers
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
@@ -16,6 +17,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,
     CoordinateCropper,
+    DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
@@ -175,3 +177,22 @@ def test_by_default_there_are_as_many_workers_as_cores_where_steps_run_in_them(
     monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 64)
     assert DataLoader(Cameras(), 2, steps=encoded_first()).num_workers == 8
     assert DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=3).num_workers == 3
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+@pytest.mark.parametrize(
+    "decoder", [ImageDecoder("image", False), ImageResizer("image", output_hw=[8, 8], is_encoded=True)]
+)
+def test_a_broken_file_is_named_with_sample_and_field(decoder: PipelineStepBase, in_group: bool) -> None:
+    class Broken(Cameras):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            if sample_index == 3:
+                sample["cameras"][1]["image"] = sample["cameras"][1]["image"][:200]
+            return sample
+
+    step = DataGroupArrayWithNameElementsAppliedStep(decoder, "cameras") if in_group else decoder
+    loader = DataLoader(Broken(), 2, steps=[step], run="workers", num_workers=0, ragged={"boxes": "list"})
+    rule = r"on sample 3 failed .*: cameras\[1\]\.image: The JPEG file \(200 bytes\)"
+    with loader, pytest.raises(SourceError, match=rule):
+        list(loader)

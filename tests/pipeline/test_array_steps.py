@@ -247,21 +247,20 @@ class TestPlacement:
 
 
 class TestFailures:
-    @pytest.mark.parametrize("num_workers", [0, 2])
     @pytest.mark.parametrize(
-        ("does", "text"),
+        ("does", "text", "num_workers"),
         [
-            ("raises", r"Step 1 \(Doubles\) on sample 2 failed with KeyError: 'no such thing'"),
-            ("changes", "changes an array that it was given in place"),
-            ("dtype", r"pair: is declared as float32, got float64 \(shape \(2,\)\)"),
-            ("name", "did not produce the format that it declared"),
-            ("none", "pair: is not set"),
-            ("exits", "SystemExit"),
+            ("raises", r"Step 1 \(Doubles\) on sample 2 failed with KeyError: 'no such thing'", 0),
+            ("raises", r"Step 1 \(Doubles\) on sample 2 failed with KeyError: 'no such thing'", 2),
+            ("changes", "changes an array that it was given in place", 0),
+            ("dtype", r"pair: is declared as float32, got float64 \(shape \(2,\)\)", 0),
+            ("name", "did not produce the format that it declared", 0),
+            ("none", "pair: is not set", 0),
+            ("exits", "SystemExit", 0),
+            ("exits", "SystemExit", 2),
         ],
     )
     def test_name_step_and_sample(self, does: str, text: str, num_workers: int) -> None:
-        if num_workers and does not in ("raises", "exits"):
-            pytest.skip("the same way as without workers")
         made = definition([in_cameras(Gain()), Doubles(does)], run="workers")
         with pytest.raises(SourceError, match=text) as caught:
             delivered(made, num_workers=num_workers, start_method="fork")

@@ -440,6 +440,11 @@ class _SupplyOfCalls(DrawSupply):
             self._plan.position = self.position
 
 
+def current_group() -> FieldPath:
+    """Path of the group that steps are applied to; empty for the whole sample."""
+    return _group.get()
+
+
 def current_plan() -> DrawPlan | None:
     """The plan that is being filled; None where no format is checked."""
     return _plan.get()

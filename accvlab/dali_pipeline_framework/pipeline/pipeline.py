@@ -56,7 +56,7 @@ from .pipeline_arguments import (
     seed_of_shard,
 )
 from .placement import Placement, place_steps
-from .sent_items import SentItems
+from .sent_items import SentItems, unused_names
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -459,7 +459,7 @@ class PipelineDefinition:
             not_folded=graph.not_folded,
             merged_fields=graph.merged_fields,
             batch_size=batch_size,
-            unused_fields=_unused(graph.delivery.layout, names),
+            unused_fields=unused_names(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
             least_ahead=least_ahead,
             diagnose=_cannot_diagnose
@@ -587,13 +587,6 @@ class PipelineDefinition:
             must_declare_draws=self._must_declare_draws,
             **settings,
         )
-
-
-def _unused(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
-    if layout is None:
-        return []
-    used = {item for items in (*layout.packed, *layout.fields) for item in items}
-    return [name for item, name in enumerate(names) if name and item not in used]
 
 
 def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:

@@ -9,6 +9,7 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.random_draws import PlannedDraw
+from ..engine.transport import TransportLayout
 from ..sample_data import FieldPath, format_path
 from ..sources.input_parts import InputParts
 from .array_steps import ArraySteps
@@ -73,3 +74,11 @@ class SentItems:
         for path, item in self.fields.items():
             names[item] = format_path(path)
         return names
+
+
+def unused_names(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
+    """Names of the items that do not travel; none where each item has an output of its own."""
+    if layout is None:
+        return []
+    used = {item for items in (*layout.packed, *layout.fields) for item in items}
+    return [name for item, name in enumerate(names) if name and item not in used]

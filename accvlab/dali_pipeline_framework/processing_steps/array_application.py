@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy.typing as npt
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws
+from ..draws.draw_scope import ArrayDraws, RunningStep, current_group, declared_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, NotSupportedError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, describe_difference
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, describe_difference, format_path
 from ..sample_data.conversion import converted
 from ..sample_data.format_problems import described_together
 from ..sample_data.graph_mode import do_not_convert
@@ -138,6 +139,15 @@ class ArrayApplication:
 
 
 _current: contextvars.ContextVar[ArrayApplication | None] = contextvars.ContextVar("_current", default=None)
+
+
+@contextlib.contextmanager
+def naming_field(path: FieldPath) -> Iterator[None]:
+    """Let an error about the value of a field, given by its path in the group, name the field."""
+    try:
+        yield
+    except FieldValueError as error:
+        raise FieldValueError(f"{format_path((*current_group(), *path))}: {error}") from error
 
 
 @do_not_convert

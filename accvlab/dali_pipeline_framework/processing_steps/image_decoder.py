@@ -13,6 +13,7 @@ from ..checks import field_name, flag, probability
 from ..operators import image_arrays
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from .array_application import naming_field
 from .image_use import ImageUse
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
@@ -78,7 +79,8 @@ class ImageDecoder(PipelineStepBase):
         for path in data.find_all_occurrences(self._image_name):
             encoded = data.get_item_in_path(path)
             data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
-            data.set_item_in_path(path, image_arrays.decoded_image(encoded, as_bgr=self._as_bgr))
+            with naming_field(path):
+                data.set_item_in_path(path, image_arrays.decoded_image(encoded, as_bgr=self._as_bgr))
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:

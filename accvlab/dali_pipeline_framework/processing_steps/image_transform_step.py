@@ -34,6 +34,7 @@ from ..operators.image_transform import (
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from .array_application import naming_field
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, Names, as_names, fields_of_elements, find_paths
 from .pipeline_step_base import PipelineStepBase
@@ -233,7 +234,10 @@ class ImageTransformStep(PipelineStepBase):
 
     def _apply_to_arrays(self, data: SampleDataGroup) -> None:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files = {path: image_arrays.ImageFile.opened(image) for path, image in images.items() if self._is_encoded}
+        files = {}
+        for path, image in images.items() if self._is_encoded else ():
+            with naming_field(path):
+                files[path] = image_arrays.ImageFile.opened(image)
         of_images = [files[path].hw if path in files else image_hw(image) for path, image in images.items()]
         of_images += [image_hw(mask) for mask in masks.values()]
         if sizes:
@@ -245,7 +249,8 @@ class ImageTransformStep(PipelineStepBase):
             if path in files:
                 self._note_decoded(data, path)
                 least_scale = change.least_scale if self._reduced_decoding else 1.0
-                decoded, reduction = files[path].decoded(least_scale)
+                with naming_field(path):
+                    decoded, reduction = files[path].decoded(least_scale)
                 changed = change.changed(decoded, self._fill_value, False, reduction=reduction, num_channels=3)
                 data.set_item_in_path(path, changed)
             else:
