@@ -11,7 +11,7 @@ import functools
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -19,12 +19,14 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
-from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
 from .worker_source import SampleStepError, SampleSteps, after_steps, infos_of_batch
+
+if TYPE_CHECKING:
+    from ..providers.replayed_draws import ReplayedDraws
 
 _MAX_NAMED = 5
 

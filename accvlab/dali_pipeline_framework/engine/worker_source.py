@@ -15,7 +15,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 import attrs
 import numpy as np
@@ -23,7 +23,6 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
-from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
@@ -40,6 +39,9 @@ from .transport import (
 )
 from .worker_process import WorkerSetup, keep_freed_memory, prepare_worker_process, use_one_thread_of_opencv
 from .worker_report import ReportedFailure, WorkerReport
+
+if TYPE_CHECKING:
+    from ..providers.replayed_draws import ReplayedDraws
 
 _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")

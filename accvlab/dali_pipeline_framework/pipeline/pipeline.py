@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
@@ -16,7 +16,6 @@ from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
-from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.load_ahead import evening_depth
 from ..engine.pipeline_context import PipelineContext
@@ -27,7 +26,6 @@ from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource, SampleStepError
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
-from ..providers.replayed_draws import ReplayedDraws, require_fitting_record
 from ..providers.summary import summary
 from ..sample_data import Name, Path, SampleDataGroup, normalized_path
 from ..sample_data.folded_formats import FoldedFormat
@@ -57,6 +55,9 @@ from .pipeline_arguments import (
 )
 from .placement import Placement, place_steps
 from .sent_items import SentItems, unused_names
+
+if TYPE_CHECKING:
+    from ..providers.replayed_draws import ReplayedDraws
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -241,6 +242,8 @@ class PipelineDefinition:
 
         output = chain_format(blueprint, self._steps, on_step, draws)
         if replayed is not None and self._replay_path is not None:
+            from ..providers.replayed_draws import require_fitting_record
+
             require_fitting_record(replayed.format, draws.draws, self._replay_path)
         if self._record_name is not None:
             output = with_record(output, self._record_name, draws.draws)
@@ -393,6 +396,8 @@ class PipelineDefinition:
         replayed = None
         if parts.main is not None:
             if self._replay_path is not None:
+                from ..providers.replayed_draws import ReplayedDraws
+
                 replayed = ReplayedDraws.of(plan.draws, self._replay_path, parts.main_field_paths())
             rank = shard.shard_id if shard.num_shards > 1 else detected_rank()
             setup = WorkerSetup(seed, rank, worker_init_fn)
@@ -446,6 +451,8 @@ class PipelineDefinition:
             source["source"].layout = layout
         if is_debug:  # its graph is defined batch by batch
             return pipeline
+        from ..engine.failure_diagnosis import FailureDiagnosis  # as late as it is needed: imports take time
+
         context = PipelineContext(
             output_blueprint=output,
             control=control,
