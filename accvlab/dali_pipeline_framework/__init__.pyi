@@ -1,3 +1,4 @@
+from . import datasets as datasets
 from . import draws as draws
 from . import inputs as inputs
 from . import internal_helpers as internal_helpers

@@ -53,6 +53,8 @@ BELOW = {
     "engine": "sources engine.dali",
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
+    "datasets.driving": "providers.files",
+    "datasets": "datasets.driving public_names",
     "testing": "loader",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",

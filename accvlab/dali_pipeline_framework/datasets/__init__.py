@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers of driving data sets: one format of samples for all of them.
+
+The rooms::
+
+    driving     what they have in common: poses, the index, the format of a sample, the provider
+"""
+
+from ..public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)
