@@ -5,6 +5,7 @@ from .annotation_element_condition_eval import AnnotationElementConditionEval as
 from .array_step import ArrayStep as ArrayStep
 from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
 from .bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
+from .bev_mask_adder import BEVMaskAdder as BEVMaskAdder
 from .bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .box_area_filter import BoxAreaFilter as BoxAreaFilter
 from .box_format_converter import BoxFormatConverter as BoxFormatConverter
@@ -36,6 +37,7 @@ from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizeP
 from .image_use import ImageUse as ImageUse
 from .lambda_step import LambdaStep as LambdaStep
 from .lidar_depth_map_adder import LidarDepthMapAdder as LidarDepthMapAdder
+from .lidar_sweep_aggregator import LidarSweepAggregator as LidarSweepAggregator
 from .map_line_vectorizer import MapLineVectorizer as MapLineVectorizer
 from .map_step import MapStep as MapStep
 from .padding_to_uniform import PaddingToUniform as PaddingToUniform

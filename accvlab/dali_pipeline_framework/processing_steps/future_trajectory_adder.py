@@ -24,11 +24,12 @@ _REAL = (_DT.FLOAT, _DT.FLOAT64)
 class FutureTrajectoryAdder(ArrayStep):
     """Adds the steps that something makes from frame to frame, which of them are known, and a driving command.
 
-    Of future places, as `DrivingProvider` delivers them: of objects ``(N, T, 3)``, beside ``(N, 3)`` present ones;
-    or of the vehicle ``(T, 3)``, which is at 0. Beside them, whether each is known, BOOL ``(N, T)`` or ``(T,)``. All
-    in the frame of reference of the sample. Added beside them, in x and y, as SparseDrive and UniAD take them:
+    Of future places, as `DrivingProvider` delivers them: of objects ``(N, T, 3)``, beside ``(N, 3)`` present
+    ones; or of the vehicle ``(T, 3)``, which is at 0. Beside them, whether each is known, BOOL ``(N, T)`` or
+    ``(T,)``. All in the frame of reference of the sample. Added beside them, in x and y, as SparseDrive and UniAD
+    take them:
 
-    - the steps, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where they are not known;
+    - the steps, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where not known;
     - whether they are known, ``(N, T)`` or ``(T,)`` float32, 1 or 0. From the first unknown place on, no step is;
     - of the vehicle, if ``command_name`` is given, ``(3,)`` float32: 1 for right, left or straight on, by how far
       to the right of ``command_direction`` the last known place is, at least ``command_distance`` for a turn.
@@ -80,7 +81,7 @@ class FutureTrajectoryAdder(ArrayStep):
         self._command_direction = number_list(
             command_direction, "command_direction", "x and y of a direction", count=2
         )
-        length = np.hypot(*self._command_direction)
+        length = np.linalg.norm(self._command_direction)
         if not length > 0:
             raise SettingError("`command_direction` must be a direction, got x and y of 0.")
         self._right = np.asarray(self._command_direction, np.float64) / length
@@ -99,7 +100,9 @@ class FutureTrajectoryAdder(ArrayStep):
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._future_names):
             parent = data.get_parent_of_path(path)
-            present = np.zeros(3) if self._present_name is None else parent[self._present_name]
+            present = (
+                np.zeros(parent[path[-1]].shape[-1:]) if self._present_name is None else parent[self._present_name]
+            )
             with naming_field(path):
                 values = self._values(parent[path[-1]], parent[self._known_name], present)
             for (name, num_axes), value in zip(self._added(), values, strict=True):
@@ -111,16 +114,12 @@ class FutureTrajectoryAdder(ArrayStep):
         self, future: npt.NDArray[Any], is_known: npt.NDArray[Any], present: npt.NDArray[Any]
     ) -> list[npt.NDArray[np.float64]]:
         num_axes = 2 if self._present_name is None else 3
-        shapes = (future.shape, is_known.shape, present.shape)
-        fits = future.ndim == num_axes and future.shape[-1] >= 2
-        if (
-            not fits
-            or is_known.shape != future.shape[:-1]
-            or present.shape != future.shape[:-2] + future.shape[-1:]
-        ):
+        shapes = [future.shape, is_known.shape, present.shape]
+        wanted = [future.shape, future.shape[:-1], (*future.shape[:-2], *future.shape[-1:])]
+        if future.ndim != num_axes or future.shape[-1] < 2 or shapes != wanted:
             raise FieldValueError(
-                f"Future places must be {'(T, 3)' if num_axes == 2 else '(N, T, 3)'}, with one flag for each and, of "
-                f"objects, one present place for each; got the shapes {', '.join(map(str, shapes))}."
+                f"Future places must be {'(T, 3)' if num_axes == 2 else '(N, T, 3)'}, with one flag for each and, "
+                f"of objects, one present place for each; got the shapes {', '.join(map(str, shapes))}."
             )
         places = np.concatenate([present[..., np.newaxis, :], future], axis=-2)[..., :2].astype(np.float64)
         mask = np.logical_and.accumulate(is_known, axis=-1)

@@ -26,8 +26,8 @@ _REAL = (_DT.FLOAT, _DT.FLOAT64)
 class LidarDepthMapAdder(ArrayStep):
     """Adds to each image the depths of lidar points, as maps of one or several cell sizes.
 
-    Points ``(P, K)`` float32 or float64, x, y, z in the first columns; a projection matrix ``(3, 4)`` or ``(4, 4)``
-    for each image, to pixels times depth. As the depth maps of SparseDrive and Sparse4D:
+    Points ``(P, K)`` float32 or float64, x, y, z in the first columns; a projection matrix ``(3, 4)`` or
+    ``(4, 4)`` for each image, to pixels times depth. As the depth maps of SparseDrive and Sparse4D:
 
     - The pixel of a point is rounded to whole numbers, halves to even ones. It counts if it is in the image, and
       the depth is at least the first number of ``depth_range``.
@@ -35,8 +35,7 @@ class LidarDepthMapAdder(ArrayStep):
     - Depths beyond the second number of ``depth_range`` become that number. Cells without a point hold -1.
 
     Added beside each matrix, in the order of the strides: ``(ceil(height / s), ceil(width / s))`` float32, meters.
-    Computed in float64. The step works on arrays only: give it projection matrices after all that moves pixels, and
-    before what moves points alone.
+    Computed in float64. The step works on arrays only. Put it behind all steps that move pixels.
 
     Example::
 
@@ -64,8 +63,8 @@ class LidarDepthMapAdder(ArrayStep):
             image_hw: Height and width of the images that the matrices project to, pixels.
             strides: Size of a cell in pixels, by the name of the map.
             depth_range: Least depth of a point, and what greater depths become, meters.
-            matrix_path: Name or path of a matrix ``(4, 4)`` that moves the points to what the projections need, e.g.
-                ``("lidar", "reference_from_lidar")``; None where they are there.
+            matrix_path: Name or path of a matrix ``(4, 4)`` that moves the points to the frame that the
+                projections start from, e.g. ``("lidar", "reference_from_lidar")``; None where they are in it.
 
         Raises:
             SettingError: A setting is not of this form.

@@ -25,10 +25,10 @@ _INTEGERS = (_DT.INT32, _DT.INT64)
 class MapLineVectorizer(ArrayStep):
     """Adds the lines of a map with a fixed number of points, in all orders that mean the same line.
 
-    Lines as `DrivingProvider` delivers them: points ``(P, D)`` float32 or float64 of all lines, one after the other,
-    and beside them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances along it, from
-    its first to its last point. Added beside them, ``(L, orders, num_points, D)`` float32, as SparseDrive and MapTR
-    take them; with n points ``2 * (n - 1)`` orders:
+    Lines as `DrivingProvider` delivers them: points ``(P, D)`` float32 or float64 of all lines, one after the
+    other, and beside them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances
+    along it, from its first to its last point. Added beside them, ``(L, orders, num_points, D)`` float32, as
+    SparseDrive and MapTR take them; with n points ``2 * (n - 1)`` orders:
 
     - Of a closed line, one that ends where it begins: from each of the n - 1 points around, and the same of the
       reversed line; the first point is repeated at the end.
