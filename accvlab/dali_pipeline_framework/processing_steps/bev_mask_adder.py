@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -42,8 +43,8 @@ class BEVMaskAdder(ArrayStep):
       if its center is inside, by the even-odd rule;
     - a box, if its center is inside the footprint of the box, or on its border.
 
-    Masks stand in the order of ``lines``, ``areas``, ``boxes``. Boxes or lines of other categories are left out. The
-    step works on arrays only.
+    Masks stand in the order of ``lines``, ``areas``, ``boxes``. Boxes or lines of other categories are left out.
+    The step works on arrays only.
 
     Example::
 
@@ -71,7 +72,7 @@ class BEVMaskAdder(ArrayStep):
             x_range: Least and greatest x of the grid, meters.
             y_range: Least and greatest y of the grid, meters.
             cell_size: Length of a side of a cell, meters; the ranges are whole multiples of it.
-            lines: Categories of map lines that are drawn as lines, one mask for each, or for each sequence of them.
+            lines: Categories of map lines that are drawn as lines: one mask for each, or for each list of them.
             areas: Categories of map lines that are drawn as areas.
             boxes: Categories of boxes.
             line_width: Width of lines, meters.
@@ -115,7 +116,7 @@ class BEVMaskAdder(ArrayStep):
             sizes = np.asarray(group["sizes"], np.float64)[:, :2] / self._cell_size
             boxes = list(zip(centers, sizes, group["yaws"], strict=True))
             masks += [self._drawn(of, boxes, group["categories"], _draw_box) for of in self._boxes]
-        parent = data.get_parent_of_path(self._mask_path)
+        parent = data.get_item_in_path(self._mask_path[:-1]) if len(self._mask_path) > 1 else data
         parent.add_data_field(self._mask_path[-1], _DT.UINT8, ndim=3)
         parent[self._mask_path[-1]] = np.stack(masks).astype(np.uint8)
         return data
@@ -142,7 +143,7 @@ class BEVMaskAdder(ArrayStep):
 
     def _draw_line(self, mask: _Mask, line: Float64Array) -> None:
         distance = self._line_width / self._cell_size / 2
-        segments = zip(line[:-1], line[1:], strict=True) if len(line) > 1 else [(line[0], line[0])]
+        segments = itertools.pairwise(line) if len(line) > 1 else [(line[0], line[0])]
         for start, end in segments:
             window, centers = _window(mask, np.minimum(start, end) - distance, np.maximum(start, end) + distance)
             along = end - start
@@ -166,7 +167,7 @@ class BEVMaskAdder(ArrayStep):
         elif parent.get(self._mask_path[-1:]) is not None:
             search.add("exists already, so the masks cannot be added", self._mask_path)
         search.raise_problems()
-        group = data_empty.get_parent_of_path(self._mask_path)
+        group = data_empty.get_item_in_path(self._mask_path[:-1]) if len(self._mask_path) > 1 else data_empty
         group.add_data_field(self._mask_path[-1], _DT.UINT8, ndim=3)
         return data_empty
 

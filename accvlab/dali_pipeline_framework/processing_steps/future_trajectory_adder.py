@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import field_name, number, number_list
+from ..checks import choice, field_name, number
 from ..errors import FieldValueError, SettingError
 from ..sample_data import Name, SampleDataGroup
 from .array_application import naming_field
@@ -19,6 +19,7 @@ from .named_fields import FieldSearch, Names, find_paths, required_names
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
+_RIGHT = {"x": (1.0, 0.0), "-x": (-1.0, 0.0), "y": (0.0, 1.0), "-y": (0.0, -1.0)}
 
 
 class FutureTrajectoryAdder(ArrayStep):
@@ -32,7 +33,7 @@ class FutureTrajectoryAdder(ArrayStep):
     - the steps, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where not known;
     - whether they are known, ``(N, T)`` or ``(T,)`` float32, 1 or 0. From the first unknown place on, no step is;
     - of the vehicle, if ``command_name`` is given, ``(3,)`` float32: 1 for right, left or straight on, by how far
-      to the right of ``command_direction`` the last known place is, at least ``command_distance`` for a turn.
+      to the right (``right``) the last known place is, at least ``command_distance`` for a turn.
 
     Computed in float64. The step works on arrays only.
 
@@ -53,7 +54,7 @@ class FutureTrajectoryAdder(ArrayStep):
         mask_name: Name,
         present_name: Name | None = None,
         command_name: Name | None = None,
-        command_direction: tuple[float, float] = (1.0, 0.0),
+        right: str = "x",
         command_distance: float = 2.0,
     ) -> None:
         """Create the step.
@@ -65,8 +66,8 @@ class FutureTrajectoryAdder(ArrayStep):
             mask_name: Name of what tells which steps are known.
             present_name: Name of the present places, beside them; None for the vehicle, which is at 0.
             command_name: Name of the command, of the vehicle only; None for no command.
-            command_direction: Where right is, x and y; (1, 0) in the frame of nuScenes' lidar, (0, -1) in that of
-                a vehicle whose x is ahead.
+            right: Where right is: "x" in the frame of nuScenes' lidar, "-y" in that of a vehicle whose x is
+                ahead; or "-x", "y".
             command_distance: How far to the right or left the last known place is for a turn, meters.
 
         Raises:
@@ -78,13 +79,7 @@ class FutureTrajectoryAdder(ArrayStep):
         self._mask_name = field_name(mask_name, "mask_name")
         self._present_name = None if present_name is None else field_name(present_name, "present_name")
         self._command_name = None if command_name is None else field_name(command_name, "command_name")
-        self._command_direction = number_list(
-            command_direction, "command_direction", "x and y of a direction", count=2
-        )
-        length = np.linalg.norm(self._command_direction)
-        if not length > 0:
-            raise SettingError("`command_direction` must be a direction, got x and y of 0.")
-        self._right = np.asarray(self._command_direction, np.float64) / length
+        self._right = choice(right, "right", tuple(_RIGHT))
         self._command_distance = number(command_distance, "command_distance", above=0)
         if self._command_name is not None and self._present_name is not None:
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
@@ -126,7 +121,7 @@ class FutureTrajectoryAdder(ArrayStep):
         offsets = np.where(mask[..., np.newaxis], np.diff(places, axis=-2), 0)
         values = [offsets, mask.astype(np.float64)]
         if self._command_name is not None:
-            to_the_right = offsets.sum(axis=0) @ self._right
+            to_the_right = offsets.sum(axis=0) @ _RIGHT[self._right]
             is_turn = [to_the_right >= self._command_distance, to_the_right <= -self._command_distance]
             values.append(np.array([*is_turn, not any(is_turn)], np.float64))
         return values

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import number_range, shown, whole_number, whole_number_list
+from ..checks import number_list, number_range, shown, whole_number
 from ..errors import SettingError
 from ..operators.point_arrays import Float64Array, coordinates, moved
 from ..sample_data import Name, Path, SampleDataGroup
@@ -71,9 +72,9 @@ class LidarDepthMapAdder(ArrayStep):
         """
         self._projection_names = required_names(projection_names, "projection_names")
         self._point_path = normalized_path(point_path)
-        self._image_hw = whole_number_list(
-            image_hw, "image_hw", "the height and the width of an image", count=2, at_least=1
-        )
+        self._image_hw = number_list(image_hw, "image_hw", "the height and the width of an image", count=2)
+        if min(self._image_hw) < 1:
+            raise SettingError(f"`image_hw` must be at least 1 pixel in height and width, got {shown(image_hw)}.")
         if not isinstance(strides, Mapping) or not strides:
             raise SettingError(f"`strides` must be a dict of each map's name and stride, got {shown(strides)}.")
         self._strides = {
@@ -114,7 +115,7 @@ class LidarDepthMapAdder(ArrayStep):
         x, y, depths = x[far_to_near], y[far_to_near], depths[far_to_near]
         maps = []
         for stride in self._strides.values():
-            depth_map = np.full((-(-height // stride), -(-width // stride)), -1, np.float32)
+            depth_map = np.full((math.ceil(height / stride), math.ceil(width / stride)), -1, np.float32)
             depth_map[y // stride, x // stride] = depths  # of equal cells, the last one stays
             maps.append(depth_map)
         return maps

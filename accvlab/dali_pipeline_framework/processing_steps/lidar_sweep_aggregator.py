@@ -105,14 +105,14 @@ class LidarSweepAggregator(ArrayStep):
     def declare_draws(self, data_empty: SampleDataGroup) -> list[RandomDraw]:
         """Declare a number for each sweep: those with the least numbers are used."""
         sweeps = data_empty.format.get(self._sweep_path)
-        if self._selection != "drawn" or not isinstance(sweeps, GroupFormat) or not len(sweeps.field_names):
+        if self._selection != "drawn" or not isinstance(sweeps, GroupFormat) or not len(sweeps.names):
             return []
-        return [UniformDraw("order", shape=(len(sweeps.field_names),), key=self._key)]
+        return [UniformDraw("order", shape=(len(sweeps.names),), key=self._key)]
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         point_name, matrix_name, timestamp_name = self._names
-        lidar, sweeps = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
-        paths = [self._lidar_path, *((*self._sweep_path, number) for number in range(len(sweeps)))]
+        lidar, array = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
+        sweeps = [array[number_of_sweep] for number_of_sweep in range(len(array))]
         with naming_field((*self._lidar_path, point_name)):
             own_points = self._with_age(lidar[point_name], 0.0)
         with naming_field((*self._lidar_path, matrix_name)):
@@ -127,7 +127,7 @@ class LidarSweepAggregator(ArrayStep):
         parts = [own_points]
         chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps])
         for number_of_sweep in chosen:
-            sweep, path = sweeps[number_of_sweep], paths[1 + number_of_sweep]
+            sweep, path = sweeps[number_of_sweep], (*self._sweep_path, number_of_sweep)
             age = lidar[timestamp_name] - sweep[timestamp_name]
             with naming_field((*path, point_name)):
                 points = self._far_ones(self._with_age(sweep[point_name], age))
@@ -172,7 +172,7 @@ class LidarSweepAggregator(ArrayStep):
         groups: list[FieldPath] = [self._lidar_path]
         sweeps = data_empty.format.get(self._sweep_path)
         if isinstance(sweeps, GroupFormat):
-            groups += [(*self._sweep_path, name) for name in sweeps.field_names]
+            groups += [(*self._sweep_path, name) for name in sweeps.names]
         else:
             search.add("there is no such array of sweeps (`num_sweeps` of a provider)", self._sweep_path, KeyError)
         point_name, matrix_name, timestamp_name = self._names

@@ -122,10 +122,11 @@ def resampled(line: Float64Array, count: int) -> Float64Array:
     wanted = np.linspace(0, at[-1], count)
     segment = np.clip(np.searchsorted(at, wanted, side="right") - 1, 0, max(len(lengths) - 1, 0))
     if not at[-1] > 0:
-        return np.repeat(line[:1], count, axis=0)
+        return line[np.zeros(count, int)]
     length = lengths[segment]
     share = np.divide(wanted - at[segment], length, out=np.zeros(count), where=length > 0)
-    points = line[segment] + np.clip(share, 0, 1)[:, np.newaxis] * (line[segment + 1] - line[segment])
+    share = np.clip(share, 0, 1)[:, np.newaxis]
+    points: Float64Array = line[segment] + share * (line[segment + 1] - line[segment])
     points[-1] = line[-1]
     return points
 

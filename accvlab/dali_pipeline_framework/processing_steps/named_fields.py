@@ -115,7 +115,7 @@ class FieldSearch:
         if self._format.get(path) is None:
             *group, name = path
             beside = self._format.get(tuple(group)) if group else self._format
-            hint = did_you_mean(name, beside.field_names) if isinstance(beside, GroupFormat) else ""
+            hint = did_you_mean(name, beside.names) if isinstance(beside, GroupFormat) else ""
             self.add(f"there is no such data field with {what}.{hint}", path, KeyError)
             return None
         problem = self._problem_of(path, what, dtypes, what)
