@@ -55,6 +55,7 @@ BELOW = {
     "loader": "pipeline",
     "datasets.driving": "providers.files",
     "datasets": "datasets.driving public_names",
+    "recipes": "loader datasets",
     "testing": "loader",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",

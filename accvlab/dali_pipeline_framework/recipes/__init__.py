@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes: the data of published models, for training and evaluation, of any `DrivingProvider`.
+
+Each module has the steps, the order and the loader of one model::
+
+    streampetr             StreamPETR: one frame per slot and step, or sliding windows
+    sparsedrive            SparseDrive and Sparse4D
+    reference_orders       the orders of the published training code, index by index
+"""
+
+from ..public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)
