@@ -4,3 +4,11 @@ from .reference_orders import EndlessGroupSampler as EndlessGroupSampler
 from .reference_orders import ShuffledGroupSampler as ShuffledGroupSampler
 from .reference_orders import SkippingGroupSampler as SkippingGroupSampler
 from .reference_orders import split_lengths as split_lengths
+from .image_augmentation import ImageAugmentation as ImageAugmentation
+from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
+from .queue_provider import QueueProvider as QueueProvider
+from .streampetr import StreamPETRFormatter as StreamPETRFormatter
+from .streampetr import StreamPETRSettings as StreamPETRSettings
+from .streampetr import streampetr_evaluation as streampetr_evaluation
+from .streampetr import streampetr_steps as streampetr_steps
+from .streampetr import streampetr_training as streampetr_training
