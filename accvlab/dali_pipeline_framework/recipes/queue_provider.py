@@ -19,8 +19,8 @@ class QueueProvider(DataProvider):
     """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
 
     A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
-    without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of a
-    frame says whether its scene differs from that of the frame before. Before the first frame of the data set,
+    without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of
+    a frame says whether its scene differs from that of the frame before. Before the first frame of the data set,
     this one is repeated.
 
     The choice for window ``i`` is that of Python's generator with the seed ``seed + i``, in each epoch the same.

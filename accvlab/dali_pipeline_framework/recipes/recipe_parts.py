@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,15 @@ from nvidia.dali import types
 from ..checks import bullets, did_you_mean, listed, shown
 from ..datasets import DrivingProvider
 from ..errors import FieldValueError, SettingError
+from ..loader.data_loader import DataLoader
+from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup, get_numpy_type_for_dali_type
-from .image_augmentation import image_size
+from ..sample_data.image_content import ENCODED_IMAGE
+from ..sampling.random_access_sampler import RandomAccessSampler
+from ..sources.sampler_input_callable import SamplerInputCallable
+from .image_augmentation import ImagePlan, image_size
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
@@ -62,6 +68,7 @@ MEAN = (123.675, 116.28, 103.53)
 STD_DEV = (58.395, 57.12, 57.375)
 PLACE = "place"
 """Name of the group that tells where a sample stands."""
+_NAMES = ("token", "scene")
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
@@ -104,8 +111,8 @@ def require_fields(
         problems.append("cameras: there must be at least one")
     unknown = [name for name in provider.class_names if name not in classes] if classes else []
     problems += [
-        f"classes: {model} has no class {shown(name)}.{did_you_mean(name, classes)} It has: {listed(classes)}. Give "
-        "the provider `classes`, or the recipe its own"
+        f"classes: {model} has no class {shown(name)}.{did_you_mean(name, classes)} It has: {listed(classes)}. "
+        "Give the provider `classes`, or the recipe its own"
         for name in unknown
     ]
     if problems:
@@ -147,13 +154,50 @@ def turn_about_z(angle_rad: float) -> Float64Array:
     return turn
 
 
+Fields = Mapping[str, tuple[types.DALIDataType, int]]
+"""Type and number of axes of data fields, by name."""
+
+
 def has_place(sample: SampleDataGroup) -> bool:
     """Whether a sample tells where it stands."""
     return PLACE in sample.contained_top_level_field_names
 
 
-def put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
-    """Set data fields, in the types that they have."""
+def sample_format(given: SampleDataGroup, fields: Fields, of_camera: Fields) -> SampleDataGroup:
+    """Format of a sample of a recipe: names, fields, fields of each camera with its file, and where it stands."""
+    sample, camera = SampleDataGroup(), SampleDataGroup()
+    for name in _NAMES:
+        sample.add_data_field(name, DT.STRING)
+    for name, (dtype, ndim) in fields.items():
+        sample.add_data_field(name, dtype, ndim=ndim)
+    camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
+    camera.add_data_field("image_plan", DT.FLOAT, ndim=1)
+    for name, (dtype, ndim) in of_camera.items():
+        camera.add_data_field(name, dtype, ndim=ndim)
+    sample.add_data_group_field_array("cameras", camera, len(given["cameras"].contained_top_level_field_names))
+    if has_place(given):
+        sample.add_data_group_field(PLACE, given[PLACE])
+    return sample
+
+
+def sample_of(
+    given: SampleDataGroup,
+    format: SampleDataGroup,
+    values: Mapping[str, Any],
+    cameras: Sequence[Mapping[str, Any]],
+    plan: ImagePlan,
+) -> SampleDataGroup:
+    """Fill a format of `sample_format`, in the types that its fields have."""
+    _put(format, {**{name: given[name] for name in _NAMES}, **values})
+    for number, camera in enumerate(cameras):
+        file = {"image": given["cameras"][number]["image"], "image_plan": plan.values}
+        _put(format["cameras"][number], {**file, **camera})
+    if has_place(given):
+        format[PLACE] = given[PLACE]
+    return format
+
+
+def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         dtype = group.get_type_of_field(name)
         is_text = dtype == DT.STRING
@@ -163,3 +207,30 @@ def put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
 def text_of(value: npt.NDArray[np.uint8]) -> str:
     """Text of its bytes."""
     return bytes(np.asarray(value)).decode(errors="replace")
+
+
+def recipe_loader(
+    provider: DataProvider,
+    sampler: RandomAccessSampler,
+    steps: Sequence[PipelineStepBase],
+    batch_size: int,
+    of_batch: Callable[[dict[str, Any]], dict[str, Any]],
+    listed_fields: Sequence[str],
+    arguments: Mapping[str, Any],
+) -> DataLoader:
+    """Make a loader of a recipe.
+
+    Args:
+        provider: The samples.
+        sampler: Their order.
+        steps: What is done to them.
+        batch_size: Samples per batch, on this rank.
+        of_batch: Gives a batch its names; cameras come stacked.
+        listed_fields: Names of the fields that come as lists, since samples differ in shape.
+        arguments: Other arguments of `DataLoader`.
+    """
+    given = {"run": "auto", "ragged": dict.fromkeys(listed_fields, "list") or "raise", **arguments}
+    definition = PipelineDefinition(
+        SamplerInputCallable(provider, sampler, context_name=PLACE), steps, run=given.pop("run")
+    )
+    return DataLoader(definition, batch_size, stack_arrays=True, post_process_func=of_batch, **given)

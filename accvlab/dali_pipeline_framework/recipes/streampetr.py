@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
@@ -14,7 +14,6 @@ from ..checks import choice, number, number_list, number_range
 from ..draws.random_draws import DrawKey, NormalDraw, RandomDraw, UniformDraw
 from ..errors import SettingError
 from ..loader.data_loader import DataLoader
-from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.data_group_array_with_name_elements_applied_step import (
     DataGroupArrayWithNameElementsAppliedStep,
@@ -25,11 +24,9 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.unneeded_fields_remover import UnneededFieldRemover
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
-from ..sample_data.image_content import ENCODED_IMAGE
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.shuffled_sampler import ShuffledSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
-from ..sources.sampler_input_callable import SamplerInputCallable
 from .boxes_in_images import visible_boxes
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
 from .queue_provider import FRAMES, QueueProvider
@@ -43,9 +40,11 @@ from .recipe_parts import (
     driving_provider,
     four_by_four,
     has_place,
-    put,
     one_image_size,
+    recipe_loader,
     require_fields,
+    sample_format,
+    sample_of,
     text_of,
     turn_about_z,
 )
@@ -53,8 +52,7 @@ from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
 
 Order = Literal["epochs", "published"]
 
-_OF_CAMERAS = ("gt_bboxes", "gt_labels", "centers2d", "depths")
-_OF_FRAMES = ("gt_bboxes_3d", "gt_labels_3d")
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
 
 
 @attrs.frozen(kw_only=True)
@@ -125,9 +123,7 @@ class StreamPETRFormatter(ArrayStep):
     turned, scaled and moved.
     """
 
-    def __init__(
-        self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool
-    ) -> None:
+    def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
         """Create the step.
 
         Args:
@@ -159,7 +155,9 @@ class StreamPETRFormatter(ArrayStep):
         return draws
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return self._frame(data_empty, None, [{}] * len(data_empty["cameras"]))
+        if self._is_training:
+            return sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
+        return sample_format(data_empty, _FIELDS, {})
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
@@ -189,7 +187,9 @@ class StreamPETRFormatter(ArrayStep):
             is_first = data[PLACE]["is_first"] if has_place(data) else data["is_first"]
             values["prev_exists"] = 1.0 - np.float32(is_first)
             values |= self._boxes(data["boxes"], scene)
-        return self._frame(data, values, [self._camera(camera, plan) for camera in cameras])
+        of_cameras = [self._labels(camera, plan) for camera in cameras] if self._is_training else []
+        format = self._check_and_adjust_data_format_input_to_output(data)
+        return sample_of(data, format, values, of_cameras or [{}] * len(cameras), plan)
 
     def _boxes(self, boxes: SampleDataGroup, scene: npt.NDArray[np.float64]) -> dict[str, Any]:
         """Boxes in range, as ``LiDARInstance3DBoxes`` holds them: z of the bottom; and their labels."""
@@ -213,68 +213,34 @@ class StreamPETRFormatter(ArrayStep):
             "gt_labels_3d": self._label_of[boxes["categories"][kept]],
         }
 
-    def _camera(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
-        values: dict[str, Any] = {"image": camera["image"], "image_plan": plan.values}
-        if self._is_training:
-            given = camera["boxes_2d"]
-            known = np.flatnonzero(given["categories"] >= 0)
-            boxes, centers, depths = (given[name][known] for name in ("boxes", "centers", "depths"))
-            boxes, centers, rows = visible_boxes(boxes, centers, depths, plan, self._settings.min_box_size_px)
-            values |= {
-                "gt_bboxes": boxes,
-                "gt_labels": self._image_label_of[given["categories"][known][rows]],
-                "centers2d": centers,
-                "depths": depths[rows],
-                "has_labels": len(known) > 0,
-            }
-        return values
-
-    def _frame(
-        self, given: SampleDataGroup, values: Mapping[str, Any] | None, cameras: Sequence[Mapping[str, Any]]
-    ) -> SampleDataGroup:
-        """A frame of the format that comes out, with values, or without."""
-        frame = SampleDataGroup()
-        for name in ("token", "scene"):
-            frame.add_data_field(name, DT.STRING)
-        for name, ndim in _MATRICES.items():
-            frame.add_data_field(name, DT.FLOAT64 if name.endswith("timestamp") else DT.FLOAT, ndim=ndim)
-        if self._is_training:
-            frame.add_data_field("prev_exists", DT.FLOAT, ndim=0)
-            frame.add_data_field("gt_bboxes_3d", DT.FLOAT, ndim=2)
-            frame.add_data_field("gt_labels_3d", DT.INT64, ndim=1)
-        frame.add_data_group_field_array("cameras", self._camera_format(), len(cameras))
-        if has_place(given):
-            frame.add_data_group_field(PLACE, given[PLACE])
-        if values is None:
-            return frame
-        put(frame, {"token": given["token"], "scene": given["scene"], **values})
-        for number_of_camera, camera in enumerate(cameras):
-            put(frame["cameras"][number_of_camera], camera)
-        if has_place(given):
-            frame[PLACE] = given[PLACE]
-        return frame
-
-    def _camera_format(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
-        camera.add_data_field("image_plan", DT.FLOAT, ndim=1)
-        if self._is_training:
-            camera.add_data_field("gt_bboxes", DT.FLOAT, ndim=2)
-            camera.add_data_field("gt_labels", DT.INT64, ndim=1)
-            camera.add_data_field("centers2d", DT.FLOAT, ndim=2)
-            camera.add_data_field("depths", DT.FLOAT, ndim=1)
-            camera.add_data_field("has_labels", DT.BOOL, ndim=0)
-        return camera
+    def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
+        given = camera["boxes_2d"]
+        known = np.flatnonzero(given["categories"] >= 0)
+        boxes, centers, depths = (given[name][known] for name in ("boxes", "centers", "depths"))
+        boxes, centers, rows = visible_boxes(boxes, centers, depths, plan, self._settings.min_box_size_px)
+        labels = self._image_label_of[given["categories"][known][rows]]
+        return {"gt_bboxes": boxes, "gt_labels": labels, "centers2d": centers, "depths": depths[rows]}
 
 
-_MATRICES = {
-    "lidar2img": 3,
-    "intrinsics": 3,
-    "extrinsics": 3,
-    "timestamp": 0,
-    "img_timestamp": 1,
-    "ego_pose": 2,
-    "ego_pose_inv": 2,
+_FIELDS = {
+    "lidar2img": (DT.FLOAT, 3),
+    "intrinsics": (DT.FLOAT, 3),
+    "extrinsics": (DT.FLOAT, 3),
+    "timestamp": (DT.FLOAT64, 0),
+    "img_timestamp": (DT.FLOAT64, 1),
+    "ego_pose": (DT.FLOAT, 2),
+    "ego_pose_inv": (DT.FLOAT, 2),
+}
+_FIELDS_OF_TRAINING = {
+    "prev_exists": (DT.FLOAT, 0),
+    "gt_bboxes_3d": (DT.FLOAT, 2),
+    "gt_labels_3d": (DT.INT64, 1),
+}
+_FIELDS_OF_CAMERAS = {
+    "gt_bboxes": (DT.FLOAT, 2),
+    "gt_labels": (DT.INT64, 1),
+    "centers2d": (DT.FLOAT, 2),
+    "depths": (DT.FLOAT, 1),
 }
 
 
@@ -370,7 +336,9 @@ def streampetr_training(
         pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)
         sampler = (EndlessGroupSampler if is_published else StreamingSequenceSampler)(pieces, seed=seed)
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
-    return _loader(source, sampler, steps, batch_size, True, {"seed": seed, **loader_arguments})
+    of_batch = _AsPublished(True, queue_length is not None)
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(source, sampler, steps, batch_size, of_batch, [*_LISTED, *_FIELDS_OF_CAMERAS], arguments)
 
 
 def streampetr_evaluation(
@@ -403,33 +371,10 @@ def streampetr_evaluation(
     choice(order, "order", ("epochs", "published"))
     frames = driving_provider(provider)
     lengths = frames.sequence_lengths
-    sampler = (
-        ChunkSampler(lengths) if order == "published" else StreamingSequenceSampler(lengths, shuffle=False)
-    )
+    sampler = ChunkSampler(lengths) if order == "published" else StreamingSequenceSampler(lengths, shuffle=False)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return _loader(frames, sampler, steps, batch_size, False, loader_arguments)
-
-
-def _loader(
-    provider: DataProvider,
-    sampler: RandomAccessSampler,
-    steps: Sequence[PipelineStepBase],
-    batch_size: int,
-    is_training: bool,
-    arguments: Mapping[str, Any],
-) -> DataLoader:
-    data_input = SamplerInputCallable(provider, sampler, context_name=PLACE)
-    of_batch = _AsPublished(is_training, isinstance(provider, QueueProvider))
-    ragged = dict.fromkeys([*_OF_FRAMES, *_OF_CAMERAS], "list") if is_training else "raise"
-    given = {"run": "auto", "ragged": ragged, **arguments}
-    run = given.pop("run")
-    return DataLoader(
-        PipelineDefinition(data_input, steps, run=run),
-        batch_size,
-        stack_arrays=True,
-        post_process_func=of_batch,
-        **given,
-    )
+    of_batch = _AsPublished(False, False)
+    return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)
 
 
 @attrs.frozen
@@ -447,11 +392,11 @@ class _AsPublished:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         frames = batch[FRAMES] if self.is_queue else batch
         cameras = frames["cameras"]
-        result = {"img": cameras["image"], **{name: frames[name] for name in _MATRICES}}
+        result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
         if self.is_training:
             result["prev_exists"] = frames["prev_exists"]
-            result |= {name: frames[name] for name in _OF_FRAMES}
-            result |= {name: cameras[name] for name in _OF_CAMERAS}
+            result |= {name: frames[name] for name in _LISTED}
+            result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
             if not self.is_queue:
                 result = {name: _with_frames(value) for name, value in result.items()}
         beside = {name: frames[name] for name in ("token", "scene")}
