@@ -1,5 +1,7 @@
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
+from .mmdet_batches import LidarBoxes as LidarBoxes
+from .mmdet_batches import as_mmdet as as_mmdet
 from .queue_provider import QueueProvider as QueueProvider
 from .reference_orders import AugmentationRanges as AugmentationRanges
 from .reference_orders import ChunkSampler as ChunkSampler
