@@ -146,21 +146,28 @@ class ImageAugmentation:
             draw: Gives the number of a draw.
         """
         height, width = self.output_hw
+
+        def number(name: str, limits: Sequence[float]) -> float:
+            # A draw is float32: a number that cannot vary is taken as it is, since its product is rounded down.
+            low, high = limits
+            return float(low) if low == high else float(draw(name))
+
         filling = max(height / hw[0], width / hw[1])
-        scale = filling if self.scale_range is None else float(draw("scale"))
+        scale = filling if self.scale_range is None else number("scale", self.scale_range)
         scaled = int(hw[0] * scale), int(hw[1] * scale)
-        top = int((1 - float(draw("bottom"))) * scaled[0]) - height
-        left = int(float(draw("share")) * max(0, scaled[1] - width))
+        top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
+        left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))
         is_flipped = bool(float(draw("is_flipped")) < self.flip_prob)
-        return ImagePlan(scaled, (top, left), is_flipped, float(draw("rotation_deg")), scale, (height, width))
+        rotation_deg = number("rotation_deg", self.rotation_range_deg)
+        return ImagePlan(scaled, (top, left), is_flipped, rotation_deg, scale, (height, width))
 
 
 class PlannedImageAugmenter(PipelineStepBase):
     """Changes image files as a field beside each says, see `ImagePlan`: decodes, resizes, crops, mirrors, rotates.
 
-    Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)`` uint8,
-    RGB; black where nothing is shown. Pixels are resampled bilinearly; of a rotated image, the nearest neighbor of
-    what was resampled is taken.
+    Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
+    uint8, RGB; black where nothing is shown. Pixels are resampled bilinearly; of a rotated image, each is the nearest
+    neighbor among those.
 
     Of photographs that are made smaller by factors of 0.38 to 1, the result is 43 dB or more from that of Pillow's
     ``resize`` (bicubic, antialiased), which the published code calls; Pillow's bilinear filter is 46 dB from it.
