@@ -54,7 +54,8 @@ BELOW = {
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
     "datasets.driving": "providers.files",
-    "datasets": "datasets.driving public_names",
+    "datasets.infos": "datasets.driving",
+    "datasets": "datasets.infos public_names",
     "recipes": "loader datasets",
     "testing": "loader",
     # Published paths: they show names of other rooms and have nothing of their own.
