@@ -1,3 +1,8 @@
+from .bevformer import BEVFormerSettings as BEVFormerSettings
+from .bevformer import bevformer_evaluation as bevformer_evaluation
+from .bevformer import bevformer_training as bevformer_training
+from .hsv_distorter import HSVDistorter as HSVDistorter
+from .recipe import Recipe as Recipe
 from .reference_orders import AugmentationRanges as AugmentationRanges
 from .reference_orders import ChunkSampler as ChunkSampler
 from .reference_orders import EndlessGroupSampler as EndlessGroupSampler
