@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, flag, index_in, number, number_list, whole_number
+from ..checks import choice, flag, index_in, number, number_list, valid, whole_number
 from ..datasets.driving import poses
 from ..datasets.driving.driving_provider import DrivingProvider
 from ..operators.array_packages import needed_package
@@ -21,7 +21,7 @@ from ..processing_steps.data_group_array_with_name_elements_applied_step import 
     DataGroupArrayWithNameElementsAppliedStep,
 )
 from ..processing_steps.image_decoder import ImageDecoder
-from ..processing_steps.image_use import ImageUse
+from ..processing_steps.image_use import PIXELS, ImageUse
 from ..processing_steps.named_fields import FieldSearch, find_paths
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -51,40 +51,35 @@ class BEVFormerSettings:
         point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
         distorts_colors: Whether colors are distorted in training.
-        zero_can_bus: Whether messages of the CAN bus count as 0 where the data set has none; what is taken from the
-            pose is there in any case. Otherwise such a data set is refused.
+        zero_can_bus: Whether messages of the CAN bus count as 0 where the data set has none; what is taken
+            from the pose is there in any case. Otherwise such a data set is refused.
         emulates_reference: Whether queues are made as by the published code, with its flaws:
 
-            - they run over the beginnings of scenes, and so do frames of a queue that lead to nothing;
+            - they run over the beginnings of scenes;
             - ``can_bus[3:7]`` is the first component of the orientation, four times;
             - differences of headings are not wrapped;
-            - where a frame is repeated, at the beginning of the data set, its entries are one array, which is changed
-              for each of them.
+            - where a frame is repeated, at the beginning of the data set, its entries are one array, which is
+              changed once for each of them.
 
-            Otherwise, queues stay in their scene, and repeat its first frame where it is too short; a repeated frame
-            begins the memory anew (``prev_bev_exists`` is False), so nothing is seen twice;
-            ``can_bus[3:7]`` is the orientation, w first and not negative; differences of headings are in [-180, 180).
+            Otherwise, queues stay in their scene, and repeat its first frame where it is too short; a repeated
+            frame begins the memory anew (``prev_bev_exists`` is False), so nothing is seen twice;
+            ``can_bus[3:7]`` is the orientation, w first and not negative; differences of headings are in
+            [-180, 180).
     """
 
-    queue_length: int = attrs.field(default=3, converter=lambda v: whole_number(v, "queue_length", at_least=1))
-    scale: float = attrs.field(default=0.5, converter=lambda v: number(v, "scale", above=0))
-    size_divisor: int = attrs.field(default=32, converter=lambda v: whole_number(v, "size_divisor", at_least=1))
-    mean: Sequence[float] = attrs.field(
-        default=MEAN, converter=lambda v: number_list(v, "mean", "three numbers", count=3)
-    )
-    std_dev: Sequence[float] = attrs.field(
-        default=STD, converter=lambda v: number_list(v, "std_dev", "three numbers", count=3)
-    )
+    queue_length: int = attrs.field(default=3, validator=valid(whole_number, at_least=1))
+    scale: float = attrs.field(default=0.5, validator=valid(number, above=0))
+    size_divisor: int = attrs.field(default=32, validator=valid(whole_number, at_least=1))
+    mean: Sequence[float] = attrs.field(default=MEAN, validator=valid(number_list, what="3 numbers", count=3))
+    std_dev: Sequence[float] = attrs.field(default=STD, validator=valid(number_list, what="3 numbers", count=3))
     point_cloud_range: Sequence[float] = attrs.field(
         default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
-        converter=lambda v: number_list(
-            v, "point_cloud_range", "least and greatest x, y, z: six numbers", count=6
-        ),
+        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
     )
-    box_layout: str = attrs.field(default="w,l,h,-yaw-pi/2", converter=lambda v: choice(v, "box_layout", LAYOUTS))
-    distorts_colors: bool = attrs.field(default=True, converter=lambda v: flag(v, "distorts_colors"))
-    zero_can_bus: bool = attrs.field(default=False, converter=lambda v: flag(v, "zero_can_bus"))
-    emulates_reference: bool = attrs.field(default=False, converter=lambda v: flag(v, "emulates_reference"))
+    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
+    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
+    zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
+    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
 
 
 def bevformer_training(
@@ -96,6 +91,7 @@ def bevformer_training(
 
         img              (B, Q, C, 3, H, W) float32
         img_metas
+            img_shape        (H, W, 3)             one for all images
             can_bus          (B, Q, 18) float64    see `BEVFormerSettings`
             prev_bev_exists  (B, Q) bool
             lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
@@ -107,8 +103,8 @@ def bevformer_training(
                                                    `box_layout`, velocity
         gt_labels_3d     B tensors (n,) int64
 
-    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is left
-    out is drawn anew in each epoch. Colors are distorted for each image (`HSVDistorter`).
+    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it
+    is left out is drawn anew in each epoch. Colors are distorted for each image (`HSVDistorter`).
 
     Args:
         provider: Frames with cameras, boxes and ``can_bus``. The published model takes the frame of the lidar
@@ -140,10 +136,10 @@ def bevformer_evaluation(provider: DrivingProvider, settings: BEVFormerSettings 
     """Make the evaluation data of BEVFormer: single frames, each once, scene by scene in the slots of the batch.
 
     Batches are as those of `bevformer_training`, without the axis of the queue, without boxes, and with absolute
-    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists`` ``(B,)`` is False where a
-    scene begins in the slot; ``is_padding`` ``(B,)`` is True where a slot has nothing more to deliver: then the
-    frame is a repeated one, and its result is to be left out. So all ranks have the same number of batches, and
-    each frame counts once.
+    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists`` ``(B,)`` is False
+    where a scene begins in the slot; ``is_padding`` ``(B,)`` is True where a slot has nothing more to deliver:
+    then the frame is a repeated one, and its result is to be left out. So all ranks have the same number of
+    batches, and each frame counts once.
 
     Args:
         provider: Frames with cameras and ``can_bus``.
@@ -252,12 +248,7 @@ class BEVFormerQueues(DataProvider):
         """Load a queue."""
         frames = self.frames_of(sample_index)
         loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
-        can_bus = np.stack([self._can_bus(loaded[frame]) for frame in frames])
-        has_memory = np.zeros(1, bool)
-        if self._is_training:
-            scenes = [int(self._first_frame[frame]) for frame in frames]
-            states = queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
-            can_bus, has_memory = states.can_bus, states.has_memory
+        can_bus, has_memory = self._states(frames, loaded)
         last = loaded[frames[-1]]
         flat: list[Any] = [
             _as_bytes(last["token"]),
@@ -276,6 +267,21 @@ class BEVFormerQueues(DataProvider):
         sample = self.sample_data_structure
         sample.set_data(flat)
         return sample
+
+    def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """``can_bus`` and ``prev_bev_exists`` of a queue."""
+        frames = self.frames_of(sample_index)
+        return self._states(frames, {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)})
+
+    def _states(
+        self, frames: list[int], loaded: Mapping[int, SampleDataGroup]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        can_bus = np.stack([self._can_bus(loaded[frame]) for frame in frames])
+        if not self._is_training:
+            return can_bus, np.zeros(1, bool)
+        scenes = [int(self._first_frame[frame]) for frame in frames]
+        states = queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
+        return states.can_bus, states.has_memory
 
     def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
         """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
@@ -299,7 +305,7 @@ class BEVFormerQueues(DataProvider):
 
 
 class ScaledImagePreparer(ArrayStep):
-    """Scales images by one factor (bilinear, OpenCV), normalizes them, and fills them up with 0 on the right and below.
+    """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
 
     Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32.
     """
@@ -317,11 +323,7 @@ class ScaledImagePreparer(ArrayStep):
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded."""
-        return [
-            ImageUse(
-                "image", ImageContent(is_encoded=False, layout="HWC"), ImageContent(is_encoded=False, layout="CHW")
-            )
-        ]
+        return [ImageUse("image", PIXELS, ImageContent(is_encoded=False, layout="CHW"))]
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cv2 = needed_package("cv2")
@@ -371,7 +373,9 @@ class _Collation:
             result = {name: value[:, 0] for name, value in result.items()}
             metas["prev_bev_exists"] = ~batch[_PLACE]["is_first"]
             result["is_padding"] = batch[_PLACE]["is_padding"]
-        result["img_metas"] = {**metas, "sample_idx": batch["sample_idx"], "scene_token": batch["scene_token"]}
+        height, width = result["img"].shape[-2:]
+        tokens = {name: batch[name] for name in ("sample_idx", "scene_token")}
+        result["img_metas"] = {"img_shape": (height, width, 3), **metas, **tokens}
         return result
 
     def _by_frame(self, values: Any) -> Any:

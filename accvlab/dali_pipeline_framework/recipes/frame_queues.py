@@ -57,9 +57,10 @@ def queue_states(
 ) -> QueueState:
     """Make the differences from frame to frame of ``can_bus``.
 
-    Columns 0..2, the place, and the last one, the heading in degrees, become differences to the frame before in the
-    queue, and 0 where the memory begins: at the beginning of the queue and where another scene begins; and, unless
-    the reference is emulated, at a frame that is repeated. Differences of headings are in [-180, 180).
+    Columns 0..2, the place, and the last one, the heading in degrees, become differences to the frame before
+    in the queue, and 0 where the memory begins: at the beginning of the queue and where another scene begins;
+    and, unless the reference is emulated, at a frame that is repeated. Differences of headings are in [-180,
+    180).
 
     Args:
         can_bus: ``(Q, 18)``, absolute.
@@ -173,5 +174,9 @@ class QueueSampler(RandomAccessSampler):
 
     def describe(self) -> Description:
         """What the order depends on."""
-        own = {"sampler": type(self).__name__, "queue_length": self._queue_length, "queue_seed": self._frames.seed}
+        own: Description = {
+            "sampler": type(self).__name__,
+            "queue_length": self._queue_length,
+            "queue_seed": self._frames.seed,
+        }
         return {**self._frames.describe(), **own, "num_samples": self.num_samples}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change brightness, contrast, saturation, hue and the order of channels as published models do: nothing is clipped."""
+"""Change brightness, contrast, saturation, hue and the order of channels as published models do, unclipped."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class HSVDistorter(ArrayStep):
     4. hue: degrees are added, and wrapped once;
     5. swap: the channels are permuted.
 
-    An image is converted to HSV and back in any case: that changes those with values below 0. All images of the group
-    that the step is applied to are changed alike; wrap it in `DataGroupArrayWithNameElementsAppliedStep` for draws of
-    each camera. `PhotoMetricDistorter` is the step of this library for the same purpose: quicker, with a form for the
-    graph, and clamped.
+    An image is converted to HSV and back in any case: that changes those with values below 0. All images of the
+    group that the step is applied to are changed alike; wrap it in `DataGroupArrayWithNameElementsAppliedStep` for
+    draws of each camera. `PhotoMetricDistorter` serves the same purpose: quicker, with a form for the graph, and
+    clamped.
     """
 
     array_form_needs = ("cv2",)

@@ -19,13 +19,13 @@ def mmdet_boxes(
     z: str,
     bev_range: tuple[float, float, float, float] | None,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Make ``gt_bboxes_3d``, ``(n, 9)`` float32, and ``gt_labels_3d``, ``(n,)`` int64, of boxes of `DrivingProvider`.
+    """Make ``gt_bboxes_3d``, ``(n, 9)`` float32, and ``gt_labels_3d``, ``(n,)`` int64.
 
-    Columns: x, y, z, three sizes and the angle (in [-pi, pi)) as the layout says, and the velocity along x and y, 0
-    where it is not known. Boxes of no class are left out.
+    Columns: x, y, z, three sizes and the angle as the layout says (in [-pi, pi) where there is a range, as in the
+    published code), and the velocity along x and y, 0 where it is not known. Boxes of no class are left out.
 
     Args:
-        boxes: The group of boxes.
+        boxes: The group of boxes of a sample of `DrivingProvider`.
         layout: One of `LAYOUTS`.
         z: ``"bottom"`` or ``"center"``.
         bev_range: Least x and y, greatest x and y of centers; what lies on it or beyond is left out. None for all.
