@@ -22,10 +22,11 @@ from support.driving_data import CAMERAS, SCENES
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.recipes import (
+    BEVFormerQueues,
     BEVFormerSettings,
-    HSVDistorter,
+    UnclippedPhotometricDistorter,
     bevformer_evaluation,
     bevformer_training,
 )
@@ -145,24 +146,24 @@ PINNED = [147, 51, 69, 135, 6]
 
 
 def test_the_provider_keeps_the_contract(data: Any) -> None:
-    for recipe in (bevformer_training(provider_of(data)), bevformer_evaluation(provider_of(data))):
-        check_provider(recipe.data_provider)
+    for is_training in (False, True):
+        check_provider(BEVFormerQueues(provider_of(data), is_training=is_training))
 
 
 def test_queues_stay_in_their_scene_unless_emulated(data: Any) -> None:
-    queues = bevformer_training(provider_of(data)).data_provider
+    queues = BEVFormerQueues(provider_of(data))
     assert [queues.frames_of(4 * 3 + left_out) for left_out in range(3)] == [[3, 3, 4], [3, 3, 4], [3, 3, 4]]
     sample = queues.get_data(4 * 3)
     assert sample["prev_bev_exists"].tolist() == [False, False, True]
     assert not sample["can_bus"][:2, :3].any()
-    emulated = bevformer_training(provider_of(data), AS_PUBLISHED).data_provider
+    emulated = BEVFormerQueues(provider_of(data), AS_PUBLISHED)
     assert [emulated.frames_of(4 * 3 + left_out) for left_out in range(3)] == [[2, 3, 4], [1, 3, 4], [1, 2, 4]]
     assert emulated.get_data(4 * 3 + 1)["prev_bev_exists"].tolist() == [False, False, True]
 
 
 def test_can_bus_holds_pose_and_messages(data: Any) -> None:
     provider = provider_of(data)
-    [row] = bevformer_evaluation(provider).data_provider.get_data(2)["can_bus"]
+    [row] = BEVFormerQueues(provider, is_training=False).get_data(2)["can_bus"]
     ego = provider.get_data(2)["ego"]
     rotation = ego["world_from_ego"][:3, :3]
     np.testing.assert_array_equal(row[:3], ego["world_from_ego"][:3, 3])
@@ -173,10 +174,10 @@ def test_can_bus_holds_pose_and_messages(data: Any) -> None:
     assert 0 <= row[17] < 360
     np.testing.assert_allclose(row[16], math.radians(row[17]))
     np.testing.assert_allclose(np.hypot(*rotation[:2, 0]) * np.cos(row[16]), rotation[0, 0], atol=1e-12)
-    [emulated] = bevformer_evaluation(provider, AS_PUBLISHED).data_provider.get_data(2)["can_bus"]
+    [emulated] = BEVFormerQueues(provider, AS_PUBLISHED, is_training=False).get_data(2)["can_bus"]
     assert emulated[3:7].tolist() == [w] * 4
     without = provider_of(data, can_bus=False)
-    [zero] = bevformer_evaluation(without, BEVFormerSettings(zero_can_bus=True)).data_provider.get_data(2)[
+    [zero] = BEVFormerQueues(without, BEVFormerSettings(zero_can_bus=True), is_training=False).get_data(2)[
         "can_bus"
     ]
     assert not zero[7:16].any()
@@ -186,7 +187,7 @@ def test_can_bus_holds_pose_and_messages(data: Any) -> None:
 def test_matrices_and_boxes(data: Any) -> None:
     provider = provider_of(data)
     wide = BEVFormerSettings(point_cloud_range=[-15, -18, -5, 20, 21, 3])
-    sample = bevformer_training(provider, wide).data_provider.get_data(3)
+    sample = BEVFormerQueues(provider, wide).get_data(3)
     original = provider.get_data(1)
     camera = original["cameras"][1]
     place = np.array([1.0, 2, 3, 1])
@@ -207,17 +208,15 @@ def test_matrices_and_boxes(data: Any) -> None:
     assert len(expected) > 0
     np.testing.assert_allclose(sample["gt_bboxes_3d"], np.float32(expected), rtol=1e-6)
     other = attrs.evolve(wide, box_layout="l,w,h,yaw")
-    turned = bevformer_training(provider, other).data_provider.get_data(3)["gt_bboxes_3d"]
+    turned = BEVFormerQueues(provider, other).get_data(3)["gt_bboxes_3d"]
     np.testing.assert_allclose(turned[:, 3:5], sample["gt_bboxes_3d"][:, [4, 3]])
 
 
 def test_what_is_lacking_is_told(data: Any) -> None:
-    with pytest.raises(SettingError, match=r"(?s)what BEVFormer needs:.*boxes: .*ego.can_bus: `can_bus=True`"):
-        bevformer_training(provider_of(data, can_bus=False, boxes=False))
-    with pytest.raises(SettingError, match="cameras: a data set with cameras"):
+    with pytest.raises(SettingError, match=r"(?s)can_bus: must be True, is False.*boxes: must be True, is False"):
+        bevformer_training(provider_of(data, can_bus=False, boxes=False), 2)
+    with pytest.raises(SettingError, match="cameras: there must be at least one"):
         bevformer_evaluation(provider_of(data, cameras=()))
-    with pytest.raises(SettingError, match="`shuffle` is set by the recipe"):
-        bevformer_training(provider_of(data)).loader(2, shuffle=True)
     for wrong, told in (
         ({"queue_length": 0}, "`queue_length` must be a whole number of at least 1"),
         ({"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
@@ -242,8 +241,9 @@ def prepared(pixels: np.ndarray) -> np.ndarray:
 
 
 def test_a_loader_of_training(data: Any) -> None:
-    recipe = bevformer_training(provider_of(data), BEVFormerSettings(distorts_colors=False), seed=5)
-    with recipe.loader(2, num_workers=0, output_type="numpy") as loader:
+    plain = BEVFormerSettings(distorts_colors=False)
+    arguments: Any = {"num_workers": 0, "output_type": "numpy"}
+    with bevformer_training(provider_of(data), 2, plain, seed=5, **arguments) as loader:
         [first, second] = loader
         [again, _] = loader
     assert not np.array_equal(first["img_metas"]["can_bus"], again["img_metas"]["can_bus"])
@@ -269,13 +269,12 @@ def test_a_loader_of_training(data: Any) -> None:
 
 
 def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> None:
-    recipe = bevformer_evaluation(provider_of(data))
-    with recipe.loader(2, num_workers=0, output_type="numpy") as loader:
+    with bevformer_evaluation(provider_of(data), 2, num_workers=0, output_type="numpy") as loader:
         batches = list(loader)
     told = []
     for batch in batches:
         metas = batch["img_metas"]
-        slots = zip(metas["sample_idx"], metas["prev_bev_exists"], batch["is_padding"], strict=True)
+        slots = zip(metas["sample_idx"], metas["prev_bev_exists"], batch["place"]["is_padding"], strict=True)
         told += [(token, bool(exists)) for token, exists, is_padding in slots if not is_padding]
     assert sorted(told) == [(f"frame-{frame}", frame not in (0, 3)) for frame in range(NUM_FRAMES)]
     assert batches[0]["img"].shape == (2, len(CAMERAS), 3, 32, 32)
@@ -284,29 +283,22 @@ def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> 
 
 
 def test_evaluation_on_two_ranks(data: Any) -> None:
-    recipe = bevformer_evaluation(provider_of(data))
+    arguments: Any = {"num_workers": 0, "output_type": "numpy"}
     tokens: list[str] = []
     lengths = set()
     for rank in range(2):
-        with recipe.loader(1, num_workers=0, output_type="numpy", shard=(rank, 2)) as loader:
+        with bevformer_evaluation(provider_of(data), shard=(rank, 2), **arguments) as loader:
             batches = list(loader)
         lengths.add(len(batches))
-        tokens += [b["img_metas"]["sample_idx"][0] for b in batches if not b["is_padding"][0]]
+        tokens += [b["img_metas"]["sample_idx"][0] for b in batches if not b["place"]["is_padding"][0]]
     assert len(lengths) == 1
     assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
 
 
 # --- colors ---------------------------------------------------------------------------------------------
 
-NOTHING = {f"{part}_decision": 1.0 for part in ("brightness", "contrast", "saturation", "hue", "swap")}
-VALUES = {
-    "contrast_is_first": 0,
-    "brightness": -60.0,
-    "contrast": 1.4,
-    "saturation": 1.3,
-    "hue": 17.0,
-    "permutation": 3,
-}
+VALUES = {"brightness": -60.0, "contrast": 1.4, "saturation": 1.3, "hue": 17.0, "permutation": 3}
+PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permutation")
 
 
 def image_sample(pixels: np.ndarray) -> SampleDataGroup:
@@ -316,11 +308,10 @@ def image_sample(pixels: np.ndarray) -> SampleDataGroup:
     return sample
 
 
-def distorted(pixels: np.ndarray, **draws: Any) -> np.ndarray:
-    run = run_step(
-        HSVDistorter("image"), image_sample(pixels), run="workers", draws={**NOTHING, **VALUES, **draws}
-    )
-    result = run.output["image"]
+def distorted(pixels: np.ndarray, *parts: str) -> np.ndarray:
+    step = UnclippedPhotometricDistorter("image", brightness_range=(-60, 60))
+    draws = {"decisions": [0.0 if part in parts else 1.0 for part in PARTS], **VALUES}
+    result = run_step(step, image_sample(pixels), run="workers", draws=draws).output["image"]
     assert result.dtype == np.float32
     return np.asarray(result)
 
@@ -329,31 +320,23 @@ def test_each_part_of_the_distortion() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, size=(6, 7, 3), dtype=np.uint8)
     values = pixels.astype(np.float32)
     np.testing.assert_allclose(distorted(pixels), values, atol=1e-3)
-    np.testing.assert_allclose(distorted(pixels, contrast_decision=0.0), values * np.float32(1.4), atol=2e-3)
-    early = distorted(pixels, contrast_decision=0.0, contrast_is_first=1)
+    np.testing.assert_allclose(distorted(pixels, "contrast"), values * np.float32(1.4), atol=2e-3)
+    early = distorted(pixels, "contrast", "contrast_first")
     np.testing.assert_allclose(early, values * np.float32(1.4), atol=2e-3)
-    bgr = distorted(pixels, swap_decision=0.0)[..., ::-1]
+    bgr = distorted(pixels, "permutation")[..., ::-1]
     np.testing.assert_allclose(bgr, values[..., ::-1][..., [1, 2, 0]], atol=1e-3)
     bright = np.maximum(pixels, 61)
-    darker = distorted(bright, brightness_decision=0.0)
+    darker = distorted(bright, "brightness")
     np.testing.assert_allclose(darker, bright.astype(np.float32) - 60, atol=1e-3)
     # Nothing is clipped: gray times 1.4 is above white; saturated colors get channels below 0.
     white = np.full((2, 2, 3), 250, np.uint8)
-    assert distorted(white, contrast_decision=0.0).max() == pytest.approx(350)
+    assert distorted(white, "contrast").max() == pytest.approx(350)
     red = np.tile(np.uint8([200, 20, 20]), (2, 2, 1))
-    saturated = distorted(red, saturation_decision=0.0)[0, 0]
+    saturated = distorted(red, "saturation")[0, 0]
     np.testing.assert_allclose(saturated, [200, 200 - 1.3 * 180, 200 - 1.3 * 180], rtol=1e-4)
-    turned = distorted(red, hue_decision=0.0)[0, 0]
+    turned = distorted(red, "hue")[0, 0]
     np.testing.assert_allclose(turned, [200, 20 + 180 * 17 / 60, 20], rtol=1e-4)
 
 
 def test_distorter_keeps_the_contract_of_steps() -> None:
-    samples = [image_sample(gradient(height, 9)) for height in (5, 8)]
-    check_step(HSVDistorter("image"), samples)
-
-
-def test_what_the_distorter_refuses() -> None:
-    with pytest.raises(SettingError, match="`prob` must be in"):
-        HSVDistorter("image", prob=2)
-    with pytest.raises(FieldValueError, match=r"image: An image must be \(height, width, 3\)"):
-        distorted(np.zeros((2, 2, 4), np.uint8))
+    check_step(UnclippedPhotometricDistorter("image"), [image_sample(gradient(height, 9)) for height in (5, 8)])

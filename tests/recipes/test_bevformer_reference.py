@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -13,23 +14,18 @@ from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.datasets import InfosProvider
-from accvlab.dali_pipeline_framework.recipes import BEVFormerSettings, bevformer_evaluation, bevformer_training
-from accvlab.dali_pipeline_framework.recipes.hsv_distorter import PERMUTATIONS
+from accvlab.dali_pipeline_framework.recipes import BEVFormerQueues, BEVFormerSettings, bevformer_steps
 from accvlab.dali_pipeline_framework.testing import run_step
 
 CAMERAS = [f"CAM_{place}" for place in ("FRONT", "FRONT_RIGHT", "FRONT_LEFT", "BACK", "BACK_LEFT", "BACK_RIGHT")]
-OF_PARTS = {
-    "brightness": "brightness_delta",
-    "contrast": "contrast_alpha",
-    "saturation": "saturation",
-    "hue": "hue_delta",
-    "swap": "channel_permutation",
-}
 
 
 @pytest.fixture(scope="module")
 def records() -> Any:
     return json.loads((shared_data("golden") / "golden/bevformer/draws.json").read_text())
+
+
+AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +49,22 @@ def provider_of(records: Any, cache: Path, infos: str = "bevformer_can") -> Info
 def draws_of(images: list[dict[str, Any]]) -> dict[str, Any]:
     """Recorded draws of the images, in their order, as those of the step."""
     draws: dict[str, Any] = {}
+    orders = list(itertools.permutations(range(3)))
     for number, image in enumerate(images):
-        prefix = f"HSVDistorter[0]/images[{number}]"
-        draws[f"{prefix}/contrast_is_first"] = int(image["contrast_first"])
-        for part, name in OF_PARTS.items():
-            value = image[name]
-            draws[f"{prefix}/{part}_decision"] = 1.0 if value is None else 0.0
-            if part == "swap":
-                draws[f"{prefix}/permutation"] = 0 if value is None else PERMUTATIONS.index(tuple(value))
-            else:
-                draws[f"{prefix}/{part}"] = 0.0 if value is None else value
+        names = ("brightness_delta", "contrast_alpha", "saturation", "hue_delta", "channel_permutation")
+        brightness, contrast, saturation, hue, order = (image[name] for name in names)
+        happens = [value is not None for value in (brightness, contrast, saturation, hue, order)]
+        happens.insert(1, image["contrast_first"])
+        values = {
+            "decisions": [0.0 if each else 1.0 for each in happens],
+            "brightness": brightness or 0.0,
+            "contrast": contrast or 1.0,
+            "saturation": saturation or 1.0,
+            "hue": hue or 0.0,
+            "permutation": orders.index(tuple(order or (0, 1, 2))),
+        }
+        prefix = f"UnclippedPhotometricDistorter[0]/images[{number}]"
+        draws |= {f"{prefix}/{name}": value for name, value in values.items()}
     return draws
 
 
@@ -91,9 +93,8 @@ def compare_images(found: np.ndarray, expected: Any) -> None:
 def test_training_samples(records: Any, cache: Path, number: int) -> None:
     record = records["train"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])
-    recipe = bevformer_training(provider_of(records, cache), BEVFormerSettings(emulates_reference=True))
+    queues = BEVFormerQueues(provider_of(records, cache), AS_PUBLISHED)
     candidates = [record["index"] * 3 + left_out for left_out in range(3)]
-    queues: Any = recipe.data_provider
     [chosen, *_] = [index for index in candidates if queues.frames_of(index) == record["queue"]]
     sample = queues.get_data(chosen)
     for name in ("can_bus", "prev_bev_exists"):
@@ -106,7 +107,7 @@ def test_training_samples(records: Any, cache: Path, number: int) -> None:
         np.testing.assert_allclose(images_of(sample, name), expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
     assert sample["sample_idx"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
-    run = run_step(recipe.steps, sample, run="workers", draws=draws_of(images))
+    run = run_step(bevformer_steps(queues), sample, run="workers", draws=draws_of(images))
     compare_images(images_of(run.output, "image"), expected)
 
 
@@ -114,12 +115,13 @@ def test_training_samples(records: Any, cache: Path, number: int) -> None:
 def test_evaluation_samples(records: Any, cache: Path, number: int) -> None:
     record = records["test"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])
-    recipe = bevformer_evaluation(provider_of(records, cache), BEVFormerSettings(emulates_reference=True))
-    sample = recipe.data_provider.get_data(record["index"])
+    queues = BEVFormerQueues(provider_of(records, cache), AS_PUBLISHED, is_training=False)
+    sample = queues.get_data(record["index"])
     np.testing.assert_allclose(sample["can_bus"][0], expected["img_metas.can_bus"], rtol=1e-14, atol=1e-12)
     for name in ("lidar2img", "lidar2cam"):
         np.testing.assert_allclose(images_of(sample, name)[0], expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
-    compare_images(images_of(run_step(recipe.steps, sample, run="workers").output, "image"), expected)
+    run = run_step(bevformer_steps(queues, is_training=False), sample, run="workers")
+    compare_images(images_of(run.output, "image"), expected)
 
 
 def test_all_queues(records: Any, cache: Path) -> None:
@@ -134,7 +136,7 @@ def test_all_queues(records: Any, cache: Path) -> None:
         if (entry["infos"], length) not in recipes:
             provider = provider_of(records, cache, entry["infos"])
             as_published = BEVFormerSettings(queue_length=length, emulates_reference=True)
-            recipes[entry["infos"], length] = bevformer_training(provider, as_published).data_provider
+            recipes[entry["infos"], length] = BEVFormerQueues(provider, as_published)
         queues = recipes[entry["infos"], length]
         before = list(range(length))
         random.Random(entry["python_random_seed"]).shuffle(before)

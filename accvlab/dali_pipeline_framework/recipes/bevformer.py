@@ -14,8 +14,9 @@ from nvidia.dali import types
 
 from ..checks import choice, flag, index_in, number, number_list, valid, whole_number
 from ..datasets.driving import poses
-from ..datasets.driving.driving_provider import DrivingProvider
+from ..loader.data_loader import DataLoader
 from ..operators.array_packages import needed_package
+from ..operators.field_types import leaf_at
 from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.data_group_array_with_name_elements_applied_step import (
     DataGroupArrayWithNameElementsAppliedStep,
@@ -25,17 +26,14 @@ from ..processing_steps.image_use import PIXELS, ImageUse
 from ..processing_steps.named_fields import FieldSearch, find_paths
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
-from ..sample_data import ImageContent, SampleDataGroup
+from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .frame_queues import QueueSampler, queue_frames, queue_states
-from .hsv_distorter import HSVDistorter
 from .mmdet_boxes import LAYOUTS, mmdet_boxes
-from .recipe import Recipe, require_fields
+from .recipe_parts import MEAN, PLACE, STD_DEV, driving_provider, four_by_four, recipe_loader, require_fields
+from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 _DT = types.DALIDataType
-_PLACE = "place"
-MEAN = (123.675, 116.28, 103.53)
-STD = (58.395, 57.12, 57.375)
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +69,9 @@ class BEVFormerSettings:
     scale: float = attrs.field(default=0.5, validator=valid(number, above=0))
     size_divisor: int = attrs.field(default=32, validator=valid(whole_number, at_least=1))
     mean: Sequence[float] = attrs.field(default=MEAN, validator=valid(number_list, what="3 numbers", count=3))
-    std_dev: Sequence[float] = attrs.field(default=STD, validator=valid(number_list, what="3 numbers", count=3))
+    std_dev: Sequence[float] = attrs.field(
+        default=STD_DEV, validator=valid(number_list, what="3 numbers", count=3)
+    )
     point_cloud_range: Sequence[float] = attrs.field(
         default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
         validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
@@ -83,9 +83,14 @@ class BEVFormerSettings:
 
 
 def bevformer_training(
-    provider: DrivingProvider, settings: BEVFormerSettings | None = None, *, seed: int = 0
-) -> Recipe:
-    """Make the training data of BEVFormer.
+    provider: DataProvider,
+    batch_size: int,
+    settings: BEVFormerSettings | None = None,
+    *,
+    seed: int = 0,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for training BEVFormer.
 
     Batches, of B queues of Q frames and C cameras::
 
@@ -102,76 +107,84 @@ def bevformer_training(
         gt_bboxes_3d     B tensors (n, 9) float32  of the last frame: x, y, z of the bottom, sizes and angle by
                                                    `box_layout`, velocity
         gt_labels_3d     B tensors (n,) int64
+        place                                      where the sample stands; ``sample_index`` is
+                                                   ``frame * queue_length``, and which frame is left out
 
-    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it
-    is left out is drawn anew in each epoch. Colors are distorted for each image (`HSVDistorter`).
+    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
+    left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
 
     Args:
-        provider: Frames with cameras, boxes and ``can_bus``. The published model takes the frame of the lidar
-            (``reference="lidar"``) and boxes with points (``min_points=1``).
-        settings: Settings.
-        seed: Seed of the order, and of the queues. That of the colors is an argument of the loader.
-
-    Returns:
-        The recipe; `Recipe.loader` makes the loader.
+        provider: A `DrivingProvider` with cameras, boxes and ``can_bus=True``. The published model takes the frame
+            of the lidar (``reference="lidar"``) and boxes with points (``min_points=1``).
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        seed: Seed of the order and the draws.
+        **loader_arguments: Other arguments of `DataLoader`.
 
     Raises:
-        SettingError: The provider lacks something.
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
     settings = settings or BEVFormerSettings()
     queues = BEVFormerQueues(provider, settings)
-    sampler = QueueSampler(provider.get_number_of_samples(), queue_length=settings.queue_length, seed=seed)
-    collate = _Collation(settings.queue_length, len(provider.camera_names), is_training=True)
-    ragged = {"gt_bboxes_3d": "list", "gt_labels_3d": "list"}
-    return Recipe(
-        data_provider=queues,
-        sampler=sampler,
-        steps=_steps(queues, settings, distorts=settings.distorts_colors),
-        collate=collate,
-        ragged=ragged,
+    sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
+    return recipe_loader(
+        queues,
+        sampler,
+        bevformer_steps(queues, settings),
+        batch_size,
+        _Batch(settings.queue_length, queues.num_cameras, is_training=True),
+        ("gt_bboxes_3d", "gt_labels_3d"),
+        {"seed": seed, **loader_arguments},
     )
 
 
-def bevformer_evaluation(provider: DrivingProvider, settings: BEVFormerSettings | None = None) -> Recipe:
-    """Make the evaluation data of BEVFormer: single frames, each once, scene by scene in the slots of the batch.
+def bevformer_evaluation(
+    provider: DataProvider,
+    batch_size: int = 1,
+    settings: BEVFormerSettings | None = None,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for evaluating BEVFormer: single frames, each once, in the order of time, scene by scene.
 
     Batches are as those of `bevformer_training`, without the axis of the queue, without boxes, and with absolute
-    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists`` ``(B,)`` is False
-    where a scene begins in the slot; ``is_padding`` ``(B,)`` is True where a slot has nothing more to deliver:
-    then the frame is a repeated one, and its result is to be left out. So all ranks have the same number of
-    batches, and each frame counts once.
+    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists``, ``(B,)``, is False
+    where a scene begins in the slot. ``place`` tells by ``is_padding`` which samples only fill a batch, so that
+    all ranks have the same number of batches, and by ``sample_index`` to which frame a result belongs.
 
     Args:
-        provider: Frames with cameras and ``can_bus``.
-        settings: Settings; ``queue_length`` does not count.
-
-    Returns:
-        The recipe; `Recipe.loader` makes the loader.
+        provider: A `DrivingProvider` with cameras and ``can_bus=True``.
+        batch_size: Number of scenes that are played side by side, on this rank.
+        settings: The settings; None for the defaults. ``queue_length`` does not count.
+        **loader_arguments: Other arguments of `DataLoader`.
 
     Raises:
-        SettingError: The provider lacks something.
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
     settings = attrs.evolve(settings or BEVFormerSettings(), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
-    return Recipe(
-        data_provider=queues,
-        sampler=StreamingSequenceSampler(provider.sequence_lengths, shuffle=False),
-        steps=_steps(queues, settings, distorts=False),
-        collate=_Collation(1, len(provider.camera_names), is_training=False),
-        context_name=_PLACE,
+    return recipe_loader(
+        queues,
+        StreamingSequenceSampler(queues.sequence_lengths, shuffle=False),
+        bevformer_steps(queues, settings, is_training=False),
+        batch_size,
+        _Batch(1, queues.num_cameras, is_training=False),
+        (),
+        loader_arguments,
     )
 
 
-def _steps(
-    queues: BEVFormerQueues, settings: BEVFormerSettings, *, distorts: bool
-) -> tuple[PipelineStepBase, ...]:
+def bevformer_steps(
+    queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
+) -> list[PipelineStepBase]:
+    """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
+    settings = settings or BEVFormerSettings()
     steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
-    if distorts:
-        steps.append(HSVDistorter("image"))
-    preparer = ScaledImagePreparer(
-        settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev
+    if is_training and settings.distorts_colors:
+        steps.append(UnclippedPhotometricDistorter("image"))
+    steps.append(
+        ScaledImagePreparer(settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev)
     )
-    return tuple(DataGroupArrayWithNameElementsAppliedStep(step, "images") for step in [*steps, preparer])
+    return [DataGroupArrayWithNameElementsAppliedStep(step, "images") for step in steps]
 
 
 class BEVFormerQueues(DataProvider):
@@ -181,31 +194,46 @@ class BEVFormerQueues(DataProvider):
     """
 
     def __init__(
-        self, provider: DrivingProvider, settings: BEVFormerSettings, *, is_training: bool = True
+        self, provider: DataProvider, settings: BEVFormerSettings | None = None, *, is_training: bool = True
     ) -> None:
-        """Wrap a provider.
+        """Wrap a `DrivingProvider`.
 
         Raises:
             SettingError: It lacks something.
         """
-        needed = {"cameras": "a data set with cameras"}
-        if is_training:
-            needed["boxes"] = "a data set with boxes"
-        if not settings.zero_can_bus:
-            needed["ego.can_bus"] = (
-                "`can_bus=True`, or `BEVFormerSettings(zero_can_bus=True)` where there are none"
-            )
-        require_fields(provider, "BEVFormer", needed)
-        self._provider = provider
-        self._settings = settings
+        settings = settings or BEVFormerSettings()
+        driving = driving_provider(provider)
+        wanted = {} if settings.zero_can_bus else {"can_bus": True}
+        require_fields(driving, "BEVFormer", {**wanted, "boxes": True} if is_training else wanted)
+        self._provider = driving
+        self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
-        self._first_frame = np.repeat(np.cumsum([0, *provider.sequence_lengths[:-1]]), provider.sequence_lengths)
+        lengths = driving.sequence_lengths
+        self._first_frame = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return self._provider.get_number_of_samples()
+
+    @property
+    def num_cameras(self) -> int:
+        """Number of cameras."""
+        return len(self._provider.camera_names)
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """Number of frames of each scene."""
+        return self._provider.sequence_lengths
 
     @property
     def has_decoded_images(self) -> bool:
         """Whether the images are pixels."""
-        content = self._provider.sample_data_structure["cameras"][0].format.at(("image",)).content
-        return content.is_encoded is False
+        return self._image_format.content.is_encoded is False
+
+    @property
+    def _image_format(self) -> LeafFormat:
+        return leaf_at(self._provider.sample_data_structure, ("cameras", 0, "image"))
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames, times the ways to leave one out."""
@@ -214,12 +242,12 @@ class BEVFormerQueues(DataProvider):
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a queue."""
-        camera = self._provider.sample_data_structure["cameras"][0].format.at(("image",))
+        given = self._image_format
         image = SampleDataGroup()
-        image.add_data_field("image", _DT.UINT8, ndim=camera.ndim, content=camera.content)
+        image.add_data_field("image", _DT.UINT8, ndim=given.ndim, content=given.content)
         image.add_data_field("lidar2img", _DT.FLOAT64, ndim=2)
         image.add_data_field("lidar2cam", _DT.FLOAT64, ndim=2)
-        num_images = self._settings.queue_length * len(self._provider.camera_names)
+        num_images = self._settings.queue_length * self.num_cameras
         sample = SampleDataGroup()
         sample.add_data_field("sample_idx", _DT.STRING)
         sample.add_data_field("scene_token", _DT.STRING)
@@ -258,7 +286,7 @@ class BEVFormerQueues(DataProvider):
             has_memory,
         ]
         for frame in frames:
-            for camera in range(len(self._provider.camera_names)):
+            for camera in range(self.num_cameras):
                 flat += self._image(loaded[frame]["cameras"][camera])
         if self._is_training:
             limits = self._settings.point_cloud_range
@@ -298,10 +326,8 @@ class BEVFormerQueues(DataProvider):
 
     def _image(self, camera: SampleDataGroup) -> list[Any]:
         lidar2cam = camera["camera_from_reference"]
-        projection = np.eye(4)
-        projection[:3, :3] = camera["intrinsics"]
         scaling = np.diag([self._settings.scale, self._settings.scale, 1.0, 1.0])
-        return [camera["image"], scaling @ projection @ lidar2cam, lidar2cam]
+        return [camera["image"], scaling @ four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
 class ScaledImagePreparer(ArrayStep):
@@ -353,7 +379,7 @@ class ScaledImagePreparer(ArrayStep):
 
 
 @attrs.frozen
-class _Collation:
+class _Batch:
     """Brings a batch into the form of `bevformer_training` or `bevformer_evaluation`."""
 
     queue_length: int
@@ -370,13 +396,12 @@ class _Collation:
             result |= {name: batch[name] for name in ("gt_bboxes_3d", "gt_labels_3d")}
         else:
             metas = {name: value[:, 0] for name, value in metas.items()}
-            result = {name: value[:, 0] for name, value in result.items()}
-            metas["prev_bev_exists"] = ~batch[_PLACE]["is_first"]
-            result["is_padding"] = batch[_PLACE]["is_padding"]
+            result["img"] = result["img"][:, 0]
+            metas["prev_bev_exists"] = ~batch[PLACE]["is_first"]
         height, width = result["img"].shape[-2:]
         tokens = {name: batch[name] for name in ("sample_idx", "scene_token")}
         result["img_metas"] = {"img_shape": (height, width, 3), **metas, **tokens}
-        return result
+        return {**result, PLACE: batch[PLACE]}
 
     def _by_frame(self, values: Any) -> Any:
         """``(B, Q * C, ...)`` as ``(B, Q, C, ...)``."""

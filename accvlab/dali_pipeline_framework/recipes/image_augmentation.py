@@ -2,8 +2,8 @@
 """Resize, crop, mirror and rotate images as the published multi-camera models do, to the pixel.
 
 They resize an image to a size that is rounded down to whole pixels, crop at whole pixels, mirror, and rotate with
-the nearest neighbor; matrices contain the factor that was drawn, which is not rounded. So what is done to the pixels,
-and to the matrices, are two things: the `ImagePlan` of a camera holds both.
+the nearest neighbor; matrices contain the factor that was drawn, which is not rounded. So what is done to the
+pixels, and to the matrices, are two things: an `ImagePlan` holds both.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ImagePlan:
 
     @property
     def matrix(self) -> Float64Array:
-        """``output_from_image`` as the published code has it, ``(3, 3)``: pixels of the file to those delivered."""
+        """``output_from_image`` as the published code has it, ``(3, 3)``: from pixels of the file."""
         height, width = self.output_hw
         top, left = self.corner
         matrix = np.array([[self.scale, 0, -left], [0, self.scale, -top], [0, 0, 1.0]])
@@ -149,10 +149,8 @@ class ImageAugmentation:
             draw: Gives the number of a draw.
         """
         height, width = self.output_hw
-        if self.scale_range is None:
-            scale = max(height / hw[0], width / hw[1])
-        else:
-            scale = float(draw("scale"))
+        filling = max(height / hw[0], width / hw[1])
+        scale = filling if self.scale_range is None else float(draw("scale"))
         scaled = int(hw[0] * scale), int(hw[1] * scale)
         top = int((1 - float(draw("bottom"))) * scaled[0]) - height
         left = int(float(draw("share")) * max(0, scaled[1] - width))
@@ -166,8 +164,8 @@ class PlannedImageAugmenter(PipelineStepBase):
     Input: the bytes of an image file, and ``(6,)`` float32. Output: ``(height, width, 3)`` uint8, RGB; black where
     nothing is shown. Pixels are resampled bilinearly (rotated: with the nearest neighbor, of what was resampled).
 
-    Against images of Pillow's ``resize`` (bicubic, antialiased), which the published code calls, the noise is below
-    that of Pillow's own bilinear filter, for factors from 0.4 on: 43 dB or better for photographs.
+    Of photographs that are made smaller by factors of 0.38 to 1, the result is 43 dB or more from that of Pillow's
+    ``resize`` (bicubic, antialiased), which the published code calls; Pillow's bilinear filter is 46 dB from it.
     """
 
     treats_elements_alike = True
