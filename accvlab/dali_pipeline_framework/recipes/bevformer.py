@@ -29,8 +29,17 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .frame_queues import QueueSampler, queue_frames, queue_states
-from .mmdet_boxes import LAYOUTS, mmdet_boxes
-from .recipe_parts import MEAN, PLACE, STD_DEV, driving_provider, four_by_four, recipe_loader, require_fields
+from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
+from .recipe_parts import (
+    CLASSES,
+    MEAN,
+    PLACE,
+    STD_DEV,
+    driving_provider,
+    four_by_four,
+    recipe_loader,
+    require_fields,
+)
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 _DT = types.DALIDataType
@@ -47,6 +56,7 @@ class BEVFormerSettings:
         mean: Of red, green and blue.
         std_dev: Of red, green and blue.
         point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
+        classes: ``class_names``: the order of ``gt_labels_3d``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
         distorts_colors: Whether colors are distorted in training.
         zero_can_bus: Whether messages of the CAN bus count as 0 where the data set has none; what is taken
@@ -76,10 +86,16 @@ class BEVFormerSettings:
         default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
         validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
     )
+    classes: Sequence[str] = CLASSES
     box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
     distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
     zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
     emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+
+    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+        """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
+        fields = {"can_bus": not self.zero_can_bus, "boxes": is_training, "reference": "lidar"}
+        return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 
 
 def bevformer_training(
@@ -114,8 +130,8 @@ def bevformer_training(
     left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
 
     Args:
-        provider: A `DrivingProvider` with cameras, boxes and ``can_bus=True``. The published model takes the frame
-            of the lidar (``reference="lidar"``) and boxes with points (``min_points=1``).
+        provider: A `DrivingProvider` with cameras, boxes and ``can_bus=True``. `BEVFormerSettings.provider_fields`
+            tells what the published model takes: the frame of the lidar, and boxes with points.
         batch_size: Samples per batch, on this rank.
         settings: The settings; None for the defaults.
         seed: Seed of the order and the draws.
@@ -204,7 +220,8 @@ class BEVFormerQueues(DataProvider):
         settings = settings or BEVFormerSettings()
         driving = driving_provider(provider)
         wanted = {} if settings.zero_can_bus else {"can_bus": True}
-        require_fields(driving, "BEVFormer", {**wanted, "boxes": True} if is_training else wanted)
+        classes = settings.classes if is_training else ()
+        require_fields(driving, "BEVFormer", {**wanted, "boxes": True} if is_training else wanted, classes)
         self._provider = driving
         self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
@@ -289,9 +306,13 @@ class BEVFormerQueues(DataProvider):
             for camera in range(self.num_cameras):
                 flat += self._image(loaded[frame]["cameras"][camera])
         if self._is_training:
-            limits = self._settings.point_cloud_range
-            bev_range = (limits[0], limits[1], limits[3], limits[4])
-            flat += mmdet_boxes(last["boxes"], layout=self._settings.box_layout, z="bottom", bev_range=bev_range)
+            flat += mmdet_boxes(
+                last["boxes"],
+                layout=self._settings.box_layout,
+                z="bottom",
+                bev_range=bev_range_of(self._settings.point_cloud_range),
+                label_of=labels_of(self._provider.class_names, self._settings.classes),
+            )
         sample = self.sample_data_structure
         sample.set_data(flat)
         return sample
