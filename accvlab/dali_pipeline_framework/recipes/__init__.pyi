@@ -1,3 +1,14 @@
+from .bevformer import BEVFormerQueues as BEVFormerQueues
+from .bevformer import BEVFormerSettings as BEVFormerSettings
+from .bevformer import bevformer_evaluation as bevformer_evaluation
+from .bevformer import bevformer_steps as bevformer_steps
+from .bevformer import bevformer_training as bevformer_training
+from .bevfusion import BEVFusionFormatter as BEVFusionFormatter
+from .bevfusion import BEVFusionSettings as BEVFusionSettings
+from .bevfusion import BEVMasks as BEVMasks
+from .bevfusion import bevfusion_evaluation as bevfusion_evaluation
+from .bevfusion import bevfusion_steps as bevfusion_steps
+from .bevfusion import bevfusion_training as bevfusion_training
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
 from .mmdet_batches import LidarBoxes as LidarBoxes
