@@ -166,8 +166,8 @@ class PlannedImageAugmenter(PipelineStepBase):
     """Changes image files as a field beside each says, see `ImagePlan`: decodes, resizes, crops, mirrors, rotates.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
-    uint8, RGB; black where nothing is shown. Pixels are resampled bilinearly; of a rotated image, each is the nearest
-    neighbor among those.
+    uint8, RGB; black where nothing is shown. Pixels are resampled bilinearly; of a rotated image, each is the
+    nearest neighbor among those.
 
     Of photographs that are made smaller by factors of 0.38 to 1, the result is 43 dB or more from that of Pillow's
     ``resize`` (bicubic, antialiased), which the published code calls; Pillow's bilinear filter is 46 dB from it.
