@@ -328,7 +328,9 @@ def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     return steps
 
 
-def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool) -> None:
+def resample_region(
+    image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool, is_cubic: bool = False
+) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
     Args:
@@ -338,6 +340,7 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
         end: The same for the last corner; less than ``start`` where an axis is mirrored.
         output: ``(..., h, w, C)``, which is written to.
         is_mask: Whether the nearest neighbor is taken.
+        is_cubic: Whether the interpolation is cubic instead of linear.
     """
     if is_mask:
         rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
@@ -355,16 +358,17 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
             [0, scale_y, top - first_row + 0.5 * scale_y - 0.5],
         ]
     )
+    interpolation = cv2.INTER_CUBIC if is_cubic else cv2.INTER_LINEAR
     for given, result in _parts(image, output):
         if is_all:
-            cv2.resize(given, (width, height), dst=result, interpolation=cv2.INTER_LINEAR)
+            cv2.resize(given, (width, height), dst=result, interpolation=interpolation)
         else:
             cv2.warpAffine(
                 given,
                 matrix,
                 (width, height),
                 dst=result,
-                flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                flags=interpolation | cv2.WARP_INVERSE_MAP,
                 borderMode=cv2.BORDER_REPLICATE,
             )
 
