@@ -339,7 +339,8 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
         by_label = {int(label): str(name) for name, label in values.items()}
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
             raise FileError(
-                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got {shown(values)}."
+                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got "
+                f"{shown(values)}."
             )
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):

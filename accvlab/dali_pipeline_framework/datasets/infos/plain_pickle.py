@@ -50,6 +50,7 @@ class _Function:
     """A function without attributes of its own, so that a pickle that sets some fails."""
 
     __slots__ = ("_function",)
+    _function: Any
 
     def __init__(self, function: Any) -> None:
         object.__setattr__(self, "_function", function)
@@ -76,8 +77,8 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_EMPTY_ARRAY = _Function(np.empty(0).__reduce__()[0])  # type: ignore[index]
-_SCALAR = _Function(np.float64(0).__reduce__()[0])  # type: ignore[index]
+_EMPTY_ARRAY = _Function(np.empty(0).__reduce__()[0])
+_SCALAR = _Function(np.float64(0).__reduce__()[0])
 _ARRAY_OF_BUFFER = _Function(_array_of_buffer)
 
 _KNOWN: dict[tuple[str, str], Any] = {
