@@ -1,4 +1,4 @@
-"""Small driving scenes that make sense, and info pickles of them as the converters of several projects write them."""
+"""Small driving scenes that make sense, and info pickles of them as converters of several projects write them."""
 
 import pickle
 from pathlib import Path
