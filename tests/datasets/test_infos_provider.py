@@ -303,7 +303,7 @@ class TestOrder:
         def repeat(infos):
             infos[1]["timestamp"] = infos[0]["timestamp"]
 
-        with pytest.raises(FileError, match="'token-000' .* and 'token-001' .* have the same time"):
+        with pytest.raises(FileError, match=r"'token-000' .* and 'token-001' .* have the same time"):
             opened(edited("streampetr", repeat))
 
     def test_a_token_twice_is_refused(self, opened):
@@ -472,6 +472,26 @@ class TestLessUsual:
         provider = opened(edited("mmdet3d_v1", remove))
         assert provider._index.boxes is None
         assert "boxes" not in provider.sample_data_structure.field_names_flat
+
+    @pytest.mark.parametrize("family", ["mmdet3d_v1", "mmdet3d_v2"])
+    def test_a_pickle_whose_frames_are_empty(self, opened, family):
+        def remove(infos):
+            for info in infos:
+                if family == "mmdet3d_v2":
+                    info["instances"], info["cam_instances"] = [], {}
+                    continue
+                for name in (
+                    "gt_boxes",
+                    "gt_names",
+                    "gt_velocity",
+                    "num_lidar_pts",
+                    "num_radar_pts",
+                    "valid_flag",
+                ):
+                    info[name] = info[name][:0]
+
+        provider = opened(edited(family, remove))
+        assert provider.get_data(0)["boxes"]["centers"].shape == (0, 3)
 
     def test_other_categories_follow_the_known_ones(self, opened):
         def rename(infos):

@@ -267,12 +267,13 @@ def _z_by_ground(values: Float64Array, ego_from_base: Float64Array) -> tuple[str
     if len(z) < _FEWEST or np.median(mounting) < 0.5:
         return None, f"ground: {len(z)} boxes within {_FARTHEST_M:g} m, or no height of the lidar: not decided"
     if_center, if_bottom = float(np.median(z - values[:, 5] / 2)), float(np.median(z))
+    spread = float(np.median(np.abs(z - if_bottom)))
     line = (
         f"ground: the median bottom is at {if_center:.2f} m if z is that of the center, at {if_bottom:.2f} m if "
-        f"that of the bottom ({len(z)} boxes within {_FARTHEST_M:g} m; the lidar is mounted "
-        f"{np.median(mounting):.2f} m high)"
+        f"that of the bottom (+- {spread:.2f} m; {len(z)} boxes within {_FARTHEST_M:g} m; "
+        f"the lidar is mounted {np.median(mounting):.2f} m high)"
     )
     for place, one, other in (("center", if_center, if_bottom), ("bottom", if_bottom, if_center)):
-        if abs(one) < 0.3 and abs(other) > abs(one) + 0.3:
+        if spread < 0.5 and abs(one) < 0.3 and abs(other) > abs(one) + 0.3:
             return place, f"{line}: {place}"
     return None, f"{line}: not decided"
