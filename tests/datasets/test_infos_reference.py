@@ -195,17 +195,11 @@ class TestAgainstTheReferenceDataSets:
             np.testing.assert_allclose(corners, reference[f"{frame:02}.corners"], rtol=1e-6, atol=1e-5)
             np.testing.assert_array_equal(boxes["categories"], reference[f"{frame:02}.gt_labels_3d"])
 
-    def test_projections(self, opened):
-        provider = opened("mmdet3d_v2")
+    def test_files_of_names_without_folders(self, opened):
+        files = opened("mmdet3d_v2")._index.cameras.file
         reference = np.load(shared_data("golden") / "golden" / "boxes" / "mmdet3d_v2.npz")
         for frame in range(13):
-            cameras = provider.get_data(frame)["cameras"]
-            for number in range(6):
-                camera = cameras[number]
-                found = camera["intrinsics"] @ camera["camera_from_reference"][:3]
-                np.testing.assert_allclose(
-                    found, reference[f"{frame:02}.lidar2img"][number, :3], atol=1e-9, rtol=1e-9
-                )
+            np.testing.assert_array_equal(files[frame].astype(str), reference[f"{frame:02}.img_path"])
 
     @pytest.mark.parametrize("name", ["sparsedrive", "sparsedrive_extra"])
     def test_places_in_following_frames(self, opened, name):
@@ -291,6 +285,6 @@ def _assert_same(one, other, atol, skipped):
             np.testing.assert_array_equal(np.isnan(first), np.isnan(second))
             near = 0 if first.dtype == np.float64 else 1e-6 * (1 + np.abs(second))
             off = np.nan_to_num(np.abs(first - second))
-            np.testing.assert_array_less(off, np.nan_to_num(atol + near), name)
+            np.testing.assert_array_less(off, np.nan_to_num(atol + near, nan=1), name)
         else:
             np.testing.assert_array_equal(first, second, name)
