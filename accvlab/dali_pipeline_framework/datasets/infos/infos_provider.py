@@ -121,7 +121,7 @@ class InfosProvider(DrivingProvider):
 
         key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(settings)}
         folder = cached_index(make, [self._pickle], key, index_cache)
-        if not made and DrivingIndex.open(folder).origin["unresolved_files"]:
+        if not made and _unresolved(DrivingIndex.open(folder), fields):
             # Files may have come since.
             shutil.rmtree(folder, ignore_errors=True)
             folder = cached_index(make, [self._pickle], key, index_cache)
@@ -132,16 +132,12 @@ class InfosProvider(DrivingProvider):
 
     def _check_files(self) -> None:
         """Refuse sensors that are asked for and of whose files none was found."""
-        unresolved = self.origin["unresolved_files"]
-        sensors = [*self.camera_names, *(["LIDAR_TOP"] if self.fields.lidar else [])]
-        for sensor in sensors:
-            if sensor in unresolved:
-                name, *tried = unresolved[sensor]
-                raise FileError(
-                    f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
-                    f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
-                    f"`samples` in it as `data_root`, or leave the sensor out."
-                )
+        for sensor, (name, *tried) in _unresolved(self._index, attrs.asdict(self.fields)).items():
+            raise FileError(
+                f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
+                f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
+                f"`samples` in it as `data_root`, or leave the sensor out."
+            )
 
     def describe(self) -> str:
         """Tell what was read, and what was found of boxes, order and scenes, with the figures."""
@@ -166,3 +162,10 @@ class InfosProvider(DrivingProvider):
             f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}" if "boxes_convention" in origin else ""
         )
         return f"{super().__repr__()[:-1]}{boxes})"
+
+
+def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Sensors that are asked for and of whose files none was found, with a file and what was tried."""
+    cameras = index.camera_names if fields.get("cameras") is None else fields["cameras"]
+    wanted = [*cameras, *(["LIDAR_TOP"] if fields.get("lidar") else [])]
+    return {name: tried for name, tried in index.origin["unresolved_files"].items() if name in wanted}
