@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import random
@@ -67,6 +68,7 @@ DOORS = ("inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec")
 
 
+@functools.cache
 def sources() -> dict[str, str]:
     """Source text of each module, by its full name."""
     found = {}
@@ -367,8 +369,9 @@ class TestImporting:
         output = run_python(
             f"""
             import importlib, os, sys, traceback, types
-            import attrs, nvidia.dali.fn, nvidia.dali.pipeline
+            import attrs, gc, nvidia.dali.fn, nvidia.dali.pipeline
 
+            gc.disable()  # it would write to the memory that the children share
             for module in {[*sources()][1:]!r}:
                 child = os.fork()
                 if child == 0:
