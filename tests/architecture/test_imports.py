@@ -55,7 +55,9 @@ BELOW = {
     "loader": "pipeline",
     "datasets.driving": "providers.files",
     "datasets": "datasets.driving public_names",
+    "viewing": "public_names sample_data",
     "testing": "loader",
+    "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",
@@ -63,10 +65,10 @@ BELOW = {
     "operators_impl": "public_names",
     "operators_impl.numba_operators": "public_names operators.published",
     "operators_impl.python_operator_functions": "public_names operators.published",
-    "": "public_names",
+    "": "public_names command_line",
 }
 DOORS = ("inputs", "internal_helpers", "operators_impl")
-OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec")
+OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
 
 
 def sources() -> dict[str, str]:
