@@ -54,8 +54,9 @@ BELOW = {
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
     "datasets.driving": "providers.files",
-    "datasets": "datasets.driving public_names",
     "viewing": "public_names sample_data",
+    "datasets.infos": "datasets.driving",
+    "datasets": "datasets.infos public_names",
     "testing": "loader",
     "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.
