@@ -54,7 +54,8 @@ BELOW = {
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
     "datasets.driving": "providers.files",
-    "datasets": "datasets.driving public_names",
+    "datasets.nuscenes": "datasets.driving",
+    "datasets": "datasets.nuscenes public_names",
     "testing": "loader",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",

@@ -4,6 +4,7 @@
 The rooms::
 
     driving     what they have in common: poses, the index, the format of a sample, the provider
+    nuscenes    the tables of nuScenes
 """
 
 from ..public_names import public_names
