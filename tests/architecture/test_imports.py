@@ -56,7 +56,8 @@ BELOW = {
     "datasets.driving": "providers.files",
     "viewing": "public_names sample_data",
     "datasets.infos": "datasets.driving",
-    "datasets": "datasets.infos public_names",
+    "datasets.nuscenes": "datasets.driving",
+    "datasets": "datasets.infos datasets.nuscenes public_names",
     "testing": "loader",
     "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.
