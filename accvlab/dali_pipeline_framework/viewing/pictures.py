@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _BACKGROUND, _BRIGHT, _DIM = "#16181d", "#eceef2", "#969ca8"
-# Categories, in turn: the palette of Okabe and Ito, which people with color blindness can tell apart.
-_COLORS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2", "#ffffff")
+# Categories, in turn: first the palette of Okabe and Ito, which people with color blindness can tell apart.
+_COLORS = (
+    *("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#d55e00", "#cc79a7"),
+    *("#2f7fd6", "#ffffff", "#a3e048", "#b58cff", "#ff9896", "#8c6d31"),
+)
 _VIEW_WIDTH_IN = 3.6  # of a camera
 _DPI = 110
 _VELOCITY_S = 1.0  # arrows show the way of so long a time
