@@ -32,7 +32,7 @@ from ..sources.shards import Shard, detected_rank
 from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
-from .chain_format import chain_format, step_name
+from .chain_format import chain_description, chain_format, step_name
 from .definition_checks import check_input, checked_steps, require_gpu
 from .pipeline_arguments import (
     PipelineArguments,
@@ -254,6 +254,14 @@ class PipelineDefinition:
             raise SettingError(
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
+
+    def describe(self) -> str:
+        """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
+
+        Raises:
+            FormatError: The steps do not fit the data; lists all problems.
+        """
+        return chain_description(self.input_data_structure, self._steps)
 
     def plan(self, **arguments: Any) -> str:
         """Say how a pipeline works on arrays, and how the fields travel.
