@@ -75,7 +75,7 @@ class TestParts:
     ) -> None:
         hw, part = given_part
         image = picture(seed, *hw, num_channels)
-        check_part(jpeg(image, subsampling, is_progressive, interval), part)
+        check_part(jpeg(image, subsampling, is_progressive=is_progressive, interval=interval), part)
 
     @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
     def test_parts_of_an_image_of_a_camera(self, subsampling: str) -> None:
