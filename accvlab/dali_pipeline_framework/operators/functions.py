@@ -101,7 +101,7 @@ def cat(*values: Any, axis: int = 0) -> Any:
 
 
 def reshape(values: Any, shape: Any, layout: str | None = None) -> Any:
-    """Give another shape, which may be a node or an array; a length of -1 is what is left; a layout is for nodes."""
+    """Give another shape, which may be a node or an array; -1 is what is left. A layout is for nodes only."""
     if is_node(values, shape):
         return fn.reshape(values, shape=shape, layout=layout)
     return np.reshape(values, shape.tolist() if isinstance(shape, np.ndarray) else shape)
