@@ -169,26 +169,29 @@ def _drawn_by_object(
 ) -> npt.NDArray[np.float32]:
     """The maps, ``(num_maps, height, width)``, of objects in arrays."""
     maps = np.zeros((num_maps, *hw), np.float32)
-    (drawn,) = np.nonzero(objects.is_active)
-    radii = objects.radii[drawn, 0]
+    (drawn,) = np.nonzero(objects.is_active & ~np.isnan(objects.radii[:, 0]))
+    radii, place = np.unique(objects.radii[drawn, 0], return_inverse=True)  # many have the greatest one
+    curves = _curves(radii, sigma_of_radius, max(hw))
     numbers = np.zeros(len(drawn), int) if objects.categories is None else objects.categories[drawn]
-    reaches, factors = _reach_and_factor(radii, sigma_of_radius)
-    of_objects = zip(numbers.tolist(), objects.centers[drawn].tolist(), reaches, factors, strict=True)
-    for number, (x, y), reach, factor in of_objects:
-        if np.isnan(reach):
-            continue
-        most = int(min(reach, max(hw)))
-        distances = np.arange(most + 1, dtype=np.float32)
-        half = _curve(distances, reach, factor)
-        curve = np.concatenate([half[:0:-1], half])  # of distances -most, ..., most
-        (top, bottom), (left, right) = (
-            (max(center - most, 0), min(center + most + 1, length))
-            for center, length in zip((y, x), hw, strict=True)
-        )
+    of_objects = zip(numbers.tolist(), objects.centers[drawn].tolist(), place.tolist(), strict=True)
+    for number, (x, y), of_radius in of_objects:
+        curve = curves[of_radius]
+        first_x, first_y = x - len(curve) // 2, y - len(curve) // 2
+        top, bottom = max(first_y, 0), min(first_y + len(curve), hw[0])
+        left, right = max(first_x, 0), min(first_x + len(curve), hw[1])
+        rows, columns = curve[top - first_y : bottom - first_y, None], curve[left - first_x : right - first_x]
         window = maps[number, top:bottom, left:right]
-        rows, columns = curve[top - y + most : bottom - y + most], curve[left - x + most : right - x + most]
-        np.maximum(window, rows[:, None] * columns, out=window)
+        np.maximum(window, rows * columns, out=window)
     return maps
+
+
+def _curves(radii: npt.NDArray[np.float32], sigma_of_radius: float, most: int) -> list[npt.NDArray[np.float32]]:
+    """For each radius, the Gaussian at the distances ``-n, ..., n`` that it reaches, ``n <= most``."""
+    reaches, factors = _reach_and_factor(radii, sigma_of_radius)
+    lengths = np.minimum(reaches, most).astype(int) + 1
+    distances = np.concatenate([np.arange(length, dtype=np.float32) for length in (*lengths, 0)])
+    halves = _curve(distances, np.repeat(reaches, lengths), np.repeat(factors, lengths))
+    return [np.concatenate([half[:0:-1], half]) for half in np.split(halves, np.cumsum(lengths)[:-1])]
 
 
 def _reached(gaussians: DataNode, tiling: _Tiling) -> DataNode:
