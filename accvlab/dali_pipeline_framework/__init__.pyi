@@ -1,3 +1,4 @@
+from . import datasets as datasets
 from . import draws as draws
 from . import inputs as inputs
 from . import internal_helpers as internal_helpers
@@ -6,6 +7,7 @@ from . import pipeline as pipeline
 from . import processing_steps as processing_steps
 from . import sample_data as sample_data
 from . import testing as testing
+from . import viewing as viewing
 from .draws import *
 from .inputs import *
 from .pipeline import *

@@ -53,7 +53,13 @@ BELOW = {
     "engine": "sources engine.dali",
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
+    "datasets.driving": "providers.files",
+    "viewing": "public_names sample_data",
+    "datasets.infos": "datasets.driving",
+    "datasets.nuscenes": "datasets.driving",
+    "datasets": "datasets.infos datasets.nuscenes public_names",
     "testing": "loader",
+    "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",
@@ -61,10 +67,10 @@ BELOW = {
     "operators_impl": "public_names",
     "operators_impl.numba_operators": "public_names operators.published",
     "operators_impl.python_operator_functions": "public_names operators.published",
-    "": "public_names",
+    "": "public_names command_line",
 }
 DOORS = ("inputs", "internal_helpers", "operators_impl")
-OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec")
+OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
 
 
 def sources() -> dict[str, str]:

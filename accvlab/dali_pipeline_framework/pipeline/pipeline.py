@@ -41,7 +41,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
 from .array_steps import ArraySteps
-from .chain_format import chain_format, step_name
+from .chain_format import chain_description, chain_format, step_name
 from .definition_checks import check_input, checked_steps, require_gpu
 from .draw_keys import require_keys
 from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline, define_pipeline_of_one
@@ -258,6 +258,14 @@ class PipelineDefinition:
             raise SettingError(
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
+
+    def describe(self) -> str:
+        """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
+
+        Raises:
+            FormatError: The steps do not fit the data; lists all problems.
+        """
+        return chain_description(self.input_data_structure, self._steps)
 
     def plan(self, **arguments: Any) -> str:
         """Say how a pipeline works on arrays, and how the fields travel.

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rigid motions: ``(..., 3, 4)`` float64 ``[rotation | translation]``, and quaternions ``(..., 4)``, w first.
+
+A pose is named by what it makes of what, ``target_from_source``: ``p_target = rotation @ p_source + translation``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Float64Array = npt.NDArray[np.float64]
+
+
+def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64Array:
+    """Make poses of rotation matrices ``(..., 3, 3)`` and translations ``(..., 3)``."""
+    rotation, translation = np.asarray(rotation, np.float64), np.asarray(translation, np.float64)
+    return np.concatenate([rotation, translation[..., np.newaxis]], axis=-1)
+
+
+def pose_of_quaternion(quaternion: npt.ArrayLike, translation: npt.ArrayLike) -> Float64Array:
+    """Make poses of quaternions ``(..., 4)``, w first and of any length but 0, and translations ``(..., 3)``."""
+    return pose(rotation_of_quaternion(quaternion), translation)
+
+
+def rotation_of_quaternion(quaternion: npt.ArrayLike) -> Float64Array:
+    """Rotation matrices ``(..., 3, 3)`` of quaternions ``(..., 4)``, w first and of any length but 0."""
+    quaternion = np.asarray(quaternion, np.float64)
+    w, x, y, z = np.moveaxis(quaternion / np.linalg.norm(quaternion, axis=-1, keepdims=True), -1, 0)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def quaternion_of_rotation(rotation: npt.ArrayLike) -> Float64Array:
+    """Quaternions ``(..., 4)``, w first and not negative, of rotation matrices ``(..., 3, 3)``.
+
+    By the largest of the four components, so that no small number divides (Shepperd, 1978).
+    """
+    r = np.asarray(rotation, np.float64)
+    xx, yy, zz = r[..., 0, 0], r[..., 1, 1], r[..., 2, 2]
+    wx, wy, wz = r[..., 2, 1] - r[..., 1, 2], r[..., 0, 2] - r[..., 2, 0], r[..., 1, 0] - r[..., 0, 1]
+    xy, xz, yz = r[..., 0, 1] + r[..., 1, 0], r[..., 0, 2] + r[..., 2, 0], r[..., 1, 2] + r[..., 2, 1]
+    # Each row is the quaternion times four times one of its own components.
+    candidates = np.stack(
+        [
+            np.stack([1 + xx + yy + zz, wx, wy, wz], axis=-1),
+            np.stack([wx, 1 + xx - yy - zz, xy, xz], axis=-1),
+            np.stack([wy, xy, 1 - xx + yy - zz, yz], axis=-1),
+            np.stack([wz, xz, yz, 1 - xx - yy + zz], axis=-1),
+        ],
+        axis=-2,
+    )
+    largest = np.argmax(np.diagonal(candidates, axis1=-2, axis2=-1), axis=-1)
+    chosen = np.take_along_axis(candidates, largest[..., np.newaxis, np.newaxis], axis=-2)[..., 0, :]
+    chosen = chosen / np.linalg.norm(chosen, axis=-1, keepdims=True)
+    return np.asarray(np.where(chosen[..., :1] < 0, -chosen, chosen))
+
+
+def quaternion_of_yaw(yaw: npt.ArrayLike) -> Float64Array:
+    """Quaternions ``(..., 4)``, w first, of angles about z, radians."""
+    half = np.asarray(yaw, np.float64) / 2
+    return np.stack([np.cos(half), np.zeros_like(half), np.zeros_like(half), np.sin(half)], axis=-1)
+
+
+def yaw_of_quaternion(quaternion: npt.ArrayLike) -> Float64Array:
+    """Angles about z, ``(...)``, radians in (-pi, pi]: where the x axis points, seen from above."""
+    w, x, y, z = np.moveaxis(np.asarray(quaternion, np.float64), -1, 0)
+    return np.asarray(np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z))
+
+
+def product_of_quaternions(first: npt.ArrayLike, second: npt.ArrayLike) -> Float64Array:
+    """Quaternions ``(..., 4)``, w first, of turning by the second and then by the first."""
+    w1, x1, y1, z1 = np.moveaxis(np.asarray(first, np.float64), -1, 0)
+    w2, x2, y2, z2 = np.moveaxis(np.asarray(second, np.float64), -1, 0)
+    return np.stack(
+        [
+            w1 * w2 - x1 * x2 - y1 * y2 - z1 * z2,
+            w1 * x2 + x1 * w2 + y1 * z2 - z1 * y2,
+            w1 * y2 - x1 * z2 + y1 * w2 + z1 * x2,
+            w1 * z2 + x1 * y2 - y1 * x2 + z1 * w2,
+        ],
+        axis=-1,
+    )
+
+
+def inverse(pose: Float64Array) -> Float64Array:
+    """Inverse poses, ``source_from_target``."""
+    rotation = np.swapaxes(pose[..., :3], -1, -2)
+    return np.concatenate([rotation, -rotation @ pose[..., 3:]], axis=-1)
+
+
+def joined(first: Float64Array, second: Float64Array) -> Float64Array:
+    """``a_from_c`` of ``a_from_b`` and ``b_from_c``."""
+    rotation = first[..., :3] @ second[..., :3]
+    return np.concatenate([rotation, first[..., :3] @ second[..., 3:] + first[..., 3:]], axis=-1)
+
+
+def moved(pose: Float64Array, points: npt.ArrayLike) -> Float64Array:
+    """Points ``(..., 3)`` in the target frame; one pose for all, or one for each."""
+    return turned(pose, points) + pose[..., 3]
+
+
+def turned(pose: Float64Array, vectors: npt.ArrayLike) -> Float64Array:
+    """Vectors ``(..., 3)``, e.g. velocities, in the target frame; one pose for all, or one for each."""
+    return np.asarray(np.einsum("...ij,...j->...i", pose[..., :3], np.asarray(vectors, np.float64)))
+
+
+def as_matrix(pose: Float64Array) -> Float64Array:
+    """Poses as ``(..., 4, 4)``."""
+    last = np.broadcast_to(np.array([0.0, 0.0, 0.0, 1.0]), (*pose.shape[:-2], 1, 4))
+    return np.concatenate([pose, last], axis=-2)
+
+
+def identity(*shape: int) -> Float64Array:
+    """Poses that move nothing, ``(*shape, 3, 4)``."""
+    return np.broadcast_to(np.eye(3, 4), (*shape, 3, 4)).copy()
