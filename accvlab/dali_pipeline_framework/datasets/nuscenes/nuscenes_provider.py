@@ -116,7 +116,7 @@ class NuScenesProvider(DrivingProvider):
         index_folder = cached_index(
             conversion.make_index, conversion.sources(), conversion.settings(), index_cache
         )
-        index = DrivingIndex.open(index_folder)
+        index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
         classes = fields.get("classes")
