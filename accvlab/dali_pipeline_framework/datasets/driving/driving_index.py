@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -178,6 +178,10 @@ class LineColumns:
     point: Annotated[Float64, "P 2"]
 
 
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set. What is None, the data set does not have.
@@ -206,12 +210,12 @@ class DrivingIndex:
     boxes: BoxColumns | None = None
     boxes_2d: Box2dColumns | None = None
     lines: LineColumns | None = None
-    camera_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    attributes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    line_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    point_columns: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     origin: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
