@@ -82,7 +82,22 @@ def make_frames(scenes: Scenes, data: SensorRecords, reference: str, *, only_key
         order = np.lexsort((time[rows], data.scene[rows]))
     rows = rows[order]
     records = np.stack([_records_of(scenes, data, channel, rows) for channel in data.channels], axis=1)
-    return Frames(rows, data.sample[rows], data.scene[rows], is_key[rows], records)
+    frames = Frames(rows, data.sample[rows], data.scene[rows], is_key[rows], records)
+    if only_keyframes:
+        _check_times(data, frames)
+    return frames
+
+
+def _check_times(data: SensorRecords, frames: Frames) -> None:
+    """Refuse records of a keyframe that are not later than those of the keyframe before."""
+    time, (before, after) = data.table["timestamp"], (frames.records[:-1], frames.records[1:])
+    goes_back = (time[after] <= time[before]) & (before >= 0) & (after >= 0)
+    goes_back &= (frames.scene[1:] == frames.scene[:-1])[:, np.newaxis]
+    is_wrong = np.zeros(len(data.table), bool)
+    is_wrong[after[goes_back]] = True
+    data.table.refuse(
+        is_wrong, "must be later than that of the keyframe before: times go backwards in its scene", "timestamp"
+    )
 
 
 def _of_samples(data: SensorRecords, rows: Rows, num_samples: int) -> Rows:

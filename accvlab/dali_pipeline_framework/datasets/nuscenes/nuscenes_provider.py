@@ -47,16 +47,10 @@ class NuScenesProvider(DrivingProvider):
     - ``can_bus`` and ``ego_status`` are what the info files of BEVFormer and SparseDrive hold; zeros in scenes
       without messages.
 
-    Example:
-        >>> import tempfile
-        >>> from driving_scenes import export_nuscenes, generate_scenes
-        >>> from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> scenes = generate_scenes(f"{folder.name}/scenes", num_sequences=1, image_hw=(32, 48))
-        >>> root = export_nuscenes(scenes, f"{folder.name}/nuscenes")
-        >>> provider = NuScenesProvider(root, "v1.0-mini", classes="detection", index_cache=f"{folder.name}/index")
-        >>> provider.scene_names, provider.camera_names[:2], provider.class_names[:3]
-        (('scene-0001',), ('CAM_FRONT', 'CAM_FRONT_RIGHT'), ('car', 'truck', 'construction_vehicle'))
+    .. code-block:: python
+
+        provider = NuScenesProvider("/data/nuscenes", split="train", classes="detection", lidar=True, num_sweeps=9)
+        sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
     @explains_unknown_arguments()
