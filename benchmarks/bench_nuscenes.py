@@ -7,9 +7,9 @@ of sensors. Each of these in a process of its own:
 - ``open``: `NuScenesProvider(...)` and its first sample, with everything in it but images and points;
 - ``worker``: what a spawned worker does: the pickled provider is loaded, and its first sample.
 
-Memory is what a process has for itself, beyond what the imports took: anonymous memory, and USS, which also counts
-pages of the index that it has mapped and no other process has mapped at that time. It is taken after the first
-sample, and after 1,000 samples from anywhere: then a lone worker has mapped most of the index, in pages that belong
+Memory is what a process has for itself, beyond what the imports took: anonymous memory, and USS, which also
+counts pages of the index that it has mapped and no other process has mapped by then. It is taken after the
+first sample, and after 1,000 samples from anywhere: then a lone worker has mapped most of the index, in pages that belong
 to the page cache and that all workers share.
 
     python benchmarks/bench_nuscenes.py [--quick] [--output FILE] [--folder FOLDER]
