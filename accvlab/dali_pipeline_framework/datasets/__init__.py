@@ -4,6 +4,7 @@
 The rooms::
 
     driving     what they have in common: poses, the index, the format of a sample, the provider
+    infos       info pickles of the mmdetection3d family
     nuscenes    the tables of nuScenes
 """
 
