@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import InfosProvider
+from accvlab.dali_pipeline_framework.datasets import InfosProvider, NuScenesProvider
 from accvlab.dali_pipeline_framework.datasets.driving import poses
 
 LAYOUT_OF = {
@@ -271,6 +271,26 @@ def test_any_two_deliver_the_same(samples_of, one, other):
     atol = 2 * max(atol_of(one), atol_of(other))
     for first, second in zip(samples_of(one), samples_of(other), strict=True):
         _assert_same(first, second, atol, skipped=("scene", "instances", "visibilities", "attributes"))
+
+
+@pytest.mark.parametrize("name", ["streampetr", "bevformer", "uniad", "mmdet3d_v2"])
+def test_the_tables_deliver_the_same(opened, tmp_path, name):
+    tables = NuScenesProvider(
+        shared_data("nuscenes_like"),
+        "v1.0-mini",
+        scenes=["scene-0061", "scene-0103"],
+        classes="detection",
+        lidar=True,
+        num_sweeps=3,
+        cameras=["CAM_FRONT", "CAM_BACK_LEFT"],
+        index_cache=tmp_path,
+    )
+    infos = opened(
+        name, classes=tables.class_names, lidar=True, num_sweeps=3, cameras=("CAM_FRONT", "CAM_BACK_LEFT")
+    )
+    for frame in range(13):
+        one, other = infos.get_data(frame), tables.get_data(frame)
+        _assert_same(one, other, 2 * atol_of(name), skipped=("scene", "instances", "visibilities", "attributes"))
 
 
 def _assert_same(one, other, atol, skipped):

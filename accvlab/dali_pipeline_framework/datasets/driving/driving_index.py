@@ -178,8 +178,8 @@ class LineColumns:
     point: Annotated[Float64, "P 2"]
 
 
-def _as_names(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 @attrs.frozen(eq=False, kw_only=True)
