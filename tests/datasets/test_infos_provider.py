@@ -77,7 +77,7 @@ class TestFamilies:
         names = "token first_of_scene time world_from_ego ego_from_base"
         assert_same_columns(provider._index.frames, SCENES.frames, names, atol=self.atol(family))
         assert provider.sequence_lengths == (4, 3)
-        if family in ("streampetr", "bevformer", "uniad", "sparsedrive"):
+        if family in ("streampetr", "bevformer", "uniad", "vad", "sparsedrive"):
             assert provider.scene_names == ("scene-0", "scene-1")
         else:
             assert provider.scene_names == ("token-000", "token-004")
@@ -123,7 +123,7 @@ class TestFamilies:
     def test_what_only_some_have(self, provider):
         family, provider = provider
         frames, lines, boxes_2d = provider._index.frames, provider._index.lines, provider._index.boxes_2d
-        assert (frames.can_bus is not None) == (family in ("bevformer", "uniad"))
+        assert (frames.can_bus is not None) == (family in ("bevformer", "uniad", "vad"))
         assert (frames.ego_status is not None) == (lines is not None) == (family == "sparsedrive")
         assert (boxes_2d is not None) == (family in ("streampetr", "mmdet3d_v2"))
         if frames.can_bus is not None:
@@ -351,6 +351,14 @@ class TestRefused:
         assert "put plain values in its place, and write it again" in str(caught.value)
         assert not (tmp_path / "was run").exists()
 
+    def test_a_pickle_that_changes_a_function(self, root, tmp_path):
+        """Nothing of NumPy itself can be reached: `BUILD` on a function that is needed to make arrays."""
+        for state in (b"N}X\x04\x00\x00\x00nameNs\x86", b"}X\x04\x00\x00\x00nameNs"):
+            path = tmp_path / "infos.pkl"
+            path.write_bytes(b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n" + state + b"b.")
+            with pytest.raises(FileError, match=r"something that sets 'name' of a function|cut short, damaged"):
+                InfosProvider(path, root, index_cache=tmp_path)
+
     def test_a_pickle_with_objects_names_their_class(self, opened):
         content = pickle_content(SCENES, "mmdet3d_v1")
         content["infos"][3]["gt_boxes"] = _Boxes()
@@ -422,6 +430,8 @@ class TestRefused:
             ("ego2global_rotation", [1, 0], r"the pose of the vehicle must be a quaternion"),
             ("lidar2ego_translation", [1, 0], r"the pose of the lidar must be a quaternion"),
             ("cams", {"CAM_FRONT": 3}, r"\['cams'\]\['CAM_FRONT'\] must be a dict, got 3"),
+            ("frame_idx", "first", r" is not as the converters write it: ValueError"),
+            ("cams", [1, 2], r" is not as the converters write it: AttributeError"),
             ("ego_status", [0, 1], r"\['ego_status'\] must have the shape \(10\), got \(2,\)"),
         ],
     )

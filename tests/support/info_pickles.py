@@ -27,8 +27,12 @@ FAMILIES = (
     "bevformer",
     "bevfusion",
     "uniad",
+    "vad",
+    "detr3d",
 )
 LAYOUT_OF = {
+    "vad": "w,l,h,-yaw-pi/2",
+    "detr3d": "w,l,h,-yaw-pi/2",
     "bevformer": "w,l,h,-yaw-pi/2",
     "bevfusion": "w,l,h,-yaw-pi/2",
     "uniad": "w,l,h,yaw",
@@ -304,10 +308,10 @@ def _infos_entry(index: DrivingIndex, frame: int, family: str, boxes: np.ndarray
         "valid_flag": index.boxes.num_lidar_points[rows] + index.boxes.num_radar_points[rows] > 0,
     }
     before = frames.token[frame - 1].decode() if frame > start else ""
-    if family in ("streampetr", "bevformer", "uniad"):
+    if family in ("streampetr", "bevformer", "uniad", "vad"):
         after = frames.token[frame + 1].decode() if frame + 1 < stop else ""
         info |= {"prev": before, "next": after, "frame_idx": frame - start}
-    if family in ("streampetr", "bevformer", "uniad", "sparsedrive"):
+    if family in ("streampetr", "bevformer", "uniad", "vad", "sparsedrive"):
         info["scene_token"] = frames.scene[scene].decode()
     if family == "bevfusion":
         info |= {"prev_token": before, "prev": frame - 1 if before else -1, "radars": {}}
@@ -317,7 +321,7 @@ def _infos_entry(index: DrivingIndex, frame: int, family: str, boxes: np.ndarray
         info["gt_inds"] = index.boxes.instance[rows]
         info["gt_ins_tokens"] = np.array([f"object {number}" for number in index.boxes.instance[rows]])
         info["visibility_tokens"] = index.boxes.visibility[rows].astype(np.int64)
-    if family in ("bevformer", "uniad"):
+    if family in ("bevformer", "uniad", "vad"):
         info["can_bus"] = frames.can_bus[frame]
     if family == "sparsedrive":
         info["ego_status"] = frames.ego_status[frame]

@@ -86,7 +86,15 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
         entry = as_entry(info, place)
         token = str(entry.get("token", "sample_idx") if entry.get("token", "sample_idx") is not None else number)
         entry = Entry(entry.values, f"{place} (token {token!r})")
-        raw.append(_of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes))
+        try:
+            raw.append(
+                _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
+            )
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            # Values of other kinds than the converters write, in places where none is expected.
+            raise FileError(
+                f"{entry.place} is not as the converters write it: {type(error).__name__}: {error}."
+            ) from error
     return form, names, raw
 
 

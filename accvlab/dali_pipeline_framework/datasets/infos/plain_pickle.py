@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ def load_plain_pickle(path: _Path) -> Any:
     """
     text = os.fspath(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb") as file, _without_collections():
             return _Unpickler(file).load()
     except OSError as error:
         message = f"The pickle {text!r} cannot be read: {error.strerror or error}."
@@ -40,6 +43,18 @@ def load_plain_pickle(path: _Path) -> Any:
             f"The pickle {text!r} is cut short, damaged, or no pickle: {type(error).__name__}: {error}. Copy or "
             f"make it again."
         ) from error
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Without searches for garbage: there is none among millions of new values, and each search looks at all."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _NotPlainError(pickle.UnpicklingError):
