@@ -147,7 +147,7 @@ class TestFamilies:
 
 def test_samples_are_those_of_any_driving_provider(root, tmp_path, opened):
     provider = opened(pickle_content(SCENES, "sparse4d"), lidar=True, num_sweeps=2, num_future_frames=2)
-    check_provider(provider)
+    check_provider(provider, start_method="fork")
     reference = DrivingProvider(SCENES, root, lidar=True, num_sweeps=2, num_future_frames=2)
     for number in range(7):
         one, other = provider.get_data(number), reference.get_data(number)
