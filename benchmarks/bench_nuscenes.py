@@ -1,6 +1,6 @@
 """What nuScenes costs, from its tables: conversion, opening, memory of a worker. At the size of trainval.
 
-The tables are generated (`nuscenes_tables`): 850 scenes, 28,130 keyframes, 1.2 million boxes, 2.6 million records
+The tables are generated (`nuscenes_tables`): 850 scenes, 28,130 keyframes, 1.2 million boxes, 2.2 million records
 of sensors. Each of these in a process of its own:
 
 - ``conversion``: from the tables to the index, and the most memory that takes; without and with 2D boxes;
@@ -9,8 +9,8 @@ of sensors. Each of these in a process of its own:
 
 Memory is what a process has for itself, beyond what the imports took: anonymous memory, and USS, which also
 counts pages of the index that it has mapped and no other process has mapped by then. It is taken after the
-first sample, and after 1,000 samples from anywhere: then a lone worker has mapped most of the index, in pages that belong
-to the page cache and that all workers share.
+first sample, and after 1,000 samples from anywhere: then a lone worker has mapped most of the index, in pages that
+belong to the page cache and that all workers share.
 
     python benchmarks/bench_nuscenes.py [--quick] [--output FILE] [--folder FOLDER]
 """
