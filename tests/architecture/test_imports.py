@@ -53,7 +53,8 @@ BELOW = {
     "engine": "sources engine.dali",
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
-    "datasets.driving": "providers.files",
+    "datasets.driving": "providers.files providers.videos",
+    "datasets.arrow_logs": "datasets.driving",
     "datasets": "datasets.driving public_names",
     "testing": "loader",
     # Published paths: they show names of other rooms and have nothing of their own.
@@ -66,7 +67,7 @@ BELOW = {
     "": "public_names",
 }
 DOORS = ("inputs", "internal_helpers", "operators_impl")
-OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec")
+OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "pyarrow", "msgpack")
 
 
 def sources() -> dict[str, str]:
