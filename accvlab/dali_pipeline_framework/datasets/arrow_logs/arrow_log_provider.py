@@ -118,10 +118,8 @@ class ArrowLogProvider(DrivingProvider):
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def _is_video_of_cameras(self) -> npt.NDArray[np.bool_]:
+    def _is_video_of_cameras(self, cameras: CameraColumns) -> npt.NDArray[np.bool_]:
         """Whether each camera of the samples has videos in the chosen scenes, and whether it has others."""
-        cameras = self._index.cameras
-        assert cameras is not None
         numbers = np.asarray(cameras.video_frame)[self._frames][:, self._camera_numbers]
         has_file = np.asarray(cameras.file)[self._frames][:, self._camera_numbers] != b""
         return np.array([(has_file & (numbers >= 0)).any(axis=0), (has_file & (numbers < 0)).any(axis=0)])
@@ -130,7 +128,7 @@ class ArrowLogProvider(DrivingProvider):
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return
-        of_video, of_files = self._is_video_of_cameras()
+        of_video, of_files = self._is_video_of_cameras(cameras)
         if of_video.any() and of_files.any():
             kinds = [
                 f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
@@ -146,7 +144,7 @@ class ArrowLogProvider(DrivingProvider):
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return False
-        return bool(self._is_video_of_cameras()[0].any())
+        return bool(self._is_video_of_cameras(cameras)[0].any())
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
 
 UInt8Array = npt.NDArray[np.uint8]
 
@@ -34,14 +34,12 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
     return pyarrow
 
 
-def refused(path: str | os.PathLike[str], error: Exception) -> FileError:
+def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
     """Make the error of a file that cannot be read."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     also = [type(error)] if isinstance(error, OSError) else []
     message = f"The file {os.fspath(path)!r} cannot be read: {reason.rstrip('.')}."
-    made = error_that_is_also(FileError, also, message)
-    assert isinstance(made, FileError)
-    return made
+    return error_that_is_also(FileError, also, message)
 
 
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
