@@ -55,6 +55,7 @@ BELOW = {
     "loader": "pipeline",
     "datasets.driving": "providers.files providers.videos",
     "datasets.arrow_logs": "datasets.driving",
+    "datasets.argoverse": "datasets.driving",
     "datasets.kitti": "datasets.driving",
     "datasets": "datasets.driving public_names",
     "testing": "loader",

@@ -5,6 +5,7 @@ The rooms::
 
     driving     what they have in common: poses, the index, the format of a sample, the provider
     arrow_logs  logs of py123d: Arrow files of many data sets in one format
+    argoverse   Argoverse 2: sensor logs
     kitti       KITTI: odometry and tracking
 """
 

@@ -1,3 +1,4 @@
+from .argoverse.argoverse_provider import ArgoverseProvider as ArgoverseProvider
 from .arrow_logs.arrow_log_provider import ArrowLogProvider as ArrowLogProvider
 from .driving.driving_fields import DrivingFields as DrivingFields
 from .driving.driving_index import DrivingIndex as DrivingIndex
