@@ -7,6 +7,8 @@ The rooms::
     arrow_logs  logs of py123d: Arrow files of many data sets in one format
     argoverse   Argoverse 2: sensor logs
     kitti       KITTI: odometry and tracking
+    infos       info pickles of the mmdetection3d family
+    nuscenes    the tables of nuScenes
 """
 
 from ..public_names import public_names

@@ -159,4 +159,4 @@ def _boxes(logs: Sequence[ArgoverseLog]) -> tuple[BoxColumns | None, list[str]]:
             }
         )
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return BoxColumns(first=first_column(np.concatenate(counts)), **joined), categories  # type: ignore[arg-type]
+    return BoxColumns(first=first_column(np.concatenate(counts)), **joined), categories

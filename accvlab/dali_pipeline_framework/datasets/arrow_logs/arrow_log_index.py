@@ -255,8 +255,8 @@ def _lidar(logs: Sequence[LogFiles], settings: ArrowLogSettings) -> tuple[LidarC
         row.append(np.arange(len(record_times)))
         of_frame.append(np.where(of_log >= 0, of_log + first, -1))
         for record in of_log:
-            earlier = np.arange(record - 1, max(record - 1 - settings.most_sweeps, -1), -1) if record > 0 else []
-            sweeps.append(np.asarray(earlier, np.int64) + first)
+            last = max(int(record) - settings.most_sweeps, 0)
+            sweeps.append(np.arange(int(record) - 1, last - 1, -1, dtype=np.int64) + first)
         first += len(record_times)
     shared = [name for name in columns[0] if all(name in others for others in columns)]
     lidar = LidarColumns(
@@ -363,4 +363,4 @@ def _boxes_of_log(
 
 
 def _unit(quaternions: Float64Array) -> Float64Array:
-    return quaternions / np.linalg.norm(quaternions, axis=-1, keepdims=True)
+    return np.asarray(quaternions / np.linalg.norm(quaternions, axis=-1, keepdims=True))

@@ -140,7 +140,7 @@ class ArrowLogProvider(DrivingProvider):
             )
 
     @cached_property
-    def _is_video(self) -> bool:  # type: ignore[override]
+    def _is_video(self) -> bool:
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return False

@@ -31,7 +31,8 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
             f"{os.fspath(path)!r} is a file of Apache Arrow, and pyarrow cannot be imported ({error}). Install "
             f"it: pip install 'accvlab.dali_pipeline_framework[arrow]'."
         ) from error
-    return pyarrow
+    module: ModuleType = pyarrow
+    return module
 
 
 def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:

@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -39,6 +39,10 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 # Of the folder of an index: a change of the columns or of their meaning is another version.
 VERSION = 1
 _HEAD = "index.json"
+
+
+def _as_tuple(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -210,12 +214,12 @@ class DrivingIndex:
     boxes: BoxColumns | None = None
     boxes_2d: Box2dColumns | None = None
     lines: LineColumns | None = None
-    camera_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    attributes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    line_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    point_columns: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
     origin: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:

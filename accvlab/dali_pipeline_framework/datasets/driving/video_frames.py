@@ -90,7 +90,8 @@ class VideoFrames:
                 self._shared.pop(key, None)
                 return frame
             return frame.copy()
-        return self._decoded(path, [number])[0]
+        decoded: UInt8Array = self._decoded(path, [number])[0]
+        return decoded
 
     def _decoded(self, path: str, numbers: list[int]) -> UInt8Array:
         num_frames = self.index(path).num_frames

@@ -90,7 +90,9 @@ def make_index(
     images = np.array([[""] * len(camera_names) for _ in range(num_frames)], object)
     intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
     camera_from_base = poses.identity(*shape)
-    points, of_frame, sweeps = [], np.full(num_frames, -1, np.int64), []
+    points: list[tuple[int, str]] = []
+    sweeps: list[list[int]] = []
+    of_frame = np.full(num_frames, -1, np.int64)
     first = 0
     for sequence in sequences:
         own = slice(first, first + len(sequence.numbers))
