@@ -55,12 +55,13 @@ def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]
 def read_columns(
     path: str | os.PathLike[str], kinds: Mapping[str, str], *, or_none: Sequence[str] = ()
 ) -> dict[str, npt.NDArray[Any]]:
-    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each.
+    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
 
     Args:
         path: The file; ``.parquet`` in its name says what it is.
-        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64) or ``"text"`` (as
-        str). or_none: Which of them may be missing; these are then not among the results.
+        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
+            str) or ``"numbers"`` (lists of one length, as float64).
+        or_none: Which of them may be missing; these are then not among the results.
 
     Raises:
         SettingError: pyarrow is missing.
@@ -72,16 +73,19 @@ def read_columns(
             os.stat(path)
             raise OSError("it is no file")
         if os.fspath(path).endswith(".parquet"):
-            table = arrow.parquet.ParquetFile(path).read()  # not as a data set: names like "a=b" are no partitions
+            file = arrow.parquet.ParquetFile(path)  # not as a data set: names like "a=b" are no partitions
+            known = file.schema_arrow.names
+            table = file.read(columns=[name for name in kinds if name in known], use_threads=False)
         else:
             table = arrow.feather.read_table(path, memory_map=True, use_threads=False)
+            known = table.column_names
     except (OSError, arrow.ArrowException) as error:
         raise refused(path, error) from error
     columns = {}
     for name, kind in kinds.items():
-        if name in or_none and name not in table.column_names:
+        if name in or_none and name not in known:
             continue
-        require_column(path, name, table.column_names)
+        require_column(path, name, known)
         columns[name] = _as_numpy(arrow, path, name, kind, table[name])
     return columns
 
@@ -90,6 +94,8 @@ def _as_numpy(
     arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any
 ) -> npt.NDArray[Any]:
     types = arrow.types
+    if kind == "numbers":
+        return _lists_as_numpy(arrow, path, name, column)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     is_text = types.is_string(column.type) or types.is_large_string(column.type)
@@ -105,6 +111,37 @@ def _as_numpy(
     if kind == "text":
         return np.array(column.to_pylist(), np.str_) if len(column) else np.zeros(0, "U1")
     return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
+
+
+def _lists_as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
+) -> npt.NDArray[np.float64]:
+    types = arrow.types
+    is_list = (
+        types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+    )
+    if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
+        values = column.to_pylist()
+        lengths = {-1 if value is None or None in value else len(value) for value in values}
+        if len(lengths) <= 1 and -1 not in lengths:
+            return np.array(values, np.float64).reshape(len(values), *lengths)
+    raise FileError(
+        f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
+    )
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the columns of a Parquet file.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read.
+    """
+    arrow = import_pyarrow(path)
+    try:
+        return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
+    except (OSError, arrow.ArrowException) as error:
+        raise refused(path, error) from error
 
 
 class ArrowFile:
