@@ -328,9 +328,9 @@ class DrivingProvider(DataProvider):
             for pose in (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         ]
         if fields.can_bus and frames.can_bus is not None:
-            flat.append(frames.can_bus[frame])
+            flat.append(np.array(frames.can_bus[frame]))
         if fields.ego_status and frames.ego_status is not None:
-            flat.append(frames.ego_status[frame])
+            flat.append(np.array(frames.ego_status[frame]))
         if fields.num_ego_future_frames:
             positions = np.zeros((fields.num_ego_future_frames, 3))
             later = following[: fields.num_ego_future_frames]
@@ -349,7 +349,7 @@ class DrivingProvider(DataProvider):
             self._image(cameras, frame, camera),
             self._index.camera_names[camera],
             cameras.time[frame, camera],
-            cameras.intrinsics[frame, camera],
+            np.array(cameras.intrinsics[frame, camera]),
             poses.as_matrix(poses.joined(camera_from_base, poses.inverse(reference_from_base))),
             poses.as_matrix(cameras.ego_from_camera[frame, camera]),
         ]
@@ -500,7 +500,7 @@ def _lines(lines: LineColumns, frame: int, reference_from_base: Float64Array) ->
     starts = lines.first_point[rows.start : rows.stop + 1]
     points = lines.point[int(starts[0]) : int(starts[-1])]
     moved = poses.moved(reference_from_base, np.column_stack([points, np.zeros(len(points))]))
-    return [moved[:, :2], np.diff(starts), lines.category[rows]]
+    return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
 
 
 def _text(name: bytes) -> str:
