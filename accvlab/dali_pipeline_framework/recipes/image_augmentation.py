@@ -261,17 +261,33 @@ class PlannedImageAugmenter(PipelineStepBase):
             with naming_field(path):
                 file = image_arrays.ImageFile.opened(encoded)
                 scaling = self._scaling(plan, file.hw)
-                least_scale = float(np.abs(scaling.scale).min())
-                image, reduction = file.decoded(least_scale if self._reduced_decoding else 1.0)
-            while least_scale * reduction <= 0.5:
-                image, reduction = _halved(image), reduction * 2
-            resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
-            resampler = attrs.evolve(resampler, is_antialiased=reduction > 1)
-            changed = resampler(image, reduction=reduction, num_channels=3)
+                resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
+                decoded = self._decoded(file, resampler, float(np.abs(scaling.scale).min()))
+            resampler = attrs.evolve(resampler, is_antialiased=decoded.reduction > 1)
+            changed = resampler(decoded.image, decoded=decoded)
             if self._rotates and plan[5]:
                 changed = rotated(changed, float(plan[5]))
             data.set_item_in_path(path, changed)
         return data
+
+    def _decoded(
+        self, file: image_arrays.ImageFile, resampler: Resampler, scale: float
+    ) -> image_arrays.DecodedFile:
+        """What is shown of a file, halved as often as it is shown at a half of its size or less."""
+        reduction = 1
+        while scale * reduction <= 0.5:
+            reduction *= 2
+        if self._reduced_decoding:
+            decoded = file.decoded(None, scale)
+        else:
+            start, end = resampler.arguments["roi_start"], resampler.arguments["roi_end"]
+            hw = int(file.hw[0]), int(file.hw[1])
+            decoded = file.decoded(_aligned(image_arrays.needed_part(start, end, hw), reduction, hw))
+        image, corner, done = decoded.image, decoded.corner, decoded.reduction
+        while done < reduction:
+            image, corner = _halved(image), None if corner is None else (corner[0] // 2, corner[1] // 2)
+            done *= 2
+        return image_arrays.DecodedFile(image, done, corner)
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -295,6 +311,17 @@ class PlannedImageAugmenter(PipelineStepBase):
                 )
             data.set_item_in_path(path, changed)
         return data
+
+
+def _aligned(part: image_arrays.ImagePart, reduction: int, hw: tuple[int, int]) -> image_arrays.ImagePart:
+    """A part with some pixels around it, that can be made smaller without looking beyond it."""
+    if reduction == 1:
+        return part
+    margin = 2 * reduction
+    first = [max(0, each - margin) // reduction * reduction for each in (part.top, part.left)]
+    ends = zip((part.bottom, part.right), hw, strict=True)
+    last = [min(length, -(-(each + margin) // reduction) * reduction) for each, length in ends]
+    return image_arrays.ImagePart(first[0], first[1], last[0], last[1])
 
 
 def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
