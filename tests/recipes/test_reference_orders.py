@@ -207,7 +207,7 @@ def test_endless_order_is_pinned() -> None:
         (lambda: EndlessGroupSampler([2, 1]).with_settings(total_batch_size=4), "too few for a batch of 4"),
         (lambda: EndlessGroupSampler([2, 1], 1).plan_batch(1, 0), "batch 0 of epoch 1"),
         (lambda: SkippingGroupSampler([2], 1, skip_prob=2), "`skip_prob`"),
-        (lambda: AugmentationRanges(scale_range=(2, 1)), "range"),
+        (lambda: AugmentationRanges(scale_range=(2, 1)), "`scale_range`"),
         (lambda: ShuffledGroupSampler([]), "`groups`"),
         (lambda: ChunkSampler([2], whole_sequences="yes"), "`whole_sequences`"),
     ],

@@ -9,6 +9,8 @@ Each module has the steps, the order and the loader of one model::
     bevfusion              BEVFusion: lidar sweeps and cameras
     detection_2d           objects in images, as heatmaps
     reference_orders       the orders of the published training code, index by index
+    image_augmentation     images resized, cropped, mirrored, rotated as in the published code
+    mmdet_batches          batches as arguments of ``forward``
 """
 
 from ..public_names import public_names

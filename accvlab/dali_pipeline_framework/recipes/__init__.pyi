@@ -16,6 +16,8 @@ from .detection_2d import detection_2d_steps as detection_2d_steps
 from .detection_2d import detection_2d_training as detection_2d_training
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
+from .mmdet_batches import LidarBoxes as LidarBoxes
+from .mmdet_batches import as_mmdet as as_mmdet
 from .queue_provider import QueueProvider as QueueProvider
 from .reference_orders import AugmentationRanges as AugmentationRanges
 from .reference_orders import ChunkSampler as ChunkSampler

@@ -77,7 +77,7 @@ class QueueProvider(DataProvider):
             if frame not in loaded:
                 loaded[frame] = self._provider.get_data(frame)
             sample = loaded[frame].get_copy()
-            scene = bytes(sample["scene"])
+            scene = str(sample["scene"])
             sample["is_first"] = scene != scene_before
             scene_before = scene
             window[FRAMES][position] = sample

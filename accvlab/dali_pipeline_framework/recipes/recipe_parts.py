@@ -93,7 +93,7 @@ def require_fields(
     Args:
         provider: The provider.
         model: Name of the model, for the message.
-        wanted: Settings of `DrivingFields`: what they must be; numbers must be at least that.
+        wanted: Settings of `DrivingFields` that must be so: False for what is not needed, ``min_points`` at least.
         classes: Classes that the labels are numbered by.
 
     Raises:
@@ -102,10 +102,10 @@ def require_fields(
     problems = []
     for name, value in wanted.items():
         has = getattr(provider.fields, name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if name == "min_points":
             if has < value:
-                problems.append(f"{name}: must be at least {value}, is {has}")
-        elif has != value:
+                problems.append(f"min_points: must be at least {value}, is {has}")
+        elif name != "classes" and value is not False and has != value:
             problems.append(f"{name}: must be {value!r}, is {has!r}")
     if not provider.camera_names:
         problems.append("cameras: there must be at least one")
@@ -199,14 +199,14 @@ def sample_of(
 
 def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        dtype = group.get_type_of_field(name)
+        dtype: Any = group.get_type_of_field(name)
         is_text = dtype == DT.STRING
         group[name] = value if is_text else np.asarray(value, get_numpy_type_for_dali_type(dtype))
 
 
-def text_of(value: npt.NDArray[np.uint8]) -> str:
-    """Text of its bytes."""
-    return bytes(np.asarray(value)).decode(errors="replace")
+def text_of(value: str | npt.NDArray[np.uint8]) -> str:
+    """Text, of a sample or of an array step."""
+    return value if isinstance(value, str) else bytes(value).decode(errors="replace")
 
 
 def recipe_loader(

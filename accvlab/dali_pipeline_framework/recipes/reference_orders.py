@@ -218,10 +218,6 @@ class _Chain:
         self._ends = np.concatenate([self._ends, before + np.cumsum(self._lengths[groups], axis=1)], axis=1)
 
 
-def _range(default: tuple[float, float]) -> Any:
-    return attrs.field(default=default, converter=lambda value: number_range(value, "a range"))
-
-
 @attrs.frozen(kw_only=True)
 class AugmentationRanges:
     """What ``data_aug_conf`` of SparseDrive and Sparse4D says.
@@ -238,11 +234,11 @@ class AugmentationRanges:
 
     image_hw: Sequence[int] = (900, 1600)
     output_hw: Sequence[int] = (256, 704)
-    scale_range: tuple[float, float] = _range((0.4, 0.47))
-    bottom_crop_range: tuple[float, float] = _range((0.0, 0.0))
-    rotation_range_deg: tuple[float, float] = _range((-5.4, 5.4))
+    scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(number_range))
+    bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(number_range))
     is_flipped_at_random: bool = attrs.field(default=True, validator=valid(flag))
-    rotation_3d_range: tuple[float, float] = _range((-0.3925, 0.3925))
+    rotation_3d_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
@@ -252,17 +248,22 @@ class AugmentationRanges:
     def drawn(self, generator: np.random.RandomState) -> dict[str, Any]:
         """Draw as ``get_augmentation`` does: ``resize``, ``crop``, ``flip``, ``rotate``, ``rotate_3d``."""
         height, width = self.output_hw
-        scale = generator.uniform(*self.scale_range)
+
+        def uniform(limits: Sequence[float]) -> float:
+            low, high = limits
+            return generator.uniform(low, high)
+
+        scale = uniform(self.scale_range)
         scaled_width, scaled_height = int(self.image_hw[1] * scale), int(self.image_hw[0] * scale)
-        top = int((1 - generator.uniform(*self.bottom_crop_range)) * scaled_height) - height
+        top = int((1 - uniform(self.bottom_crop_range)) * scaled_height) - height
         left = int(generator.uniform(0, max(0, scaled_width - width)))
         is_flipped = bool(self.is_flipped_at_random and generator.choice([0, 1]))
         return {
             "resize": scale,
             "crop": (left, top, left + width, top + height),
             "flip": is_flipped,
-            "rotate": generator.uniform(*self.rotation_range_deg),
-            "rotate_3d": generator.uniform(*self.rotation_3d_range),
+            "rotate": uniform(self.rotation_range_deg),
+            "rotate_3d": uniform(self.rotation_3d_range),
         }
 
 

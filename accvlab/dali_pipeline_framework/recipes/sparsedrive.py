@@ -9,7 +9,7 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 
-from ..checks import choice, flag, number, number_range, valid, whole_number
+from ..checks import choice, flag, number, number_range, probability, valid, whole_number
 from ..draws.random_draws import DrawKey, RandomDraw, UniformDraw
 from ..loader.data_loader import DataLoader
 from ..processing_steps.array_step import ArrayStep
@@ -25,7 +25,7 @@ from ..processing_steps.map_line_vectorizer import MapLineVectorizer
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.unneeded_fields_remover import UnneededFieldRemover
 from ..providers.data_provider import DataProvider
-from ..sample_data import SampleDataGroup
+from ..sample_data import Name, SampleDataGroup
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
@@ -57,19 +57,10 @@ from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 Order = Literal["epochs", "published"]
 
-_LISTED = (
-    "gt_bboxes_3d",
-    "gt_labels_3d",
-    "instance_id",
-    "gt_agent_fut_trajs",
-    "gt_agent_fut_masks",
-    "gt_map_labels",
-    "gt_map_pts",
-)
+_IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
-
-def _images() -> ImageAugmentation:
-    return ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "instance_id")
+_LISTED_OF_PLANNING = ("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts")
 
 
 @attrs.frozen(kw_only=True)
@@ -95,16 +86,13 @@ class SparseDriveSettings:
             (``keep_consistent_seq_aug``).
     """
 
-    images: ImageAugmentation = attrs.field(factory=_images)
-    rotation_3d_range: tuple[float, float] = attrs.field(
-        default=(0.0, 0.0), converter=lambda value: number_range(value, "rotation_3d_range")
-    )
+    images: ImageAugmentation = _IMAGES
+    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
     has_planning: bool = attrs.field(default=True, validator=valid(flag))
     depth_strides: Sequence[int] = attrs.field(
-        default=(4, 8, 16),
-        converter=lambda value: tuple(whole_number(one, "depth_strides", at_least=1) for one in value),
+        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(whole_number, at_least=1))
     )
-    circle_range: float = attrs.field(default=55.0, converter=lambda value: number(value, "circle_range", above=0))
+    circle_range: float = attrs.field(default=55.0, validator=valid(number, above=0))
     classes: Sequence[str] = CLASSES
     num_line_points: int = attrs.field(default=20, validator=valid(whole_number, at_least=2))
     num_future_frames: int = attrs.field(default=12, validator=valid(whole_number, at_least=1))
@@ -112,8 +100,8 @@ class SparseDriveSettings:
     distorts: bool = attrs.field(default=True, validator=valid(flag))
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
-    skip_prob: float = 0.0
-    flip_prob: float = 0.0
+    skip_prob: float = attrs.field(default=0.0, validator=valid(probability))
+    flip_prob: float = attrs.field(default=0.0, validator=valid(probability))
     key: DrawKey = "sequence"
 
     @classmethod
@@ -296,7 +284,7 @@ def sparsedrive_steps(
     driving = driving_provider(provider)
     classes = settings.classes if is_training else ()
     require_fields(driving, settings.model, settings.provider_fields(is_training), classes)
-    added = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
+    added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
     steps: list[PipelineStepBase] = []
     if settings.has_planning:
         steps.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
@@ -314,20 +302,19 @@ def sparsedrive_steps(
                 ),
             ]
     steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
-    unneeded = ["image_plan"]
     images = settings.images if is_training else settings.images.for_evaluation()
     if is_training and settings.depth_strides:
-        names = {f"depth_{number}": stride for number, stride in enumerate(settings.depth_strides)}
+        strides: dict[Name, int] = {f"depth_{place}": size for place, size in enumerate(settings.depth_strides)}
         steps.append(
             LidarDepthMapAdder(
                 "depth_projection",
                 point_path=("lidar", "points"),
                 matrix_path=("lidar", "reference_from_lidar"),
                 image_hw=images.output_hw,
-                strides=names,
+                strides=strides,
             )
         )
-        unneeded += ["depth_projection", "lidar"]
+        steps.append(UnneededFieldRemover(["depth_projection", "lidar"]))
     steps.append(
         PlannedImageAugmenter(
             "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
@@ -335,11 +322,7 @@ def sparsedrive_steps(
     )
     if is_training and settings.distorts:
         steps.append(DataGroupArrayWithNameElementsAppliedStep(UnclippedPhotometricDistorter("image"), "cameras"))
-    steps += [
-        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-        UnneededFieldRemover(unneeded),
-    ]
-    return steps
+    return [*steps, ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW")]
 
 
 def sparsedrive_training(
@@ -392,8 +375,9 @@ def sparsedrive_training(
             flip_prob=settings.flip_prob,
             augmentation=_ranges(frames, settings),
         )
+    listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(frames, sampler, steps, batch_size, _AsPublished(settings, True), _LISTED, arguments)
+    return recipe_loader(frames, sampler, steps, batch_size, _AsPublished(settings, True), listed, arguments)
 
 
 def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import choice, number, number_list, number_range
+from ..checks import choice, number, number_list, number_range, valid
 from ..draws.random_draws import DrawKey, NormalDraw, RandomDraw, UniformDraw
 from ..errors import SettingError
 from ..loader.data_loader import DataLoader
@@ -21,7 +21,6 @@ from ..processing_steps.data_group_array_with_name_elements_applied_step import 
 from ..processing_steps.image_mean_std_dev_normalizer import ImageMeanStdDevNormalizer
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..processing_steps.unneeded_fields_remover import UnneededFieldRemover
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.random_access_sampler import RandomAccessSampler
@@ -52,6 +51,8 @@ from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
 
 Order = Literal["epochs", "published"]
 
+_IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
+
 _LISTED = ("gt_bboxes_3d", "gt_labels_3d")
 
 
@@ -73,26 +74,18 @@ class StreamPETRSettings:
         key: What the draws are held constant over; ``"sample"`` as there: each frame has its own.
     """
 
-    images: ImageAugmentation = attrs.field(factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55)))
-    bev_rotation_range: tuple[float, float] = attrs.field(
-        default=(-0.3925, 0.3925), converter=lambda value: number_range(value, "bev_rotation_range")
-    )
-    bev_scale_range: tuple[float, float] = attrs.field(
-        default=(0.95, 1.05), converter=lambda value: number_range(value, "bev_scale_range", above=0)
-    )
+    images: ImageAugmentation = _IMAGES
+    bev_rotation_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
+    bev_scale_range: Sequence[float] = attrs.field(default=(0.95, 1.05), validator=valid(number_range, above=0))
     bev_translation_std: Sequence[float] = attrs.field(
-        default=(0.0, 0.0, 0.0),
-        converter=lambda value: number_list(value, "bev_translation_std", "three numbers", count=3),
+        default=(0.0, 0.0, 0.0), validator=valid(number_list, what="three numbers", count=3)
     )
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
-        converter=lambda value: number_list(value, "point_cloud_range", "six numbers", count=6),
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=valid(number_list, what="six numbers", count=6)
     )
     classes: Sequence[str] = CLASSES
     image_classes: Sequence[str] = CLASSES_OF_CONVERTERS
-    min_box_size_px: float = attrs.field(
-        default=2.0, converter=lambda value: number(value, "min_box_size_px", at_least=0)
-    )
+    min_box_size_px: float = attrs.field(default=2.0, validator=valid(number, at_least=0))
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
     key: DrawKey = "sample"
@@ -280,7 +273,6 @@ def streampetr_steps(
             "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
         ),
         ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-        UnneededFieldRemover(["image_plan"]),
     ]
 
 
