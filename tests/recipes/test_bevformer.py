@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.recipes import (
     BEVFormerQueues,
     BEVFormerSettings,
     UnclippedPhotometricDistorter,
+    as_mmdet,
     bevformer_evaluation,
     bevformer_training,
 )
@@ -246,14 +247,11 @@ def test_a_loader_of_training(data: Any) -> None:
     with bevformer_training(provider_of(data), 2, plain, seed=5, **arguments) as loader:
         [first, second] = loader
         [again, _] = loader
-    assert not np.array_equal(first["img_metas"]["can_bus"], again["img_metas"]["can_bus"])
+    assert not np.array_equal(first["can_bus"], again["can_bus"])
     assert first["img"].shape == (2, 3, len(CAMERAS), 3, 32, 32)
     assert first["img"].dtype == np.float32
-    metas = first["img_metas"]
-    assert metas["img_shape"] == (32, 32, 3)
-    assert {
-        name: (metas[name].shape, metas[name].dtype.name) for name in metas if hasattr(metas[name], "shape")
-    } == {
+    arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray) and name != "img"}
+    assert {name: (value.shape, value.dtype.name) for name, value in arrays.items()} == {
         "can_bus": ((2, 3, 18), "float64"),
         "prev_bev_exists": ((2, 3), "bool"),
         "timestamp": ((2, 3), "float64"),
@@ -261,7 +259,7 @@ def test_a_loader_of_training(data: Any) -> None:
         "lidar2cam": ((2, 3, 2, 4, 4), "float64"),
     }
     assert [boxes.shape[1] for boxes in second["gt_bboxes_3d"]] == [9, 9]
-    for slot, token in enumerate(metas["sample_idx"]):
+    for slot, token in enumerate(first["token"]):
         frame = int(token.removeprefix("frame-"))
         for camera in range(len(CAMERAS)):
             expected = prepared(gradient(*HW, 10 * frame + camera))
@@ -273,13 +271,36 @@ def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> 
         batches = list(loader)
     told = []
     for batch in batches:
-        metas = batch["img_metas"]
-        slots = zip(metas["sample_idx"], metas["prev_bev_exists"], batch["place"]["is_padding"], strict=True)
+        slots = zip(batch["token"], batch["prev_bev_exists"], batch["place"]["is_padding"], strict=True)
         told += [(token, bool(exists)) for token, exists, is_padding in slots if not is_padding]
     assert sorted(told) == [(f"frame-{frame}", frame not in (0, 3)) for frame in range(NUM_FRAMES)]
     assert batches[0]["img"].shape == (2, len(CAMERAS), 3, 32, 32)
-    assert batches[0]["img_metas"]["can_bus"].shape == (2, 18)
+    assert batches[0]["can_bus"].shape == (2, 18)
     assert "gt_bboxes_3d" not in batches[0]
+
+
+def test_arguments_of_forward(data: Any) -> None:
+    with bevformer_training(provider_of(data), 2, seed=5, num_workers=0) as loader:
+        batch = next(iter(loader))
+    arguments = as_mmdet(batch)
+    assert {*arguments} == {"img", "img_metas", "gt_bboxes_3d", "gt_labels_3d"}
+    boxes = arguments["gt_bboxes_3d"][0]
+    assert boxes.tensor is batch["gt_bboxes_3d"][0] or (boxes.tensor == batch["gt_bboxes_3d"][0]).all()
+    for sample in range(2):
+        assert [*arguments["img_metas"][sample]] == [0, 1, 2]
+        last = arguments["img_metas"][sample][2]
+        assert last["scene_token"] == batch["scene"][sample]
+        assert last["img_shape"] == [(32, 32, 3)] * 2
+        assert bool(last["prev_bev_exists"]) == bool(batch["prev_bev_exists"][sample, 2])
+        np.testing.assert_array_equal(last["can_bus"], batch["can_bus"][sample, 2].numpy())
+        np.testing.assert_array_equal(last["lidar2img"], batch["lidar2img"][sample, 2].numpy())
+    with bevformer_evaluation(provider_of(data), num_workers=0) as loader:
+        batch = next(iter(loader))
+    arguments = as_mmdet(batch)
+    [[meta]] = arguments["img_metas"]
+    assert meta["can_bus"].shape == (18,)
+    assert len(meta["lidar2img"]) == len(CAMERAS)
+    assert arguments["img"][0] is batch["img"]
 
 
 def test_evaluation_on_two_ranks(data: Any) -> None:
@@ -290,7 +311,7 @@ def test_evaluation_on_two_ranks(data: Any) -> None:
         with bevformer_evaluation(provider_of(data), shard=(rank, 2), **arguments) as loader:
             batches = list(loader)
         lengths.add(len(batches))
-        tokens += [b["img_metas"]["sample_idx"][0] for b in batches if not b["place"]["is_padding"][0]]
+        tokens += [b["token"][0] for b in batches if not b["place"]["is_padding"][0]]
     assert len(lengths) == 1
     assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
 

@@ -105,7 +105,7 @@ def test_training_samples(records: Any, cache: Path, number: int) -> None:
         np.testing.assert_allclose(sample[name], expected[name], rtol=1e-6, atol=1e-6)
     for name in ("lidar2img", "lidar2cam"):
         np.testing.assert_allclose(images_of(sample, name), expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
-    assert sample["sample_idx"] == record["token"]
+    assert sample["token"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
     run = run_step(bevformer_steps(queues), sample, run="workers", draws=draws_of(images))
     compare_images(images_of(run.output, "image"), expected)

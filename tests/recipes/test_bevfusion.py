@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.testing import run_step
 
 NUM_FRAMES = sum(SCENES.values())
 IMAGES = ImageAugmentation(output_hw=(16, 24), scale_range=(0.5, 0.8), rotation_range_deg=(-5, 5))
-WIDE = (-200.0, -200, -200, 200, 200, 200)
+WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
 SETTINGS = BEVFusionSettings(
     images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, close_distance=0
 )

@@ -9,6 +9,11 @@ from .bevfusion import BEVMasks as BEVMasks
 from .bevfusion import bevfusion_evaluation as bevfusion_evaluation
 from .bevfusion import bevfusion_steps as bevfusion_steps
 from .bevfusion import bevfusion_training as bevfusion_training
+from .detection_2d import Detection2DFormatter as Detection2DFormatter
+from .detection_2d import Detection2DSettings as Detection2DSettings
+from .detection_2d import detection_2d_evaluation as detection_2d_evaluation
+from .detection_2d import detection_2d_steps as detection_2d_steps
+from .detection_2d import detection_2d_training as detection_2d_training
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
 from .mmdet_batches import LidarBoxes as LidarBoxes

@@ -111,20 +111,19 @@ def bevformer_training(
     Batches, of B queues of Q frames and C cameras::
 
         img              (B, Q, C, 3, H, W) float32
-        img_metas
-            img_shape        (H, W, 3)             one for all images
-            can_bus          (B, Q, 18) float64    see `BEVFormerSettings`
-            prev_bev_exists  (B, Q) bool
-            lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
-            lidar2cam        (B, Q, C, 4, 4) float64
-            timestamp        (B, Q) float64        seconds
-            sample_idx       B texts               token of the last frame
-            scene_token      B texts
+        can_bus          (B, Q, 18) float64        see `BEVFormerSettings`
+        prev_bev_exists  (B, Q) bool
+        lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
+        lidar2cam        (B, Q, C, 4, 4) float64
+        timestamp        (B, Q) float64            seconds
         gt_bboxes_3d     B tensors (n, 9) float32  of the last frame: x, y, z of the bottom, sizes and angle by
                                                    `box_layout`, velocity
         gt_labels_3d     B tensors (n,) int64
+        token, scene     B texts                   of the last frame
         place                                      where the sample stands; ``sample_index`` is
                                                    ``frame * queue_length``, and which frame is left out
+
+    `as_mmdet` makes the arguments of ``forward`` of it, with all but ``img`` and boxes in ``img_metas``.
 
     Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
     left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
@@ -266,8 +265,8 @@ class BEVFormerQueues(DataProvider):
         image.add_data_field("lidar2cam", _DT.FLOAT64, ndim=2)
         num_images = self._settings.queue_length * self.num_cameras
         sample = SampleDataGroup()
-        sample.add_data_field("sample_idx", _DT.STRING)
-        sample.add_data_field("scene_token", _DT.STRING)
+        sample.add_data_field("token", _DT.STRING)
+        sample.add_data_field("scene", _DT.STRING)
         sample.add_data_field("timestamp", _DT.FLOAT64, ndim=1)
         sample.add_data_field("can_bus", _DT.FLOAT64, ndim=2)
         sample.add_data_field("prev_bev_exists", _DT.BOOL, ndim=1)
@@ -409,20 +408,13 @@ class _Batch:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         images = batch["images"]
-        metas = {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
-        for name in ("lidar2img", "lidar2cam"):
-            metas[name] = self._by_frame(images[name])
-        result: dict[str, Any] = {"img": self._by_frame(images["image"])}
-        if self.is_training:
-            result |= {name: batch[name] for name in ("gt_bboxes_3d", "gt_labels_3d")}
-        else:
-            metas = {name: value[:, 0] for name, value in metas.items()}
-            result["img"] = result["img"][:, 0]
-            metas["prev_bev_exists"] = ~batch[PLACE]["is_first"]
-        height, width = result["img"].shape[-2:]
-        tokens = {name: batch[name] for name in ("sample_idx", "scene_token")}
-        result["img_metas"] = {"img_shape": (height, width, 3), **metas, **tokens}
-        return {**result, PLACE: batch[PLACE]}
+        result = {"img": self._by_frame(images["image"])}
+        result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
+        result |= {name: self._by_frame(images[name]) for name in ("lidar2img", "lidar2cam")}
+        if not self.is_training:
+            result = {name: value[:, 0] for name, value in result.items()}
+            result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
+        return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
 
     def _by_frame(self, values: Any) -> Any:
         """``(B, Q * C, ...)`` as ``(B, Q, C, ...)``."""

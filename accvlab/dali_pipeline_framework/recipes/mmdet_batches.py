@@ -143,7 +143,7 @@ def as_mmdet(batch: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
     """Make the arguments of ``forward`` of a batch of a recipe, as mmcv's ``scatter`` hands them over.
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
-    StreamPETR are `LidarBoxes`. ``img_metas`` hold what the models use, and ``sample_token`` and
+    StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold what the models use, and ``sample_token`` and
     ``is_padding``, to gather results; neither names of files nor the size of the files.
 
     A camera without labels has ``gt_bboxes`` of shape (0, 4); in the published code also (0,).
@@ -160,9 +160,11 @@ def as_mmdet(batch: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
         return _of_streampetr(batch, moved) if "prev_exists" in moved else _of_evaluation(batch, moved)
     if "projection_mat" in moved:
         return _of_sparsedrive(batch, moved)
+    if "prev_bev_exists" in moved:
+        return _of_bevformer(batch, moved)
     raise SettingError(
-        f"This is no batch of StreamPETR, SparseDrive or Sparse4D: it has {listed(batch)}. Give what the loader "
-        "of their recipe delivers."
+        f"This is no batch of StreamPETR, SparseDrive, Sparse4D or BEVFormer: it has {listed(batch)}. Give what the "
+        "loader of their recipe delivers."
     )
 
 
@@ -236,3 +238,28 @@ def _of_sparsedrive(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str
     given = {name: value for name, value in moved.items() if name not in _METAS_OF_SPARSEDRIVE[:2]}
     given.pop("instance_id", None)
     return {**given, "img_metas": metas}
+
+
+_METAS_OF_BEVFORMER = ("can_bus", "prev_bev_exists", "lidar2img", "lidar2cam")
+
+
+def _of_bevformer(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+    """Training: a dict of the frames of the queue for each sample; evaluation: a list of one list."""
+    is_training = "gt_bboxes_3d" in batch
+    arrays = {name: batch[name].cpu().numpy() for name in _METAS_OF_BEVFORMER}
+    metas: list[Any] = []
+    for sample, images in enumerate(moved["img"]):
+        names = batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample]
+        of_sample = {name: value[sample] for name, value in arrays.items()}
+        if is_training:
+            frames = [
+                {**_meta(*names, image), **{name: value[frame] for name, value in of_sample.items()}}
+                for frame, image in enumerate(images)
+            ]
+            metas.append(dict(enumerate(frames)))
+        else:
+            metas.append({**_meta(*names, images), **of_sample})
+    if not is_training:
+        return {"img": [moved["img"]], "img_metas": [metas]}
+    boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"]]
+    return {"img": moved["img"], "gt_bboxes_3d": boxes, "gt_labels_3d": moved["gt_labels_3d"], "img_metas": metas}
