@@ -11,8 +11,6 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from hypothesis import settings
-from nvidia.dali._utils import dali_trace
-from support import origins
 from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
@@ -24,9 +22,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 multiprocessing.set_forkserver_preload(
     [f"{NAME}.engine.worker_source", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
 )
-
-# Origins of operators, found in less time: see there.
-dali_trace.extract_stack = origins.extract_stack
 
 # They begin before the others, which fill up the time of the two processes.
 LONG = {"test_check_step.py", "test_published_pipelines.py", "test_sampler_contract.py"}

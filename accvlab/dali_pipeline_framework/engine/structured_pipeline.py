@@ -19,11 +19,8 @@ from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
 from ..user_warnings import warn_user
-from .dali.texts import (
-    NO_WORKER_TAKES_TASKS,
-    WORKER_LOST,
-    dali_cause,
-)
+from .dali.memory import reuse_host_memory
+from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
 from .interrupts import DeferredInterrupt
 
 # What only making a pipeline, starting workers and failing needs is imported there: imports take time.
@@ -148,6 +145,7 @@ class StructuredPipeline(Pipeline):
                 f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint "
                 f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
+        reuse_host_memory()
         try:
             super().build()
         except RuntimeError as error:

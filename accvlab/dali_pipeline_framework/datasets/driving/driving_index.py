@@ -41,10 +41,6 @@ VERSION = 1
 _HEAD = "index.json"
 
 
-def _as_tuple(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(names)
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class FrameColumns:
     """Frames, scene by scene, by time.
@@ -186,6 +182,10 @@ class LineColumns:
     point: Annotated[Float64, "P 2"]
 
 
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set. What is None, the data set does not have.
@@ -214,12 +214,12 @@ class DrivingIndex:
     boxes: BoxColumns | None = None
     boxes_2d: Box2dColumns | None = None
     lines: LineColumns | None = None
-    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
-    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
+    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     origin: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.float32]
 
+# Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
+_ROUNDING = 1e-8
 # Made anew in each process.
 _CACHED = (
     "_index",
@@ -363,12 +365,10 @@ class DrivingProvider(DataProvider):
         frames = self._index.frames
         if record < 0:
             return [np.zeros((0, len(self.point_columns)), np.float32), np.eye(4), frames.time[frame]]
-        base_from_lidar = np.eye(3, 4)
-        if (
-            self._index.base != "lidar" or record != lidar.of_frame[frame]
-        ):  # else the same frame: nothing is rounded
-            world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
-            base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
+        base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+        if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
+            base_from_lidar = np.eye(3, 4)
         reference_from_lidar = poses.joined(reference_from_base, base_from_lidar)
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 

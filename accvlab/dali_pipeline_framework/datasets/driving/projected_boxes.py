@@ -31,7 +31,8 @@ class ProjectedBoxes:
         box: ``x1, y1, x2, y2``, ``(n, 4)``, pixels.
         center: Projection of the center, ``(n, 2)``, pixels.
         depth: Of the center, ``(n,)``.
-        is_seen: Whether the center is in front of the camera and the box in the image, ``(n,)``; the others mean nothing.
+        is_seen: Whether the center is in front of the camera and the box in the image, ``(n,)``; the others mean
+            nothing.
     """
 
     box: Float64
@@ -50,8 +51,8 @@ def project_boxes(
 ) -> ProjectedBoxes:
     """Project boxes into images, one image for each box.
 
-    As ``get_2d_boxes`` and ``post_process_coords`` of the nuScenes devkit, and the converters made of them: the corners
-    in front of the camera are projected; the 2D box is around what the image has of their convex hull.
+    As ``get_2d_boxes`` and ``post_process_coords`` of the nuScenes devkit, and the converters made of them: the
+    corners in front of the camera are projected; the 2D box is around what the image has of their convex hull.
 
     Args:
         center: ``(n, 3)``.
@@ -79,7 +80,8 @@ def _cut_hulls(points: Float64, is_used: Bool, wh: Float64) -> tuple[Float64, Fl
     """Least and greatest coordinates of what images have of the convex hulls of points, each ``(n, 2)``.
 
     The corners of what is left of a hull are its own corners in the image, and the ends of what it has of the four
-    sides. On the line of a side, the hull is what lies between the outermost crossings of lines between its points.
+    sides. On the line of a side, the hull is what lies between the outermost crossings of lines between its
+    points.
     """
     is_inside = (is_used & ((points >= 0) & (points <= wh[:, np.newaxis])).all(axis=2))[..., np.newaxis]
     low = np.where(is_inside, points, np.inf).min(axis=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the CAN bus expansion at the times of frames, as the info files of BEVFormer and SparseDrive have them."""
+"""CAN messages at the times of frames, in the form that the info files of BEVFormer and SparseDrive have."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def reference_channel(frames: str, channels: tuple[str, ...]) -> str:
     if frames != KEYFRAMES:
         if frames not in channels:
             raise SettingError(
-                f"`frames` must be {KEYFRAMES!r} or the sensor that gives the rate, one of {listed(channels)}, got "
-                f"{shown(frames)}.{did_you_mean(frames, channels)}"
+                f"`frames` must be {KEYFRAMES!r} or the sensor that gives the rate, one of {listed(channels)}, "
+                f"got {shown(frames)}.{did_you_mean(frames, channels)}"
             )
         return frames
     if not channels:
@@ -82,7 +82,22 @@ def make_frames(scenes: Scenes, data: SensorRecords, reference: str, *, only_key
         order = np.lexsort((time[rows], data.scene[rows]))
     rows = rows[order]
     records = np.stack([_records_of(scenes, data, channel, rows) for channel in data.channels], axis=1)
-    return Frames(rows, data.sample[rows], data.scene[rows], is_key[rows], records)
+    frames = Frames(rows, data.sample[rows], data.scene[rows], is_key[rows], records)
+    if only_keyframes:
+        _check_times(data, frames)
+    return frames
+
+
+def _check_times(data: SensorRecords, frames: Frames) -> None:
+    """Refuse records of a keyframe that are not later than those of the keyframe before."""
+    time, (before, after) = data.table["timestamp"], (frames.records[:-1], frames.records[1:])
+    goes_back = (time[after] <= time[before]) & (before >= 0) & (after >= 0)
+    goes_back &= (frames.scene[1:] == frames.scene[:-1])[:, np.newaxis]
+    is_wrong = np.zeros(len(data.table), bool)
+    is_wrong[after[goes_back]] = True
+    data.table.refuse(
+        is_wrong, "must be later than that of the keyframe before: times go backwards in its scene", "timestamp"
+    )
 
 
 def _of_samples(data: SensorRecords, rows: Rows, num_samples: int) -> Rows:
@@ -121,7 +136,7 @@ def _nearest(times: Rows, wanted: Rows) -> Rows:
 def frame_columns(
     scenes: Scenes, data: SensorRecords, calibrations: Calibrations, frames: Frames, *, by_sample: bool
 ) -> FrameColumns:
-    """Columns of the frames; the base is the lidar, where there is one, on the vehicle at the time of the frame."""
+    """Columns of the frames; the base is the lidar, where there is one, at the time of the frame."""
     tokens, times = scenes.samples["token"][frames.sample], scenes.samples["timestamp"][frames.sample]
     if not by_sample:
         tokens = data.table["token"][frames.reference]
@@ -132,7 +147,8 @@ def frame_columns(
         if (record < 0).any():
             frame = int(np.flatnonzero(record < 0)[0])
             raise FileError(
-                f"The frame {tokens[frame].decode()!r} must have a record of {LIDAR} in {str(data.table.path)!r}, as "
+                f"The frame {tokens[frame].decode()!r} must have a record of {LIDAR} in "
+                f"{str(data.table.path)!r}, as "
                 f"others have; {int((record < 0).sum())} frame(s) have none. Leave their scenes out of the tables."
             )
         ego_from_base = calibrations.ego_from_sensor[data.calibration[record]]

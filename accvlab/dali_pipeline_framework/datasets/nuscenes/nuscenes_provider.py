@@ -32,31 +32,25 @@ _NUM_SWEEPS = 10
 class NuScenesProvider(DrivingProvider):
     """Frames of nuScenes: its published tables and files, or others of the same format, full or mini.
 
-    Samples are those of `DrivingProvider`. The first time, the tables are turned into an index, which takes a minute or
-    two for all of nuScenes; the index is kept (see `index_cache`), and opened by all processes in a fraction of a
-    second. The devkit is not needed.
+    Samples are those of `DrivingProvider`. The first time, the tables are turned into an index, which takes a
+    minute or two for all of nuScenes; the index is kept (see `index_cache`), and opened by all processes in a
+    fraction of a second. The devkit is not needed.
 
-    - The reference frame is LIDAR_TOP's at the time of its record; the pose of the vehicle is that of the same record.
-      Where the tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
-    - Categories are those of the data set, or classes of the detection task: ``classes="detection"`` for all ten in
-      the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
+    - The reference frame is LIDAR_TOP's at the time of its record; the pose of the vehicle is that of the same
+      record. Where the tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
+    - Categories are those of the data set, or classes of the detection task: ``classes="detection"`` for all ten
+      in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
       traffic_cone``, or a list with some of their names.
-    - Velocities are the devkit's: from the annotation before to the one after; NaN where there is neither, or where
-      they are more than 1.5 s (3 s with both) apart.
+    - Velocities are the devkit's: from the annotation before to the one after; NaN where there is neither, or
+      where they are more than 1.5 s (3 s with both) apart.
     - 2D boxes are around the hulls of the projected corners of 3D boxes, cut with the images.
-    - ``can_bus`` and ``ego_status`` are what the info files of BEVFormer and SparseDrive hold; zeros in scenes without
-      messages.
+    - ``can_bus`` and ``ego_status`` are what the info files of BEVFormer and SparseDrive hold; zeros in scenes
+      without messages.
 
-    Example:
-        >>> import tempfile
-        >>> from driving_scenes import export_nuscenes, generate_scenes
-        >>> from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> scenes = generate_scenes(f"{folder.name}/scenes", num_sequences=1, image_hw=(32, 48))
-        >>> root = export_nuscenes(scenes, f"{folder.name}/nuscenes")
-        >>> provider = NuScenesProvider(root, "v1.0-mini", classes="detection", index_cache=f"{folder.name}/index")
-        >>> provider.scene_names, provider.camera_names[:2], provider.class_names[:3]
-        (('scene-0001',), ('CAM_FRONT', 'CAM_FRONT_RIGHT'), ('car', 'truck', 'construction_vehicle'))
+    .. code-block:: python
+
+        provider = NuScenesProvider("/data/nuscenes", split="train", classes="detection", lidar=True, num_sweeps=9)
+        sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
     @explains_unknown_arguments()
@@ -81,15 +75,17 @@ class NuScenesProvider(DrivingProvider):
             root: Folder of the data set, with the folder of the tables in it.
             version: Name of the folder of the tables: ``"v1.0-trainval"``, ``"v1.0-mini"``, ``"v1.0-test"``, ...
             split: ``"train"``, ``"val"``, ``"test"``, ``"mini_train"``, ``"mini_val"``, ``"train_detect"`` or
-                ``"train_track"``: the scenes of it that the tables have. Or a file with names of scenes: a list in JSON,
-                or text. None for all scenes.
-            frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which is a
-                frame. Between keyframes, images and points are those nearest in time, and boxes are moved along as the
-                devkit does; all else of them is that of the keyframe that follows. The pose of a frame is that of the
-                sensor's record.
-            data_root: What the names of images and points are relative to, where that is not ``root``: a folder or URL.
+                ``"train_track"``: the scenes of it that the tables have. Or a file with names of scenes: a list in
+                JSON, or text. None for all scenes.
+            frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
+                is a frame. Between keyframes, images and points are those nearest in time, and boxes are moved
+                along as the devkit does; all else of them is that of the keyframe that follows. The pose of a
+                frame is that of the sensor's record.
+            data_root: What the names of images and points are relative to, where that is not ``root``: a folder or
+                URL.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
-            scenes: Names of the scenes, in the order wanted; None for those of ``split``, in the order of the tables.
+            scenes: Names of the scenes, in the order wanted; None for those of ``split``, in the order of the
+                tables.
             index_cache: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
                 ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``.
@@ -97,8 +93,8 @@ class NuScenesProvider(DrivingProvider):
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
-            SettingError: An argument breaks its rule, the data set lacks what is asked for, or frames have no image of a
-                camera.
+            SettingError: An argument breaks its rule, the data set lacks what is asked for, or frames have no
+                image of a camera.
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
         tables = tables_folder(folder, text(version, "version"))
@@ -114,7 +110,7 @@ class NuScenesProvider(DrivingProvider):
         index_folder = cached_index(
             conversion.make_index, conversion.sources(), conversion.settings(), index_cache
         )
-        index = DrivingIndex.open(index_folder)
+        index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
         classes = fields.get("classes")
@@ -145,7 +141,8 @@ class NuScenesProvider(DrivingProvider):
         ]
         if problems:
             raise SettingError(
-                f"Each frame must have an image of each camera in {index.origin['tables']}/sample_data.json, but:\n"
+                f"Each frame must have an image of each camera in {index.origin['tables']}/sample_data.json, "
+                f"but:\n"
                 f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
             )
 
@@ -169,6 +166,7 @@ def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None
         raise error_that_is_also(
             FileError,
             [FileNotFoundError],
-            f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} has none.",
+            f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} "
+            f"has none.",
         )
     return folder

@@ -135,8 +135,10 @@ def _intrinsics(record: Record, channel: str, path: Path) -> Float64:
     if matrix.shape == (3, 3) and np.isfinite(matrix).all() and np.linalg.matrix_rank(matrix) == 3:
         return matrix
     raise FileError(
-        f"The record {record['token']!r} of {str(path)!r}, of {channel}, must have 3 x 3 finite numbers that can be "
-        f"inverted as camera_intrinsic, got {shown(record['camera_intrinsic'])}. Correct the calibration, or leave the "
+        f"The record {record['token']!r} of {str(path)!r}, of {channel}, must have 3 x 3 finite numbers that "
+        f"can be "
+        f"inverted as camera_intrinsic, got {shown(record['camera_intrinsic'])}. Correct the calibration, or "
+        f"leave the "
         "scene out of the tables."
     )
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What nuScenes has laid down: the scenes of its splits, its categories, and the classes of its detection task.
 
-Lists of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``, ``nuscenes/eval/detection/utils.py``.
+Lists of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``,
+``nuscenes/eval/detection/utils.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ...errors import FileError, SettingError, error_that_is_also
 
 # Numbers of scenes: 3-5 is scene-0003, scene-0004, scene-0005.
 _NUMBERS = {
-    "train_detect": "1-2 41-76 161-168 170-176 190-196 199-200 202-204 206-214 254-264 283-306 315-318 321 323-324 "
+    "train_detect": "1-2 41-76 161-168 170-176 190-196 199-200 202-204 206-214 254-264 283-306 315-318 321 "
+    "323-324 "
     "347-375 382 420-439 457-459 461-465 467-469 471-472 474-480 566 568 570-578 580 582-583 665-679 681 683-689 "
     "739-741 744 746-747 749-752 757-765 767-769 868-873 875-878 880 882-903 945 947 949 952-953 955-961 975-984 "
     "988-991 1011-1025 1074-1102 1104-1105",
@@ -24,7 +26,8 @@ _NUMBERS = {
     "376-381 383-386 388-403 405-408 410-419 440-456 499-502 504-515 517-518 525-539 541-546 584-600 639-664 "
     "695-698 700-701 703-719 726-728 730-731 733-738 786-787 789-792 803-806 808-813 815-817 819-822 847-856 858 "
     "860-866 992 994-1010 1044-1058 1106-1110",
-    "val": "3 12-18 35-36 38-39 92-110 221 268-278 329-332 344-346 519-524 552-565 625-627 629-630 632-638 770-771 "
+    "val": "3 12-18 35-36 38-39 92-110 221 268-278 329-332 344-346 519-524 552-565 625-627 629-630 632-638 "
+    "770-771 "
     "775 777-778 780-784 794-800 802 904-917 919-931 962-963 966-969 971-972 1059-1073",
     "test": "77-91 111-119 140 142-148 265-266 279-282 307-314 333-343 481-498 547-551 601-604 606-624 827-831 "
     "833-842 844-846 932-933 935-943 1026-1043",
@@ -108,7 +111,8 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
             other for other in SPLITS if not wanted.issuperset(known) and set(scenes_of_split(other)) & {*known}
         ]
         raise SettingError(
-            f"`split` is {name!r}, but none of its {len(wanted)} scenes is in these tables, which have {len(known)}: "
+            f"`split` is {name!r}, but none of its {len(wanted)} scenes is in these tables, which have "
+            f"{len(known)}: "
             f"{listed(known, 5)}. " + (f"There are scenes of {listed(others)}." if others else "Use `scenes`.")
         )
     return chosen

@@ -198,7 +198,8 @@ def tables_folder(root: Path, version: str) -> Path:
         raise error_that_is_also(
             FileError,
             [FileNotFoundError],
-            f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the metadata again.",
+            f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the "
+            f"metadata again.",
         )
     return folder
 
@@ -243,7 +244,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
         except (KeyError, TypeError) as error:
             record = next(one for one in records if not isinstance(one, dict) or name not in one)
             raise FileError(
-                f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. {_AGAIN}"
+                f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
+                f"{_AGAIN}"
             ) from error
     return columns
 
@@ -256,7 +258,8 @@ def _wrong_value(path: Path, records: Sequence[Record], name: str, column: Colum
             break
     token = record.get("token")
     return FileError(
-        f"The record {token!r} of {str(path)!r} must have {column.rule} as {name}, got {shown(record[name])}. {_AGAIN}"
+        f"The record {token!r} of {str(path)!r} must have {column.rule} as {name}, got {shown(record[name])}. "
+        f"{_AGAIN}"
     )
 
 
