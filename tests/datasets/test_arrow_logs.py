@@ -125,6 +125,12 @@ class TestSamples:
         ]
         assert names == [["vehicle", "pedestrian"], ["regular_vehicle", "pedestrian"]]
 
+    def test_are_found_once_where_links_go_in_a_circle(self, tmp_path):
+        ArrowLog().write(tmp_path / "logs")
+        (tmp_path / "logs/again").symlink_to(tmp_path / "logs")
+        (tmp_path / "linked").symlink_to(tmp_path / "logs")
+        assert ArrowLogProvider(tmp_path / "linked").scene_names == ("made_train/log-a",)
+
     def test_keep_the_rules_of_providers(self, tmp_path):
         ArrowLog().write(tmp_path)
         check_provider(ArrowLogProvider(tmp_path, lidar=True, num_sweeps=1), start_method="fork")
