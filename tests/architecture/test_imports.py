@@ -54,12 +54,19 @@ BELOW = {
     "engine": "sources engine.dali",
     "pipeline": "engine processing_steps",
     "loader": "pipeline",
-    "datasets.driving": "providers.files",
+    "datasets.driving": "providers.files providers.videos",
     "viewing": "public_names sample_data",
+    "datasets.arrow_logs": "datasets.driving",
+    "datasets.argoverse": "datasets.driving",
+    "datasets.clips": "datasets.driving",
     "datasets.infos": "datasets.driving",
+    "datasets.kitti": "datasets.driving",
     "datasets.nuscenes": "datasets.driving",
-    "datasets": "datasets.infos datasets.nuscenes public_names",
-    "testing": "loader",
+    "datasets": (
+        "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes "
+        "public_names"
+    ),
+    "testing": "loader datasets.driving",
     "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
@@ -72,6 +79,7 @@ BELOW = {
 }
 DOORS = ("inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
+OPTIONAL += ("pyarrow", "msgpack")
 
 
 @functools.cache
