@@ -3,8 +3,8 @@
     python examples/demo.py                          six cameras, boxes; the scenes are generated first
     python examples/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
                                                      images, of videos, or of recordings with a video per camera
-    python examples/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where its images
-                                                     are not near it
+    python examples/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where
+                                                     its images are not near it
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
 in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
@@ -15,6 +15,7 @@ demo_output/batch.png.
 """
 
 import argparse
+import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -136,8 +137,8 @@ def open_provider(data: Path | None, output: Path, images: Path | None = None) -
 def open_driving_data(data: Path, images: Path | None = None) -> DrivingProvider | None:
     """The provider for a public data set, where that is what the folder or file holds.
 
-    The images of an info pickle are in a folder with ``samples`` in it: given, or above the pickle, or beside one of
-    the folders above it.
+    The images of an info pickle are in a folder with ``samples`` in it: given, or above the pickle, or beside one
+    of the folders above it.
     """
     if data.suffix == ".pkl":
         from accvlab.dali_pipeline_framework.datasets import InfosProvider
