@@ -5,6 +5,7 @@ from . import internal_helpers as internal_helpers
 from . import operators_impl as operators_impl
 from . import pipeline as pipeline
 from . import processing_steps as processing_steps
+from . import recipes as recipes
 from . import sample_data as sample_data
 from . import testing as testing
 from . import viewing as viewing

@@ -66,6 +66,7 @@ BELOW = {
         "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes "
         "public_names"
     ),
+    "recipes": "loader datasets",
     "testing": "loader datasets.driving",
     "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.

@@ -17,9 +17,14 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 FOLDER = ROOT / "docs" / "_static" / "steps"
 WITHOUT_PICTURE = {  # they change no picture
     "axes_layout_setter",
+    "bev_mask_adder",
     "box_format_converter",
+    "future_trajectory_adder",
     "index",
     "library_steps",
+    "lidar_depth_map_adder",
+    "lidar_sweep_aggregator",
+    "map_line_vectorizer",
     "map_step",
     "pipeline_step_base",
     "points_padder",

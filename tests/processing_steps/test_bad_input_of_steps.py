@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     AxesLayoutSetter,
     BEVBBoxesTransformer3D,
+    BEVMaskAdder,
     BoundingBoxToHeatmapConverter,
     BoxAreaFilter,
     BoxFormatConverter,
@@ -30,6 +31,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
     FrameSequenceDecoder,
+    FutureTrajectoryAdder,
     GridMasker,
     GroupToApplyToSelectedStepBase,
     HorizontalFlipper,
@@ -44,6 +46,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     ImageToTileSizePadder,
     LambdaStep,
+    LidarDepthMapAdder,
+    LidarSweepAggregator,
+    MapLineVectorizer,
     MapStep,
     PaddingToUniform,
     PhotoMetricDistorter,
@@ -69,6 +74,11 @@ GOOD: dict[str, Any] = {
     "boxes": DT.FLOAT,
     "frames": {"encoded": {0: DT.UINT8, 1: DT.UINT8}},
     "array": {0: {"x": DT.FLOAT}, 1: {"x": DT.FLOAT}},
+    "lidar": {"xyz": DT.FLOAT, "pose": DT.FLOAT64, "time": DT.FLOAT64},
+    "sweeps": {0: {"xyz": DT.FLOAT, "pose": DT.FLOAT64, "time": DT.FLOAT64}},
+    "ways": {"places": DT.FLOAT, "is_known": DT.BOOL},
+    "lines": {"ends": DT.FLOAT, "num_points": DT.INT32},
+    "things": {"centers": DT.FLOAT, "sizes": DT.FLOAT, "yaws": DT.FLOAT, "categories": DT.INT32},
     "a": {"boxes": DT.FLOAT, "points": DT.FLOAT, "categories": DT.INT32, "depths": DT.FLOAT, "mask": DT.BOOL},
 }
 
@@ -109,6 +119,11 @@ VISIBLE = VisibleBboxSelector(
 BEV = BEVBBoxesTransformer3D("points", None, None, "depths", "matrix", None, None, [0, 1], 2, None, None)
 CONDITION = AnnotationElementConditionEval("a", "kept = depths < 5 and categories == 1", False)
 REMOVER = ConditionalElementRemover("a", "mask", ["points"], [0], [2], True)
+DEPTH_MAPS = LidarDepthMapAdder("matrix", point_path=("lidar", "xyz"), image_hw=[4, 5], strides={"d": 2})
+SWEEPS = LidarSweepAggregator("lidar", point_name="xyz", matrix_name="pose", timestamp_name="time")
+TRAJECTORIES = FutureTrajectoryAdder("places", known_name="is_known", offset_name="o", mask_name="m")
+MASKS = BEVMaskAdder("masks", x_range=[0, 2], y_range=[0, 2], cell_size=1, boxes=[0], box_path="things")
+VECTORS = MapLineVectorizer("ends", count_name="num_points", vector_name="v")
 SIZE_ADDER = TensorSizeAdder("x", "_hw")
 FORMATS = [
     case(A([4, 5], STRETCH, None, "image", **as_published(IN_PIXELS)), "image", DT.FLOAT16),
@@ -118,6 +133,16 @@ FORMATS = [
     case(AxesLayoutSetter("image", "HWC"), "image", None),
     case(BEV, "a.points", DT.FLOAT64, ValueError),
     case(BEV, "matrix", DT.INT32, ValueError),
+    case(DEPTH_MAPS, "lidar.xyz", DT.INT32),
+    case(DEPTH_MAPS, "matrix", DT.INT32),
+    case(MASKS, "things.centers", DT.INT32),
+    case(MASKS, "things.categories", DT.FLOAT),
+    case(SWEEPS, "lidar.xyz", DT.FLOAT64),
+    case(SWEEPS, "lidar.pose", DT.FLOAT),
+    case(VECTORS, "lines.ends", DT.INT32),
+    case(VECTORS, "lines.num_points", DT.FLOAT),
+    case(TRAJECTORIES, "ways.places", DT.INT32),
+    case(TRAJECTORIES, "ways.is_known", DT.INT32),
     case(HEATMAP, "a.boxes", DT.STRING),
     case(HEATMAP, "a.categories", DT.FLOAT),
     case(HEATMAP, "hw", DT.STRING),

@@ -264,19 +264,24 @@ def test_padding_of_any_number_of_elements(counts: tuple[int, ...]) -> None:
 
 
 def test_no_step_is_left_out() -> None:
-    """Steps of images, and steps of elements; the rest has neither, or applies others or functions."""
+    """Steps of images, and steps of elements; the rest has neither, applies others, or is tested elsewhere."""
     rest = {
         "AlbumentationsStep",
         "ArrayStep",
+        "BEVMaskAdder",
         "DataGroupArrayInPathElementsAppliedStep",
         "DataGroupArrayWithNameElementsAppliedStep",
         "DataGroupInPathAppliedStep",
         "DataGroupsWithNameAppliedStep",
         "DrawRecording",
         "FrameSequenceDecoder",
+        "FutureTrajectoryAdder",
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",
         "ImageUse",
+        "LidarDepthMapAdder",
+        "LidarSweepAggregator",
+        "MapLineVectorizer",
         "MapStep",
         "PaddingToUniform",
         "PipelineStepBase",

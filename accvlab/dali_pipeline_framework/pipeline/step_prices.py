@@ -66,7 +66,8 @@ def price_of(step: PipelineStepBase) -> StepPrice:
     applied = getattr(step, "_processing_step_to_apply", None)
     if applied is not None:
         return price_of(applied)
-    name = next((base.__name__ for base in type(step).__mro__ if base.__name__ in _PRICES), None)
+    names = (getattr(step, "priced_as", None), *(base.__name__ for base in type(step).__mro__))
+    name = next((name for name in names if name in _PRICES), None)
     if name is None:
         return StepPrice()
     graph_us, workers_us = _PRICES[_variant(step, name)]

@@ -5,6 +5,7 @@ from .annotation_element_condition_eval import AnnotationElementConditionEval as
 from .array_step import ArrayStep as ArrayStep
 from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
 from .bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
+from .bev_mask_adder import BEVMaskAdder as BEVMaskAdder
 from .bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .box_area_filter import BoxAreaFilter as BoxAreaFilter
 from .box_format_converter import BoxFormatConverter as BoxFormatConverter
@@ -19,6 +20,7 @@ from .data_group_array_with_name_elements_applied_step import (
 from .data_group_in_path_applied_step import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
 from .data_groups_with_name_applied_step import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
 from .frame_sequence_decoder import FrameSequenceDecoder as FrameSequenceDecoder
+from .future_trajectory_adder import FutureTrajectoryAdder as FutureTrajectoryAdder
 from .grid_masker import GridMasker as GridMasker
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase as GroupToApplyToSelectedStepBase
 from .horizontal_flipper import HorizontalFlipper as HorizontalFlipper
@@ -34,6 +36,9 @@ from .image_resizer import ImageResizer as ImageResizer
 from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
 from .image_use import ImageUse as ImageUse
 from .lambda_step import LambdaStep as LambdaStep
+from .lidar_depth_map_adder import LidarDepthMapAdder as LidarDepthMapAdder
+from .lidar_sweep_aggregator import LidarSweepAggregator as LidarSweepAggregator
+from .map_line_vectorizer import MapLineVectorizer as MapLineVectorizer
 from .map_step import MapStep as MapStep
 from .padding_to_uniform import PaddingToUniform as PaddingToUniform
 from .photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from nvidia.dali import types
@@ -108,6 +108,21 @@ class FieldSearch:
                     self.add(problem, path)
         return found
 
+    def find_at(
+        self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None = None
+    ) -> FieldPath | None:
+        """Find the data field at a path; None, and a problem, where it is missing or has another type."""
+        if self._format.get(path) is None:
+            *group, name = path
+            beside = self._format.get(tuple(group)) if group else self._format
+            hint = did_you_mean(name, beside.names) if isinstance(beside, GroupFormat) else ""
+            self.add(f"there is no such data field with {what}.{hint}", path, KeyError)
+            return None
+        problem = self._problem_of(path, what, dtypes, what)
+        if problem is not None:
+            self.add(problem, path)
+        return path if problem is None else None
+
     def _problem_of(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str
     ) -> str | None:
@@ -146,6 +161,20 @@ class FieldSearch:
             self.add(f"exists already, so the {what} cannot be added", (*path[:-1], name), error_type)
         else:
             parent.add_data_field(name, dtype)
+
+    def add_all_beside(
+        self,
+        data_empty: SampleDataGroup,
+        path: FieldPath,
+        fields: Mapping[Name, tuple[types.DALIDataType, int]],
+    ) -> None:
+        """Add fields of some types and numbers of axes to the group of the field at ``path``; see `add_beside`."""
+        parent = data_empty.get_parent_of_path(path)
+        for name, (dtype, ndim) in fields.items():
+            if parent.has_child(name):
+                self.add("exists already, so it cannot be added", (*path[:-1], name))
+            else:
+                parent.add_data_field(name, dtype, ndim=ndim)
 
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize, crop, mirror and rotate images as the published multi-camera models do, to the pixel.
+
+They resize an image to a size that is rounded down to whole pixels, crop at whole pixels, mirror, and rotate with
+the nearest neighbor; matrices contain the factor that was drawn, which is not rounded. So what is done to the
+pixels, and to the matrices, are two things: an `ImagePlan` holds both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+
+from ..checks import field_name, flag, number_range, probability, valid, whole_number_list
+from ..draws.random_draws import DrawKey, RandomDraw, UniformDraw
+from ..operators import functions, image_arrays
+from ..operators.array_packages import needed_package
+from ..operators.functions import constant
+from ..operators.image_transform import AxisScaling, Resampler, Resampling, sizes_of_encoded
+from ..processing_steps.array_application import naming_field
+from ..processing_steps.image_use import ImageUse
+from ..processing_steps.named_fields import FieldSearch
+from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..sample_data import Name, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+
+_DT = types.DALIDataType
+Float64Array = npt.NDArray[np.float64]
+
+_FILTERS_DIFFER_BY = 0.25
+
+
+def _hw(value: Any) -> tuple[int, int]:
+    height, width = whole_number_list(value, "output_hw", "[height, width] of at least 1", count=2, at_least=1)
+    return height, width
+
+
+@attrs.frozen
+class ImagePlan:
+    """What is done to the images of a camera.
+
+    Attributes:
+        scaled_hw: Height and width that the whole image is resized to, whole pixels.
+        corner: Row and column of it where the output begins; beyond the image, the output is black.
+        is_flipped: Whether the crop is mirrored.
+        rotation_deg: By how much it is rotated then, counter-clockwise, about its middle.
+        scale: The factor that was drawn: that of the matrix.
+        output_hw: Height and width of the output.
+    """
+
+    scaled_hw: tuple[int, int]
+    corner: tuple[int, int]
+    is_flipped: bool
+    rotation_deg: float
+    scale: float
+    output_hw: tuple[int, int]
+
+    @property
+    def values(self) -> npt.NDArray[np.float32]:
+        """What `PlannedImageAugmenter` needs, ``(6,)``."""
+        return np.array([*self.scaled_hw, *self.corner, self.is_flipped, self.rotation_deg], np.float32)
+
+    @property
+    def matrix(self) -> Float64Array:
+        """``output_from_image`` as the published code has it, ``(3, 3)``: from pixels of the file."""
+        height, width = self.output_hw
+        top, left = self.corner
+        matrix = np.array([[self.scale, 0, -left], [0, self.scale, -top], [0, 0, 1.0]])
+        if self.is_flipped:
+            matrix = np.array([[-1, 0, width], [0, 1, 0], [0, 0, 1.0]]) @ matrix
+        if self.rotation_deg:
+            angle_rad = self.rotation_deg / 180 * np.pi
+            turn = np.array([[np.cos(angle_rad), np.sin(angle_rad)], [-np.sin(angle_rad), np.cos(angle_rad)]])
+            middle = np.array([width, height]) / 2
+            rotation = np.eye(3)
+            rotation[:2, :2], rotation[:2, 2] = turn, middle - turn @ middle
+            matrix = rotation @ matrix
+        return matrix
+
+
+@attrs.frozen(kw_only=True)
+class ImageAugmentation:
+    """How images are augmented: ``ida_aug_conf`` of StreamPETR, ``data_aug_conf`` of SparseDrive and Sparse4D.
+
+    Attributes:
+        output_hw: ``final_dim``: height and width of the output.
+        scale_range: ``resize_lim``: least and greatest factor. None: what fills the output, as in evaluation.
+        bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
+        crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
+        flip_prob: Probability that an image is mirrored.
+        rotation_range_deg: ``rot_lim``: least and greatest angle, degrees.
+    """
+
+    output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=_hw)
+    scale_range: Sequence[float] | None = attrs.field(
+        default=None, validator=attrs.validators.optional(valid(number_range, above=0))
+    )
+    bottom_crop_range: Sequence[float] = attrs.field(
+        default=(0.0, 0.0), validator=valid(number_range, at_least=0, at_most=1)
+    )
+    crop_x_range: Sequence[float] = attrs.field(
+        default=(0.0, 1.0), validator=valid(number_range, at_least=0, at_most=1)
+    )
+    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
+
+    @property
+    def rotates(self) -> bool:
+        """Whether images are rotated."""
+        return tuple(self.rotation_range_deg) != (0.0, 0.0)
+
+    def for_evaluation(self) -> ImageAugmentation:
+        """Get the same without chance: what fills the output, the middle, not mirrored, not rotated."""
+        mean = sum(self.bottom_crop_range) / 2
+        return ImageAugmentation(
+            output_hw=self.output_hw, bottom_crop_range=(mean, mean), crop_x_range=(0.5, 0.5), flip_prob=0.0
+        )
+
+    def draws(self, key: DrawKey) -> list[RandomDraw]:
+        """Draws that `plan` needs."""
+        is_open = 0 < self.flip_prob < 1
+        draws: list[RandomDraw] = [
+            UniformDraw("bottom", *self.bottom_crop_range, key=key),
+            UniformDraw("share", *self.crop_x_range, key=key),
+            UniformDraw("is_flipped", 0.0, 1.0 if is_open else 0.0, key=key),
+            UniformDraw("rotation_deg", *self.rotation_range_deg, key=key),
+        ]
+        if self.scale_range is not None:
+            draws.insert(0, UniformDraw("scale", *self.scale_range, key=key))
+        return draws
+
+    def plan(self, hw: tuple[int, int], draw: Callable[[str], Any]) -> ImagePlan:
+        """Make the plan for images of a size.
+
+        Args:
+            hw: Height and width of the images.
+            draw: Gives the number of a draw.
+        """
+        height, width = self.output_hw
+
+        def number(name: str, limits: Sequence[float]) -> float:
+            # A draw is float32: a number that cannot vary is taken as it is, since its product is rounded down.
+            low, high = limits
+            return float(low) if low == high else float(draw(name))
+
+        filling = max(height / hw[0], width / hw[1])
+        scale = filling if self.scale_range is None else number("scale", self.scale_range)
+        scaled = int(hw[0] * scale), int(hw[1] * scale)
+        top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
+        left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))
+        is_flipped = bool(float(draw("is_flipped")) < self.flip_prob)
+        rotation_deg = number("rotation_deg", self.rotation_range_deg)
+        return ImagePlan(scaled, (top, left), is_flipped, rotation_deg, scale, (height, width))
+
+
+class PlannedImageAugmenter(PipelineStepBase):
+    """Changes image files as a field beside each says, see `ImagePlan`: decodes, resizes, crops, mirrors, rotates.
+
+    Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
+    uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
+
+    The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
+    the filter is the same. On arrays, images that are shown at a half of their size or less are halved first, and
+    then interpolated cubically; others are interpolated bilinearly. Photographs, made smaller by factors from 0.38
+    on, are 40 dB or more from those of Pillow in both forms; Pillow's own bilinear filter is 44 dB from them.
+    """
+
+    treats_elements_alike = True
+    priced_as = "ImageResizeCropFlipper"
+
+    def __init__(
+        self,
+        image_name: Name,
+        plan_name: Name,
+        output_hw: Sequence[int],
+        *,
+        rotates: bool = False,
+        reduced_decoding: bool = False,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images, anywhere in the sample.
+            plan_name: Name of the field beside each of them.
+            output_hw: Height and width of the output.
+            rotates: Whether an image may be rotated.
+            reduced_decoding: Whether JPEGs are decoded at a half of their size, or less, where they are shown no
+                larger: quicker, and no pixel is the same. On arrays only.
+
+        Raises:
+            SettingError: An argument is not of its form.
+        """
+        self._image_name = field_name(image_name, "image_name")
+        self._plan_name = field_name(plan_name, "plan_name")
+        self._output_hw = _hw(output_hw)
+        self._rotates = flag(rotates, "rotates")
+        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        self._is_encoded = True
+
+    array_form_needs = image_arrays.DECODING_NEEDS
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Not with ``reduced_decoding``, which DALI cannot do."""
+        return not self._reduced_decoding
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """The two forms have different filters; of rotated images, a pixel may be that of the neighbor."""
+        return 1.0 if self._rotates else _FILTERS_DIFFER_BY
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be encoded, and are decoded."""
+        return [ImageUse(self._image_name, ENCODED_IMAGE, DECODED_IMAGE)]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for path in search.find(self._image_name, "the bytes of an image file", (_DT.UINT8,), group_of="images"):
+            search.find_at((*path[:-1], self._plan_name), "what is done to the image", (_DT.FLOAT,))
+        search.raise_problems()
+        self._declare(data_empty)
+        return data_empty
+
+    def _declare(self, data: SampleDataGroup) -> None:
+        for path in data.find_all_occurrences(self._image_name):
+            data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+            data.get_parent_of_path(path).remove_field(self._plan_name)
+
+    def _of_images(self, data: SampleDataGroup) -> list[tuple[Any, Any, Any]]:
+        """Path, file and plan of each image."""
+        paths = data.find_all_occurrences(self._image_name)
+        return [
+            (path, data.get_item_in_path(path), data.get_item_in_path((*path[:-1], self._plan_name)))
+            for path in paths
+        ]
+
+    def _scaling(self, plan: Any, hw: Any) -> AxisScaling:
+        size, corner = plan[0:2], plan[2:4]
+        factor = size / hw
+        sign = plan[4] * np.float32(-2) + np.float32(1)
+        signs = functions.stack(constant(1, plan), sign)
+        mirrored = functions.stack(constant(0, plan), plan[4]) * constant(self._output_hw, plan)
+        scale = factor * signs
+        offset = mirrored - corner * signs
+        end = (constant(self._output_hw, plan) - offset) / scale
+        return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        images = self._of_images(data)
+        self._declare(data)
+        for path, encoded, plan in images:
+            with naming_field(path):
+                file = image_arrays.ImageFile.opened(encoded)
+                scaling = self._scaling(plan, file.hw)
+                resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
+                decoded = self._decoded(file, resampler, float(np.abs(scaling.scale).min()))
+            resampler = attrs.evolve(resampler, is_antialiased=decoded.reduction > 1)
+            changed = resampler(decoded.image, decoded=decoded)
+            if self._rotates and plan[5]:
+                changed = rotated(changed, float(plan[5]))
+            data.set_item_in_path(path, changed)
+        return data
+
+    def _decoded(
+        self, file: image_arrays.ImageFile, resampler: Resampler, scale: float
+    ) -> image_arrays.DecodedFile:
+        """What is shown of a file, halved as often as it is shown at a half of its size or less."""
+        reduction = 1
+        while scale * reduction <= 0.5:
+            reduction *= 2
+        if self._reduced_decoding:
+            decoded = file.decoded(None, scale)
+        else:
+            needed = resampler.needed_part(file.hw)
+            decoded = file.decoded(None if needed is None else _aligned(needed, reduction, file.hw))
+        image, corner, done = decoded.image, decoded.corner, decoded.reduction
+        while done < reduction:
+            image, corner = _halved(image), None if corner is None else (corner[0] // 2, corner[1] // 2)
+            done *= 2
+        return image_arrays.DecodedFile(image, done, corner)
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        images = self._of_images(data)
+        self._declare(data)
+        has_gpu = Pipeline.current() is not None and Pipeline.current().device_id is not None
+        for path, encoded, plan in images:
+            hw = fn.cast(sizes_of_encoded([encoded])[0], dtype=_DT.FLOAT)
+            resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
+            resampler = attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
+            changed: Any = resampler(resampler.decoded(encoded, "mixed" if has_gpu else "cpu"))
+            if self._rotates:
+                height, width = self._output_hw
+                turn = fn.transforms.rotation(angle=-plan[5], center=[width / 2, height / 2])
+                changed = fn.warp_affine(
+                    changed,
+                    matrix=turn,
+                    interp_type=types.DALIInterpType.INTERP_NN,
+                    fill_value=0,
+                    inverse_map=False,
+                )
+            data.set_item_in_path(path, changed)
+        return data
+
+
+def _aligned(part: image_arrays.ImagePart, reduction: int, hw: npt.NDArray[Any]) -> image_arrays.ImagePart:
+    """A part with some pixels around it, that can be made smaller without looking beyond it."""
+    if reduction == 1:
+        return part
+    margin = 2 * reduction
+    first = [max(0, each - margin) // reduction * reduction for each in (part.top, part.left)]
+    ends = zip((part.bottom, part.right), hw, strict=True)
+    last = [min(int(length), -(-(each + margin) // reduction) * reduction) for each, length in ends]
+    return image_arrays.ImagePart(first[0], first[1], last[0], last[1])
+
+
+def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The means of four pixels each; of an odd row or column at the end, of two."""
+    cv2 = needed_package("cv2")
+    height, width = image.shape[0] + image.shape[0] % 2, image.shape[1] + image.shape[1] % 2
+    if (height, width) != image.shape[:2]:
+        below, beside = height - image.shape[0], width - image.shape[1]
+        image = cv2.copyMakeBorder(image, 0, below, 0, beside, cv2.BORDER_REPLICATE)
+    return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
+
+
+def rotated(image: npt.NDArray[Any], angle_deg: float) -> npt.NDArray[Any]:
+    """Rotate an image, ``(H, W, 3)``, about its middle, counter-clockwise: the nearest neighbor, black outside.
+
+    Places are computed with 16 fractional bits, as by ``PIL.Image.rotate``, so the pixels are the same.
+    """
+    height, width = image.shape[:2]
+    angle_rad = -math.radians(angle_deg % 360.0)
+    cos, sin = round(math.cos(angle_rad), 15), round(math.sin(angle_rad), 15)
+    middle_x, middle_y = width / 2, height / 2
+    offset_x = -cos * middle_x - sin * middle_y + middle_x
+    offset_y = sin * middle_x - cos * middle_y + middle_y
+    fixed = [_fixed(value) for value in (cos, sin, offset_x + (cos + sin) / 2)]
+    columns, rows = np.arange(width), np.arange(height)[:, np.newaxis]
+    places_x = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
+    fixed = [_fixed(value) for value in (-sin, cos, offset_y + (cos - sin) / 2)]
+    places_y = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
+    places = np.stack([places_x, places_y], axis=-1).astype(np.int16)
+    cv2 = needed_package("cv2")
+    result = cv2.remap(image, places, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
+    return np.asarray(result)
+
+
+def _fixed(value: float) -> int:
+    return math.floor(value * 65536 + 0.5)
+
+
+def image_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """Height and width of an image file, ``(num_bytes,)``."""
+    height, width = image_arrays.ImageFile.opened(encoded).hw.tolist()
+    return int(height), int(width)
