@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
 OUTPUT ?= demo_output
+# What tests compare with. It asks for packages of its time (NumPy 1, Shapely 1); those in `test` do.
+DEVKIT := nuscenes-devkit==1.1.11
 # Tests run in two processes, file by file, in the order of the files: the longest tests are not among the last.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -43,6 +45,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_samplers.py --output $(RESULTS)/samplers_$(CORES)
 	$(BIN)/python benchmarks/bench_sources.py --output $(RESULTS)/sources_$(CORES)
 	$(BIN)/python benchmarks/bench_steps.py --output $(RESULTS)/steps_$(CORES)
+	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 
 # The tests against a built wheel, in a folder without the source.
@@ -51,6 +54,7 @@ wheel-test: $(VENV)/test.stamp
 	$(BIN)/python -m pip wheel -q --no-deps -w build/wheel/dist .
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install -q "$$(ls $(CURDIR)/build/wheel/dist/*.whl)[test]"
+	build/wheel/venv/bin/python -m pip install -q --no-deps $(DEVKIT)
 	mkdir build/wheel/elsewhere
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
@@ -73,4 +77,5 @@ $(VENV)/bench.stamp: $(VENV)/test.stamp
 
 $(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e ".[test]"
+	$(BIN)/python -m pip install -q --no-deps $(DEVKIT)
 	touch $@ $(VENV)/demo.stamp

@@ -1,8 +1,9 @@
 """The whole way from files to a training loop, on generated scenes or on your own frames or videos.
 
     python examples/demo.py                          six cameras, boxes; the scenes are generated first
-    python examples/demo.py --data FOLDER            your own data: a folder of sequence folders with images,
-                                                     of videos, or of recordings with a video per camera
+    python examples/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
+                                                     images, of videos, or of recordings with a video per camera
+    python examples/demo.py --data INFOS.pkl         an info pickle of a detector, beside or below the images
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
 in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
@@ -13,6 +14,7 @@ demo_output/batch.png.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,12 +30,13 @@ from frame_folder_provider import FrameFolderError, FrameFolderProvider
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.datasets import DrivingProvider, NuScenesProvider
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 
 if TYPE_CHECKING:
     import torch
 
-DemoProvider = DrivingSceneProvider | FrameFolderProvider | VideoFolderProvider
+DemoProvider = DrivingSceneProvider | DrivingProvider | FrameFolderProvider | VideoFolderProvider
 
 _DEFAULT_HEIGHT_PX = 256
 
@@ -97,9 +100,8 @@ def _run(options: argparse.Namespace) -> None:
             f"{_counted(num_workers, 'worker')}: the next {_counted(len(report.bookmark.following), 'batch')} are "
             f"the same"
         )
-    categories = provider.category_names if isinstance(provider, DrivingSceneProvider) else ()
     picture = options.output / "batch.png"
-    save_batch_picture(picture, report.kept_batch, categories)
+    save_batch_picture(picture, report.kept_batch, _category_names(provider))
     print(f"Throughput: {report.samples_per_s:.1f} samples/s, {report.images_per_s:.1f} images/s")
     print(
         f"Loss: {report.first_loss:.4f} at first, {report.final_loss:.4f} in the end "
@@ -109,7 +111,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def open_provider(data: Path | None, output: Path) -> DemoProvider:
-    """The provider for a folder: a data set of scenes (generated here without a folder), videos, or frames."""
+    """The provider for a folder: a data set of scenes (generated here without a folder), videos, frames, ..."""
     if data is None:
         data = output / "scenes"
         if not data.exists():
@@ -118,6 +120,8 @@ def open_provider(data: Path | None, output: Path) -> DemoProvider:
     provider: DemoProvider
     if (data / "scenes.json").is_file():
         provider = DrivingSceneProvider(data)
+    elif (driving := open_driving_data(data)) is not None:
+        provider = driving
     elif holds_videos(data):
         provider = VideoFolderProvider(data)
     else:
@@ -127,6 +131,19 @@ def open_provider(data: Path | None, output: Path) -> DemoProvider:
             f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
         )
     return provider
+
+
+def open_driving_data(data: Path) -> DrivingProvider | None:
+    """The provider for a public data set, where that is what the folder or file holds."""
+    if data.suffix == ".pkl":
+        from accvlab.dali_pipeline_framework.datasets import InfosProvider
+
+        roots = [folder for folder in data.absolute().parents if (folder / "samples").is_dir()]
+        return InfosProvider(data, roots[0] if roots else data.parent)
+    tables = sorted(data.glob("v1.0-*/sample_data.json"), key=lambda path: path.parent.name != "v1.0-trainval")
+    if tables:
+        return NuScenesProvider(data, tables[0].parent.name, classes="detection")
+    return None
 
 
 def make_loader(
@@ -161,18 +178,27 @@ def make_loader(
     )
 
 
+def _category_names(provider: DemoProvider) -> Sequence[str]:
+    if isinstance(provider, DrivingProvider):
+        return provider.class_names
+    return provider.category_names if isinstance(provider, DrivingSceneProvider) else ()
+
+
 def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
     """256 pixels high, and wide enough for the aspect ratio of the first image, in steps of 16."""
     if isinstance(provider, DrivingSceneProvider):
         return provider.image_hw
     if isinstance(provider, VideoFolderProvider):
         height_px, width_px = provider.image_hw
+    elif isinstance(provider, DrivingProvider):
+        image = provider.get_data(0)["cameras"][0]["image"]
+        height_px, width_px = _image_hw(io.BytesIO(image.tobytes()))
     else:
         height_px, width_px = _image_hw(provider.image_path(0))
     return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))
 
 
-def _image_hw(path: Path) -> tuple[int, int]:
+def _image_hw(path: Path | io.BytesIO) -> tuple[int, int]:
     from PIL import Image, ImageOps
 
     try:
@@ -252,7 +278,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--data",
         type=lambda text: Path(text) if text else None,
         help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings "
-        "with a video per camera, or data set of driving_scenes (default: scenes are generated)",
+        "with a video per camera, data set of nuScenes or of driving_scenes, or info pickle (default: scenes are "
+        "generated)",
     )
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)

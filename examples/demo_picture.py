@@ -21,7 +21,13 @@ _BACKGROUND = (22, 24, 29)
 _LABEL_BACKGROUND = (22, 24, 29, 170)
 _BRIGHT, _DIM = (236, 238, 242), (150, 156, 168)
 _MIN_VISIBILITY = 0.5  # a box shows what hides an object rather than the object, where less of it is seen
+_HIDDEN_LEVEL = 1  # up to 40 % visible
 
+# Of classes beyond those of driving_scenes.
+_COLOURS = (
+    *CATEGORY_COLOURS,
+    *((233, 70, 255), (255, 255, 120), (120, 220, 255), (180, 120, 60), (200, 200, 200), (120, 255, 60)),
+)
 # As one would see it from above, looking forward; other rigs are shown in their own order.
 _SURROUND_ORDER = ("FRONT_LEFT", "FRONT", "FRONT_RIGHT", "BACK_LEFT", "BACK", "BACK_RIGHT")
 
@@ -54,31 +60,42 @@ def save_batch_picture(path: Path, batch: Mapping[Any, Any], category_names: Seq
         batch: As delivered by the loader: (B, 3, H, W) images in [0, 1].
         category_names: By category number; unused without boxes.
     """
-    samples = range(min(MAX_SAMPLES, len(batch["sequence"])))
+    sequences = _sequences(batch)
+    samples = range(min(MAX_SAMPLES, len(sequences)))
     if len(batch["cameras"]) > 1:
         blocks = [_block_of_sample(batch, sample, category_names) for sample in samples]
     else:
         tiles = [
             _Tile(_image(batch["cameras"][0], sample), f"{sequence}   {_frame(batch, sample)}")
-            for sample, sequence in zip(samples, batch["sequence"], strict=False)
+            for sample, sequence in zip(samples, sequences, strict=False)
         ]
-        blocks = [_Block("A batch", f"{len(tiles)} of {len(batch['sequence'])} samples", (), tiles)]
+        blocks = [_Block("A batch", f"{len(tiles)} of {len(sequences)} samples", (), tiles)]
     _drawn(blocks).save(path)
 
 
 def _block_of_sample(batch: Mapping[Any, Any], sample: int, category_names: Sequence[str]) -> _Block:
     cameras = batch["cameras"]
+    names = {index: camera["name"][sample].removeprefix("CAM_") for index, camera in cameras.items()}
     position = {name: place for place, name in enumerate(_SURROUND_ORDER)}
-    order = sorted(cameras, key=lambda index: position.get(cameras[index]["name"][sample], len(position)))
-    tiles = [
-        _Tile(_image_with_boxes(batch, sample, index), cameras[index]["name"][sample].replace("_", " "))
-        for index in order
-    ]
-    legend = list(zip(category_names, CATEGORY_COLOURS, strict=False))
+    order = sorted(cameras, key=lambda index: position.get(names[index], len(position)))
+    tiles = [_Tile(_image_with_boxes(batch, sample, index), names[index].replace("_", " ")) for index in order]
+    legend = [(name, _colour(number)) for number, name in enumerate(category_names)]
+    if len(legend) > len(CATEGORY_COLOURS):  # only what there is
+        there = set(batch["boxes"]["categories"][sample].tolist()) if "boxes" in batch else ()
+        legend = [entry for number, entry in enumerate(legend) if number in there]
     detail = _frame(batch, sample)
     if "boxes" in batch:
         detail += f"   {int(batch['boxes']['count'][sample])} objects"
-    return _Block(batch["sequence"][sample], detail, legend, tiles)
+    return _Block(_sequences(batch)[sample], detail, legend, tiles)
+
+
+def _sequences(batch: Mapping[Any, Any]) -> Sequence[str]:
+    """The sequence of each sample; driving data sets call it scene."""
+    return batch["sequence"] if "sequence" in batch else batch["scene"]
+
+
+def _colour(category: int) -> tuple[int, int, int]:
+    return _COLOURS[category % len(_COLOURS)]
 
 
 def _frame(batch: Mapping[Any, Any], sample: int) -> str:
@@ -94,18 +111,27 @@ def _image(camera: Mapping[str, Any], sample: int) -> NDArray[np.uint8]:
 def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) -> NDArray[np.uint8]:
     if "boxes" not in batch:
         return _image(batch["cameras"][camera_index], sample)
-    boxes = batch["boxes"]
-    is_shown = (boxes["visibilities"][sample, :, camera_index] >= _MIN_VISIBILITY).cpu().numpy()
+    boxes, camera = batch["boxes"], batch["cameras"][camera_index]
+    visibilities = boxes["visibilities"][sample].cpu().numpy()
+    if "image_from_ego" in camera:
+        is_shown = visibilities[:, camera_index] >= _MIN_VISIBILITY
+        image_from_boxes = camera["image_from_ego"][sample].cpu().numpy()
+        centres = boxes["centres"][sample]
+    else:  # a `DrivingProvider`: levels of all images together, 0 where that is not known
+        is_shown = (visibilities == 0) | (visibilities > _HIDDEN_LEVEL)
+        camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
+        image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
+        centres = boxes["centers"][sample]
     is_shown &= np.arange(len(is_shown)) < int(boxes["count"][sample])  # the rest is padding
-    centres, sizes, yaws, categories = (
-        boxes[name][sample].cpu().numpy()[is_shown] for name in ("centres", "sizes", "yaws", "categories")
-    )
-    camera = batch["cameras"][camera_index]
+    shown = [
+        values.cpu().numpy()[is_shown]
+        for values in (centres, *(boxes[name][sample] for name in ("sizes", "yaws", "categories")))
+    ]
     return draw_boxes(
         _image(camera, sample),
-        box_corners(centres, sizes, yaws),
-        camera["image_from_ego"][sample].cpu().numpy(),
-        colours=[CATEGORY_COLOURS[category % len(CATEGORY_COLOURS)] for category in categories],
+        box_corners(*shown[:3]),
+        image_from_boxes,
+        colours=[_colour(category) for category in shown[3]],
     )
 
 

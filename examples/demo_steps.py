@@ -28,8 +28,8 @@ class ImageResizer(PipelineStepBase):
     its aspect ratio is another one.
 
     Matrices that project to pixels, next to the image in the same group, are scaled along, so that they fit
-    the new picture: rows 0 and 1 of (3, M) ``FLOAT``. (0, 0) is the top-left corner of the top-left pixel, so
-    there is no shift by half a pixel.
+    the new picture: rows 0 and 1 of (3, M) ``FLOAT`` or ``FLOAT64``. (0, 0) is the top-left corner of the
+    top-left pixel, so there is no shift by half a pixel.
 
     Args:
         image_name: Name of the image fields.
@@ -54,9 +54,10 @@ class ImageResizer(PipelineStepBase):
         paths = data_empty.find_all_occurrences(self._image_name)
         problems = _problems_of_selection(data_empty, self._image_name, paths)
         for path in paths:
-            problems += _problems_of_type(data_empty, path, types.DALIDataType.UINT8, "a decoded image")
+            problems += _problems_of_type(data_empty, path, (types.DALIDataType.UINT8,), "a decoded image")
             for matrix_path in self._matrix_paths(data_empty, path):
-                problems += _problems_of_type(data_empty, matrix_path, types.DALIDataType.FLOAT, "a matrix")
+                dtypes = (types.DALIDataType.FLOAT, types.DALIDataType.FLOAT64)
+                problems += _problems_of_type(data_empty, matrix_path, dtypes, "a matrix")
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot resize:")
         for path in paths:
@@ -168,9 +169,10 @@ def _problems_of_selection(data: SampleDataGroup, name: Name, paths: Sequence[Fi
 
 
 def _problems_of_type(
-    data: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType, meaning: str
+    data: SampleDataGroup, path: FieldPath, dtypes: Sequence[types.DALIDataType], meaning: str
 ) -> list[FormatProblem]:
     if data.path_exists_and_is_data_group_field(path):
         return [FormatProblem(f"must be {meaning}, is a group", path)]
     got = data.get_type_of_item_in_path(path)
-    return [] if got == dtype else [FormatProblem(f"must be {dtype.name} ({meaning}), got {got.name}", path)]
+    names = " or ".join(dtype.name for dtype in dtypes)
+    return [] if got in dtypes else [FormatProblem(f"must be {names} ({meaning}), got {got.name}", path)]

@@ -20,7 +20,7 @@ NAME = "accvlab.dali_pipeline_framework"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What the workers of the fork server need not import again, each of them for about a second.
 multiprocessing.set_forkserver_preload(
-    [f"{NAME}.pipeline.pipeline", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
+    [f"{NAME}.engine.worker_source", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
 )
 
 # They begin before the others, which fill up the time of the two processes.

@@ -8,6 +8,7 @@ from . import processing_steps as processing_steps
 from . import recipes as recipes
 from . import sample_data as sample_data
 from . import testing as testing
+from . import viewing as viewing
 from .draws import *
 from .inputs import *
 from .pipeline import *

@@ -11,6 +11,7 @@ The rooms, in the order they build on each other:
 - `scenery`, `surfaces`, `rendering`: what that looks like
 - `storage`: the files; `generation`: writes them; `reader`: reads them
 - `drawing`: boxes on pictures
+- `nuscenes_export`: the same data in the format of nuScenes
 
 From a shell: ``python -m driving_scenes OUT_DIR --sequences 5 --seed 7``.
 """
@@ -20,6 +21,7 @@ from driving_scenes.drawing import CATEGORY_COLOURS, draw_boxes
 from driving_scenes.errors import DatasetError, DatasetExistsError, DrivingScenesError, SettingsError
 from driving_scenes.generation import ensure_scenes, generate_scenes
 from driving_scenes.geometry import box_corners, project_points, projected_extents
+from driving_scenes.nuscenes_export import export_nuscenes, lidar_points
 from driving_scenes.reader import DrivingScenes, Frame
 from driving_scenes.settings import SceneSettings
 from driving_scenes.traffic import CATEGORY_NAMES
@@ -38,7 +40,9 @@ __all__ = [
     "box_corners",
     "draw_boxes",
     "ensure_scenes",
+    "export_nuscenes",
     "generate_scenes",
+    "lidar_points",
     "project_points",
     "projected_extents",
 ]

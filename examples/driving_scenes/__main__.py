@@ -8,6 +8,7 @@ import attrs
 
 from driving_scenes.errors import DrivingScenesError
 from driving_scenes.generation import ensure_scenes
+from driving_scenes.nuscenes_export import export_nuscenes
 from driving_scenes.settings import SceneSettings
 
 
@@ -30,9 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help_text = f"{text} (default: %(default)s)"
         parser.add_argument(flag, dest=name, type=kind, nargs=nargs, default=defaults[name], help=help_text)
     parser.add_argument("--overwrite", action="store_true", help="replace a data set with other settings")
+    parser.add_argument(
+        "--nuscenes", metavar="FOLDER", help="write the same data in the format of nuScenes as well"
+    )
+    parser.add_argument(
+        "--frames-per-keyframe", type=int, default=1, help="of nuScenes: those between are sweeps (default: 1)"
+    )
     chosen = vars(parser.parse_args(arguments))
+    nuscenes, stride = chosen.pop("nuscenes"), chosen.pop("frames_per_keyframe")
     try:
         scenes = ensure_scenes(chosen.pop("out_dir"), **chosen)
+        if nuscenes:
+            export_nuscenes(scenes, nuscenes, frames_per_keyframe=stride)
     except DrivingScenesError as error:
         print(error, file=sys.stderr)
         return 1

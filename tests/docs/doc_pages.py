@@ -123,7 +123,8 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
         own_folder = folder / page.parent.name / page.stem
         own_folder.mkdir(parents=True)
         scripts.append(str(_script_file(page, own_folder)))
-    finished = _run(["-c", _RUN_SCRIPTS, *scripts], folder, f"{len(pages)} pages", threads="1")
+    arguments = ["-c", _RUN_SCRIPTS, *scripts]
+    finished = _run(arguments, folder, f"{len(pages)} pages", threads="1", time_limit_s=2 * _TIME_LIMIT_S)
     if finished.returncode != 0:
         raise PageFailedError(finished.stdout + finished.stderr)
     printed = finished.stdout.split(f"{_PAGE_SEPARATOR}\n")[1:]
@@ -140,7 +141,9 @@ def _script_file(page: Path, folder: Path) -> Path:
     return script
 
 
-def _run(arguments: Sequence[str], folder: Path, what: str, threads: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    arguments: Sequence[str], folder: Path, what: str, threads: str, time_limit_s: int = _TIME_LIMIT_S
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": threads}
     if not threads:
         del environment["OMP_NUM_THREADS"]
@@ -151,11 +154,11 @@ def _run(arguments: Sequence[str], folder: Path, what: str, threads: str) -> sub
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_TIME_LIMIT_S,
+            timeout=time_limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise PageFailedError(f"{what} did not end within {_TIME_LIMIT_S} s") from error
+        raise PageFailedError(f"{what} did not end within {time_limit_s} s") from error
 
 
 def shown_outputs(page: Path) -> list[tuple[int, str]]:

@@ -1,7 +1,6 @@
 """The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
 
 import ast
-import functools
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 from doc_pages import (
     PAGES,
     ROOT,
-    STEP_PAGES,
     WITH_OWN_PROCESS,
     PageFailedError,
     find_fences,
@@ -42,12 +40,6 @@ def _id(page):
 
 
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
-# Each runs its part of the pages once.
-PARTS = [
-    [page for page in SHARING_A_PROCESS if page in STEP_PAGES],
-    [page for page in SHARING_A_PROCESS if page not in STEP_PAGES][::2],
-    [page for page in SHARING_A_PROCESS if page not in STEP_PAGES][1::2],
-]
 
 
 def _compare(page, printed):
@@ -61,17 +53,15 @@ def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def printed_by_part(tmp_path_factory):
-    """What the pages of a part print; run when the first of them is asked for."""
-    return functools.cache(lambda part: run_pages(PARTS[part], tmp_path_factory.mktemp("pages")))
+def printed_by_page(tmp_path_factory):
+    """What the pages print; run when the first of them is asked for."""
+    return run_pages(SHARING_A_PROCESS, tmp_path_factory.mktemp("pages"))
 
 
-@pytest.mark.parametrize(
-    ("part", "page"),
-    [pytest.param(part, page, id=_id(page)) for part, pages in enumerate(PARTS) for page in pages],
-)
-def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(part, page, printed_by_part):
-    printed = printed_by_part(part)[page]
+@pytest.mark.timeout(300)  # long where the machine is busy
+@pytest.mark.parametrize("page", SHARING_A_PROCESS, ids=_id)
+def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, printed_by_page):
+    printed = printed_by_page[page]
     if isinstance(printed, PageFailedError):
         raise printed
     _compare(page, printed)
@@ -113,6 +103,8 @@ def test_providers_of_pages_keep_the_contract(page, name, arguments, tmp_path, m
 @pytest.mark.timeout(300)  # long where the machine is busy
 def test_docs_build_without_a_warning(tmp_path):
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
+    # Each page would get a copy of the table of contents with all classes and methods, a third of the time.
+    options += ["-D", "toc_object_entries=0"]
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(tmp_path / "html")],
         capture_output=True,

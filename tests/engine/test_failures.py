@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pipelines import START_METHODS, indices, make_iterator, shuffled
+from support.pipelines import indices, make_iterator, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
+from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 
 from accvlab.dali_pipeline_framework.errors import (

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled, worker_pids
+from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
+from support.start_methods import ALL_START_METHODS, START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition

@@ -13,9 +13,10 @@ import pytest
 import torch
 from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
-from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled
+from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, PidProvider
 from support.random_provider import RandomProvider
+from support.start_methods import ALL_START_METHODS, START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError

@@ -16,7 +16,7 @@ import torch
 from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same, train
 from driving_provider import DrivingSceneProvider
-from driving_scenes import DatasetError, DrivingScenes, ensure_scenes
+from driving_scenes import DatasetError, DrivingScenes, ensure_scenes, export_nuscenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
@@ -265,7 +265,7 @@ def test_all_problems_of_a_format_are_reported_with_their_places():
     assert messages == [
         "ImageResizer cannot resize:\n"
         "  - image: must be UINT8 (a decoded image), got FLOAT\n"
-        "  - matrix: must be FLOAT (a matrix), got INT32",
+        "  - matrix: must be FLOAT or FLOAT64 (a matrix), got INT32",
         "BoxPadder cannot pad:\n"
         "  - objects.below: must be a data field with one row per object, is a group\n"
         "  - objects.text: must have one row per object, is text\n"
@@ -383,6 +383,27 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     with Image.open(tmp_path / "out" / "batch.png") as picture:
         assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
     assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
+
+
+def test_demo_runs_on_tables_of_nuscenes(scenes, tmp_path, run_demo, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
+    root = export_nuscenes(scenes, tmp_path / "nuscenes")
+    result = run_demo("--data", root, "--output", tmp_path / "out", "--epochs", 1, "--image-size", 48, 80)
+    assert result.returncode == 0, result.stderr
+    assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
+    assert "are the same" in result.stdout  # also where velocities are not known
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
+    # The boxes are where the scenes have them.
+    provider, direct = demo.open_provider(root, tmp_path), DrivingSceneProvider(scenes.root)
+    found, expected = provider.get_data(1), direct.get_data(1)
+    assert provider.class_names[:2] == ("car", "truck")
+    centres = found["ego"]["ego_from_reference"] @ np.vstack(
+        [found["boxes"]["centers"].T, np.ones(len(found["boxes"]["yaws"]))]
+    )
+    distances = np.linalg.norm(centres[:3].T[:, None] - expected["boxes"]["centres"][None], axis=-1)
+    assert distances.min(axis=1).max() < 1e-3
 
 
 def test_image_size_follows_the_aspect_ratio_of_the_first_frame(frames):

@@ -29,6 +29,7 @@ from driving_scenes import (
     draw_boxes,
     ensure_scenes,
     generate_scenes,
+    lidar_points,
     project_points,
     projected_extents,
 )
@@ -733,7 +734,40 @@ def test_command_line(tmp_path, capsys):
     assert main([*command, "--seed", "8", "--overwrite"]) == 0
 
 
-@pytest.mark.parametrize("module", ["geometry", "settings", "reader"])
+def test_export_to_nuscenes(tmp_path, capsys):
+    command = [str(tmp_path / "set"), "--sequences", "1", "--frames", "6", "6", "--image-hw", "32", "48"]
+    target = tmp_path / "nuscenes"
+    assert main([*command, "--nuscenes", str(target), "--frames-per-keyframe", "2"]) == 0
+    tables = {path.stem: json.loads(path.read_text()) for path in (target / "v1.0-mini").iterdir()}
+    assert len(tables) == 13
+    assert [scene["nbr_samples"] for scene in tables["scene"]] == [len(tables["sample"])] == [3]
+    data = tables["sample_data"]
+    assert len(data) == 7 * 5  # the frame behind the last keyframe is left out
+    assert all((target / record["filename"]).is_file() for record in data)
+    assert {record["filename"].split("/")[0] for record in data if not record["is_key_frame"]} == {"sweeps"}
+    frame = DrivingScenes(tmp_path / "set").frame(2)
+    annotations = [
+        one for one in tables["sample_annotation"] if one["sample_token"] == tables["sample"][1]["token"]
+    ]
+    world = frame.world_from_ego @ np.vstack([frame.centres.T, np.ones(len(frame.centres))])
+    for annotation in annotations:
+        row = int(np.argmin(np.linalg.norm(world[:3].T - annotation["translation"], axis=1)))
+        np.testing.assert_allclose(world[:3, row], annotation["translation"], atol=1e-9)
+        np.testing.assert_allclose(frame.sizes[row][[1, 0, 2]], annotation["size"])
+    points, num_points = lidar_points(frame)
+    assert [one["num_lidar_pts"] for one in annotations] == num_points[
+        (num_points > 0) | (frame.visibility.max(axis=1) > 0)
+    ].tolist()
+    np.testing.assert_array_equal(
+        np.fromfile(target / data[-1]["filename"].replace("000004", "000002"), np.float32).reshape(-1, 5), points
+    )
+    on_ground = points[points[:, 3] == 12.0]
+    np.testing.assert_allclose(on_ground[:, 2], -1.84, atol=1e-4)  # the height of the lidar
+    assert main([*command, "--nuscenes", str(target)]) == 1
+    assert "The target must be free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["geometry", "settings", "reader", "nuscenes_export"])
 def test_examples_in_docstrings(module):
     results = doctest.testmod(importlib.import_module(f"driving_scenes.{module}"))
     assert results.attempted > 0

@@ -200,8 +200,10 @@ class TestLoader:
             assert [index for batch in indices(loader) for index in batch] == list(range(num_samples))
             assert loader.num_workers == -(-num_samples // 4)
 
-    @pytest.mark.parametrize("start_method", ["spawn", "fork"])
-    @pytest.mark.parametrize("bad_sample", [0, 6])
+    @pytest.mark.parametrize(
+        ("start_method", "bad_sample"),
+        [("spawn", 0), pytest.param("spawn", 6, marks=pytest.mark.wide), ("fork", 0), ("fork", 6)],
+    )
     def test_a_provider_that_fails(self, start_method: str, bad_sample: int) -> None:
         messages = {}
         for num_workers in (1, "auto"):

@@ -12,9 +12,10 @@ import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import LENGTHS, by_sampler, make_loader
-from support.pipelines import ALL_START_METHODS, indices, shuffled, worker_pids
+from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
+from support.start_methods import ALL_START_METHODS
 from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline

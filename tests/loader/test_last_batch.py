@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
-from support.pipelines import START_METHODS, indices
+from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import (

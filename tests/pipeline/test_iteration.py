@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.pipelines import ALL_START_METHODS, START_METHODS, indices, make_iterator, shuffled
+from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
 from support.samplers import EndlessSampler, EpochSampler
+from support.start_methods import ALL_START_METHODS, START_METHODS
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition

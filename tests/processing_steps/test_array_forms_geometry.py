@@ -318,9 +318,9 @@ class TestEncodedImages:
     @pytest.mark.parametrize(("scale", "factor"), [(0.6, 1), (0.5, 2), (0.26, 2), (0.25, 4), (0.12, 8), (0.01, 8)])
     def test_as_many_pixels_as_the_output_needs_are_decoded(self, scale: float, factor: int) -> None:
         file = image_arrays.ImageFile.opened(encoded(smooth(np.random.default_rng(2), 101, 150)))
-        image, reduction = file.decoded(scale)
-        assert reduction == factor
-        assert image.shape[:2] == (-(-101 // factor), -(-150 // factor))
+        decoded = file.decoded(least_scale=scale)
+        assert decoded.reduction == factor
+        assert decoded.image.shape[:2] == (-(-101 // factor), -(-150 // factor))
 
     def test_the_cheaper_decoding_has_no_form_for_the_graph(self) -> None:
         step = ImageResizer("image", output_hw=[8, 8], is_encoded=True, reduced_decoding=True)

@@ -282,6 +282,8 @@ def test_masks_and_variables_of_other_lengths_are_refused() -> None:
 def test_steps_that_stand_between_image_steps_have_both_forms() -> None:
     with_both = {
         "AnnotationElementConditionEval",
+        "BEVBBoxesTransformer3D",
+        "BoundingBoxToHeatmapConverter",
         "BoxAreaFilter",
         "BoxFormatConverter",
         "ConditionalElementRemover",

@@ -15,7 +15,7 @@ from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.loaders import frozen, make_loader
-from support.pipelines import START_METHODS
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import FileError, FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (

@@ -51,7 +51,7 @@ class Fetched(Items):
 
 def test_format_of_the_first_item() -> None:
     provider = TorchDatasetProvider(Items())
-    check_provider(provider)
+    check_provider(provider, start_method="forkserver")
     found = {
         name: (leaf.dtype.name, leaf.ndim)
         for name, leaf in zip(

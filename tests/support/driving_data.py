@@ -18,6 +18,8 @@ from accvlab.dali_pipeline_framework.datasets.driving.driving_index import (
 )
 
 CAMERAS = ("FRONT", "LEFT")
+PINHOLE = np.array([[1, 1, 1], [0, 1, 1], [0, 0, 0]])
+LAST = np.array([[0, 0, 0], [0, 0, 0], [0, 0, 1]])
 SCENES = {"scene-a": 3, "scene-b": 2}
 
 
@@ -43,7 +45,7 @@ def write_driving_data(root: Path, seed: int = 0, base: str = "lidar") -> Drivin
     ego_from_base = random_poses(rng, num_frames) if base == "lidar" else poses.identity(num_frames)
     boxes_per_image = np.array([1, 0, 2, 1, 0, 0, 1, 0, 0, 1])
     num_boxes_2d = int(boxes_per_image.sum())
-    return DrivingIndex(
+    index = DrivingIndex(
         base=base,
         camera_names=CAMERAS,
         categories=("car", "pedestrian", "barrier"),
@@ -64,7 +66,7 @@ def write_driving_data(root: Path, seed: int = 0, base: str = "lidar") -> Drivin
         cameras=CameraColumns(
             file=names_column([name for names in files for name in names]).reshape(num_frames, num_cameras),
             time=1.5e9 + np.arange(num_frames)[:, np.newaxis] * 0.5 + np.array([0.01, 0.02]),
-            intrinsics=rng.uniform(1, 5, size=(num_frames, num_cameras, 3, 3)),
+            intrinsics=rng.uniform(1, 5, size=(num_frames, num_cameras, 3, 3)) * PINHOLE + LAST,
             camera_from_base=random_poses(rng, num_frames, num_cameras),
             ego_from_camera=random_poses(rng, num_frames, num_cameras),
         ),
@@ -104,3 +106,15 @@ def write_driving_data(root: Path, seed: int = 0, base: str = "lidar") -> Drivin
             point=rng.normal(size=(9, 2)) * 10,
         ),
     )
+    _put_boxes_ahead(index)
+    return index
+
+
+def _put_boxes_ahead(index: DrivingIndex) -> None:
+    """Move cameras back until what they show is in front of them."""
+    first = index.boxes_2d.first
+    for image in range(len(first) - 1):
+        rows = index.boxes_2d.box_row[first[image] : first[image + 1]]
+        camera = index.cameras.camera_from_base[divmod(image, len(CAMERAS))]
+        depths = poses.moved(camera, index.boxes.center[rows[rows >= 0]])[:, 2]
+        camera[2, 3] += max(0, 1 - depths.min(initial=1))

@@ -1,4 +1,7 @@
-"""Short ways to make and read pipelines."""
+"""Short ways to make and read pipelines.
+
+Scripts and spawned workers import this, so it imports no more than it needs.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-
-# A spawned worker imports all packages, which takes seconds; those of the fork server need not. Both get the input
-# pickled.
-START_METHODS = ("fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide))
-ALL_START_METHODS = ("fork", "forkserver", "spawn")
 
 SERVER = b"multiprocessing.forkserver"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,10 +40,12 @@ def run_step(
     enable_conditionals: bool = False,
     gpu: bool = False,
     layouts: dict[str, str] | None = None,
+    in_turn: bool = False,
 ) -> list[dict[str | int, Any]]:
     """Apply a step to a batch of samples: trees of dicts with arrays as leaves, which come out as such.
 
-    Types are checked against the declared format, and the layouts of the output are put into ``layouts``.
+    Types are checked against the declared format, and the layouts of the output are put into ``layouts``. With
+    ``in_turn``, each sample is a batch of its own, one after the other through the same pipeline.
     """
     blueprint = blueprint_of(samples[0])
     columns = [
@@ -51,37 +54,41 @@ def run_step(
     outputs: list[SampleDataGroup] = []
 
     @pipeline_def(
-        batch_size=len(samples),
+        batch_size=1 if in_turn else len(samples),
         num_threads=1,
         device_id=0 if gpu else None,
         enable_conditionals=enable_conditionals,
         prefetch_queue_depth=1,
     )
     def graph() -> tuple[Any, ...]:
-        output = step(_sources(blueprint, columns, gpu))
+        output = step(_sources(blueprint, columns, gpu, in_turn))
         outputs.append(output)
         return tuple(output.get_data())
 
     pipeline = graph()
     pipeline.build()
-    batches = [batch.as_cpu() for batch in pipeline.run()]
     sample_format = outputs[0].format
-    assert [batch.dtype for batch in batches] == [
-        transport_dtype(leaf.dtype) for leaf in sample_format.flat_leaves
-    ]
-    if layouts is not None:
-        layouts.update(zip(sample_format.flat_names, (batch.layout() for batch in batches), strict=True))
     results = [_groups(outputs[0]) for _ in samples]
-    for path, batch in zip(sample_format.flat_paths, batches, strict=True):
-        for result, value in zip(results, batch, strict=True):
-            _put(result, path, np.array(value))
+    for part in [[result] for result in results] if in_turn else [results]:
+        batches = [batch.as_cpu() for batch in pipeline.run()]
+        assert [batch.dtype for batch in batches] == [
+            transport_dtype(leaf.dtype) for leaf in sample_format.flat_leaves
+        ]
+        if layouts is not None:
+            layouts.update(zip(sample_format.flat_names, (batch.layout() for batch in batches), strict=True))
+        for path, batch in zip(sample_format.flat_paths, batches, strict=True):
+            for result, value in zip(part, batch, strict=True):
+                _put(result, path, np.array(value))
     return results
 
 
 @do_not_convert
-def _sources(blueprint: SampleDataGroup, columns: list[list[np.ndarray]], gpu: bool) -> SampleDataGroup:
+def _sources(
+    blueprint: SampleDataGroup, columns: list[list[np.ndarray]], gpu: bool, in_turn: bool
+) -> SampleDataGroup:
     data = blueprint.get_empty_like_self()
-    nodes = [fn.external_source(_always(column), batch=True) for column in columns]
+    source_of = _one_by_one if in_turn else _always
+    nodes = [fn.external_source(source_of(column), batch=True) for column in columns]
     data.set_data([node.gpu() for node in nodes] if gpu else nodes)
     return data
 
@@ -89,6 +96,15 @@ def _sources(blueprint: SampleDataGroup, columns: list[list[np.ndarray]], gpu: b
 def _always(column: list[np.ndarray]) -> Any:
     def get() -> list[np.ndarray]:
         return column
+
+    return get
+
+
+def _one_by_one(column: list[np.ndarray]) -> Any:
+    values = itertools.cycle(column)  # DALI asks ahead
+
+    def get() -> list[np.ndarray]:
+        return [next(values)]
 
     return get
 
@@ -138,8 +154,8 @@ def check_laws(step: Any, samples: Sequence[Tree], **run: Any) -> list[dict[str 
     assert blueprint.format.matches(before)
     found = run_step(step, samples, **run)
     assert blueprint_of(found[0]).type_matches(declared)
-    for one, sample in zip(found, samples, strict=True):
-        assert_same(run_step(step, [sample], **run)[0], one)
+    for one, alone in zip(found, run_step(step, samples, in_turn=True, **run), strict=True):
+        assert_same(alone, one)
     again = pickle.loads(pickle.dumps(step))
     assert repr(again) == repr(step)
     for one, other in zip(run_step(again, samples, enable_conditionals=True, **run), found, strict=True):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.pipelines import START_METHODS
 from support.providers import DT, IndexProvider, NumberProvider
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, ReplayedDrawsProvider

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import multiprocessing.util
+import functools
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
@@ -18,19 +18,17 @@ from ..errors import ClosedError, FrameworkError, GraphError, OutputError, Setti
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
-from ..sources.reader_epochs import ReaderEpochs
 from ..user_warnings import warn_user
-from .dali.texts import (
-    NO_WORKER_TAKES_TASKS,
-    WORKER_LOST,
-    dali_cause,
-)
-from .delivery import Delivery
+from .dali.memory import reuse_host_memory
+from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
 from .interrupts import DeferredInterrupt
-from .load_ahead import LoadAhead, discard_loaded
-from .pipeline_context import PipelineContext
-from .worker_report import ReportedFailure, WorkerReport
-from .workers import describe_dead_workers, queues_of, starting_workers, watch_workers
+
+# What only making a pipeline, starting workers and failing needs is imported there: imports take time.
+if TYPE_CHECKING:
+    from ..sources.reader_epochs import ReaderEpochs
+    from .delivery import Delivery
+    from .load_ahead import LoadAhead
+    from .pipeline_context import PipelineContext
 
 _with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
@@ -40,10 +38,15 @@ def _close_at_exit() -> None:
         pipeline.close()
 
 
-# At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
-# reverse order of their registration, so this one is registered after (the import of) that one.
-_ = multiprocessing.util
-atexit.register(_close_at_exit)
+@functools.cache
+def _closes_at_exit() -> None:
+    """Let pipelines with workers be closed when the process ends."""
+    # At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
+    # reverse order of their registration, so this one is registered after (the import of) that one.
+    import multiprocessing.util
+
+    _ = multiprocessing.util
+    atexit.register(_close_at_exit)
 
 
 class StructuredPipeline(Pipeline):
@@ -113,6 +116,10 @@ class StructuredPipeline(Pipeline):
         self._require_open()
         if self._py_pool_started:
             return
+        from .load_ahead import LoadAhead
+        from .workers import starting_workers, watch_workers
+
+        _closes_at_exit()
         depth = self._prefetch_queue_depth
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
@@ -138,6 +145,7 @@ class StructuredPipeline(Pipeline):
                 f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint "
                 f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
+        reuse_host_memory()
         try:
             super().build()
         except RuntimeError as error:
@@ -180,6 +188,8 @@ class StructuredPipeline(Pipeline):
             raise
         except Exception as error:
             ahead = self._batches_to_consume
+            from .worker_report import WorkerReport
+
             if not self._exec_async and WorkerReport.find(error) is None:
                 ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
             self._failure = self._explained(error, ahead)
@@ -230,6 +240,8 @@ class StructuredPipeline(Pipeline):
             for run in self._runs:
                 run.begin_batch()
         if self._is_abandoning:
+            from .load_ahead import discard_loaded
+
             discard_loaded(self._py_pool)
             raise StopIteration
         super()._iter_setup()
@@ -502,6 +514,8 @@ class StructuredPipeline(Pipeline):
     def _shared_memory(self) -> Iterator[Any]:
         if self._py_pool is None:
             return
+        from .workers import queues_of
+
         for context in self._py_pool.contexts:
             yield from context.shm_manager.get_chunks()
         for queue in queues_of(self._py_pool.pool):
@@ -562,6 +576,8 @@ class StructuredPipeline(Pipeline):
         """
         if isinstance(error, FrameworkError):
             return error
+        from .worker_report import ReportedFailure, WorkerReport
+
         report = WorkerReport.find(error)
         if report is not None:
             explained: Exception = report.to_error()
@@ -569,6 +585,8 @@ class StructuredPipeline(Pipeline):
                 explained.__cause__ = error.__cause__
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
+            from .workers import describe_dead_workers
+
             return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
         return self._graph_error(error, ahead)
 

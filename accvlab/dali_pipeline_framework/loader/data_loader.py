@@ -493,6 +493,11 @@ class DataLoader(TorchInterface):
         definition = self._definition.with_input(self._bound.data_input)
         return definition.step_by_step(position, epoch=epoch, seed=self._seed)
 
+    def describe(self) -> str:
+        """Describe the loader, the fields of its samples, and what each step changes of them."""
+        definition = self._definition.with_input(self._bound.data_input)
+        return f"{self!r}\n\n{definition.describe()}"
+
     @property
     def plan(self) -> str:
         """How the pipeline works on arrays, and how fields travel, see `PipelineDefinition.plan`."""

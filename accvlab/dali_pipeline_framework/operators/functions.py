@@ -100,10 +100,10 @@ def cat(*values: Any, axis: int = 0) -> Any:
     return fn.cat(*values, axis=axis) if is_node(*values) else np.concatenate(values, axis)
 
 
-def reshape(values: Any, shape: Any) -> Any:
-    """Give another shape, which may be a node or an array; a length of -1 is what is left."""
+def reshape(values: Any, shape: Any, layout: str | None = None) -> Any:
+    """Give another shape, which may be a node or an array; -1 is what is left. A layout is for nodes only."""
     if is_node(values, shape):
-        return fn.reshape(values, shape=shape)
+        return fn.reshape(values, shape=shape, layout=layout)
     return np.reshape(values, shape.tolist() if isinstance(shape, np.ndarray) else shape)
 
 
@@ -266,37 +266,44 @@ def ceil(values: Any) -> Any:
     return dali_math.ceil(values) if is_node(values) else np.ceil(values)
 
 
+def absolute(values: Any) -> Any:
+    """The amount."""
+    return dali_math.abs(values) if is_node(values) else np.abs(values)
+
+
 def sqrt(values: Any) -> Any:
     """Square root of float32."""
     return dali_math.sqrt(values) if is_node(values) else np.sqrt(values)
 
 
 def sin(values: Any) -> Any:
-    """Sine of float32, of an angle in radians. For few numbers: it costs a call for each."""
-    return dali_math.sin(values) if is_node(values) else _as_c_does("sinf", values)
+    """Sine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
+    return dali_math.sin(values) if is_node(values) else _as_c_does("sin", values)
 
 
 def cos(values: Any) -> Any:
-    """Cosine of float32, of an angle in radians. For few numbers: it costs a call for each."""
-    return dali_math.cos(values) if is_node(values) else _as_c_does("cosf", values)
+    """Cosine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
+    return dali_math.cos(values) if is_node(values) else _as_c_does("cos", values)
 
 
 def exp(values: Any) -> Any:
     """``e ** values`` of float32. For few numbers: it costs a call for each."""
-    return dali_math.exp(values) if is_node(values) else _as_c_does("expf", values)
+    return dali_math.exp(values) if is_node(values) else _as_c_does("exp", values)
 
 
 def _as_c_does(name: str, values: Any) -> Any:
     """Apply a function of C, which DALI uses; the last bit of NumPy's own ones differs."""
-    function = _function_of_c(name)
-    results = np.array([function(value) for value in np.ravel(values).tolist()], _float32)
+    dtype = np.float64 if np.asarray(values).dtype == np.float64 else _float32
+    function = _function_of_c(name if dtype is np.float64 else f"{name}f")
+    results = np.array([function(value) for value in np.ravel(values).tolist()], dtype)
     return results.reshape(np.shape(values))[()]
 
 
 @functools.cache
 def _function_of_c(name: str) -> Any:
     function = getattr(ctypes.CDLL("libm.so.6"), name)
-    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
+    number = ctypes.c_float if name.endswith("f") else ctypes.c_double
+    function.restype, function.argtypes = number, [number]
     return function
 
 
@@ -343,11 +350,17 @@ def _limit(values: Any, side: str) -> Any:
 # --- affine transformations -----------------------------------------------------------------------------
 
 
-def coord_transform(points: Any, MT: Any) -> Any:  # noqa: N803 (DALI's name)
-    """Transform points ``(..., N, n)`` by a matrix ``(m, n + 1)``: ``M @ point + T``; float32."""
-    if is_node(points, MT):
-        return fn.coord_transform(points, MT=MT)
-    matrix = np.asarray(MT)
+def coord_transform(points: Any, MT: Any = None, M: Any = None) -> Any:  # noqa: N803 (DALI's names)
+    """Transform points ``(..., N, n)`` by a matrix, float32.
+
+    Args:
+        points: The points.
+        MT: ``(m, n + 1)``: ``M @ point + T``.
+        M: ``(m, n)``, instead: ``M @ point``.
+    """
+    if is_node(points, MT, M):
+        return fn.coord_transform(points, MT=MT) if M is None else fn.coord_transform(points, M=M)
+    matrix = np.asarray(MT) if M is None else np.concatenate([M, np.zeros((len(M), 1), _float32)], 1)
     if points.ndim < 2 or points.shape[-1] + 1 != matrix.shape[1]:
         raise ValueError(f"points of shape {points.shape}, and a matrix of {matrix.shape[1]} columns")
     result = points[..., 0:1] * matrix[:, 0]
@@ -396,7 +409,7 @@ class transforms:  # noqa: N801 (DALI's name)
         """Shear by two angles in degrees, about a center, ``(2,)``: ``[[1, tan(ax)], [tan(ay), 1]]``."""
         if is_node(*matrix, angles, center):
             return fn.transforms.shear(*matrix, angles=angles, **_center(center))
-        along_x, along_y = _as_c_does("tanf", angles * _float32(np.pi / 180))
+        along_x, along_y = _as_c_does("tan", angles * _float32(np.pi / 180))
         one = _float32(1)
         return _following(matrix, *_about(center, one, along_x, along_y, one))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw Gaussians of objects into heatmaps, by operators of DALI.
+"""Draw Gaussians of objects into heatmaps, by operators of DALI, or into arrays.
 
-Most pixels of a heatmap are far from all objects, so it is computed tile by tile, and only where objects are::
+Most pixels of a heatmap are far from all objects, so a graph computes it tile by tile, only where objects are::
 
      maps, cut into tiles        tiles with one object           tiles with more
     +───+───+───+───+            0  -  (zeros)                   0  -
@@ -12,8 +12,8 @@ Most pixels of a heatmap are far from all objects, so it is computed tile by til
                                   └────────────────┬─────────────────┘
                                   each row of the maps takes its pieces from the tiles
 
-A Gaussian on a square window is a product of two curves, ``exp(-dx^2 / 2 sigma^2)`` where
-``|dx| <= ceil(radius)``, else 0, and the same for ``dy``.
+In arrays, each object is drawn into its window. A Gaussian on a square window is a product of two curves,
+``exp(-dx^2 / 2 sigma^2)`` where ``|dx| <= ceil(radius)``, else 0, and the same for ``dy``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
+from . import functions
 from .element_selection import ElementSelection, column, row, rows_at, with_row_before
+from .functions import is_node
 
 _DT = types.DALIDataType
 _TILE_HW = (16, 24)  # pixels, about: measured for radii of 10 to 20; wider tiles are put together faster
@@ -36,7 +39,7 @@ _TILE_HW = (16, 24)  # pixels, about: measured for radii of 10 to 20; wider tile
 
 @attrs.frozen
 class DrawnObjects:
-    """What is drawn, on the CPU.
+    """What is drawn: nodes on the CPU, or arrays.
 
     Attributes:
         centers: ``(N, 2)`` int32: x, y, pixels.
@@ -45,14 +48,14 @@ class DrawnObjects:
         categories: ``(N,)`` of any integer type; None where all are drawn into one map.
     """
 
-    centers: DataNode
-    radii: DataNode
-    is_active: DataNode
-    categories: DataNode | None = None
+    centers: Any
+    radii: Any
+    is_active: Any
+    categories: Any = None
 
 
 @do_not_convert
-def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, sigma_of_radius: float) -> DataNode:
+def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, sigma_of_radius: float) -> Any:
     """Draw objects.
 
     Args:
@@ -65,6 +68,9 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
         ``(num_categories, height, width)`` float32, or ``(height, width)`` where there are no categories.
     """
     has_maps = objects.categories is not None
+    if not is_node(objects.centers):
+        maps = _drawn_by_object(objects, hw, num_categories if has_maps else 1, sigma_of_radius)
+        return maps if has_maps else maps[0]
     tiling = _Tiling.of(hw, num_categories if has_maps else 1)
     gaussians = _gaussians(objects, sigma_of_radius)
     reached = _reached(gaussians, tiling)  # (rows of tiles, columns of tiles, 1 + N)
@@ -142,9 +148,50 @@ def _gaussians(objects: DrawnObjects, sigma_of_radius: float) -> DataNode:
     if objects.categories is not None:
         maps = maps * (fn.cast(objects.categories, dtype=_DT.FLOAT) + 1.0)
     maps = with_row_before(fn.expand_dims(maps - 1.0, axes=[1]), -1.0)
-    sigma = radii * np.float32(sigma_of_radius)
-    gaussians: DataNode = fn.cat(centers, dali_math.ceil(radii), -0.5 / (sigma * sigma), maps, axis=1)
+    gaussians: DataNode = fn.cat(centers, *_reach_and_factor(radii, sigma_of_radius), maps, axis=1)
     return gaussians
+
+
+def _reach_and_factor(radii: Any, sigma_of_radius: float) -> tuple[Any, Any]:
+    """How far Gaussians go, and what squared distances are multiplied by; float32."""
+    sigma = radii * np.float32(sigma_of_radius)
+    return functions.ceil(radii), -0.5 / (sigma * sigma)
+
+
+def _curve(distance: Any, reach: Any, factor: Any) -> Any:
+    """The Gaussian along an axis; float32."""
+    is_inside = functions.cast(functions.absolute(distance) <= reach, _DT.FLOAT)
+    return functions.exp(distance * distance * factor) * is_inside
+
+
+def _drawn_by_object(
+    objects: DrawnObjects, hw: tuple[int, int], num_maps: int, sigma_of_radius: float
+) -> npt.NDArray[np.float32]:
+    """The maps, ``(num_maps, height, width)``, of objects in arrays."""
+    maps = np.zeros((num_maps, *hw), np.float32)
+    (drawn,) = np.nonzero(objects.is_active & ~np.isnan(objects.radii[:, 0]))
+    radii, place = np.unique(objects.radii[drawn, 0], return_inverse=True)  # many have the greatest one
+    curves = _curves(radii, sigma_of_radius, max(hw))
+    numbers = np.zeros(len(drawn), int) if objects.categories is None else objects.categories[drawn]
+    of_objects = zip(numbers.tolist(), objects.centers[drawn].tolist(), place.tolist(), strict=True)
+    for number, (x, y), of_radius in of_objects:
+        curve = curves[of_radius]
+        first_x, first_y = x - len(curve) // 2, y - len(curve) // 2
+        top, bottom = max(first_y, 0), min(first_y + len(curve), hw[0])
+        left, right = max(first_x, 0), min(first_x + len(curve), hw[1])
+        rows, columns = curve[top - first_y : bottom - first_y, None], curve[left - first_x : right - first_x]
+        window = maps[number, top:bottom, left:right]
+        np.maximum(window, rows * columns, out=window)
+    return maps
+
+
+def _curves(radii: npt.NDArray[np.float32], sigma_of_radius: float, most: int) -> list[npt.NDArray[np.float32]]:
+    """For each radius, the Gaussian at the distances ``-n, ..., n`` that it reaches, ``n <= most``."""
+    reaches, factors = _reach_and_factor(radii, sigma_of_radius)
+    lengths = np.minimum(reaches, most).astype(int) + 1
+    distances = np.concatenate([np.arange(length, dtype=np.float32) for length in (*lengths, 0)])
+    halves = _curve(distances, np.repeat(reaches, lengths), np.repeat(factors, lengths))
+    return [np.concatenate([half[:0:-1], half]) for half in np.split(halves, np.cumsum(lengths)[:-1])]
 
 
 def _reached(gaussians: DataNode, tiling: _Tiling) -> DataNode:
@@ -198,8 +245,7 @@ def _products(slots: DataNode, origins: DataNode, tiling: _Tiling) -> DataNode:
     for axis, size in enumerate(reversed(tiling.tile_hw)):
         start = fn.expand_dims(origins[:, axis : axis + 1], axes=[1])
         distance = slots[:, :, axis : axis + 1] - (start + np.arange(size, dtype=np.float32)[None, None])
-        is_inside = fn.cast(dali_math.abs(distance) <= slots[:, :, 2:3], dtype=_DT.FLOAT)
-        curves.append(dali_math.exp(distance * distance * slots[:, :, 3:4]) * is_inside)
+        curves.append(_curve(distance, slots[:, :, 2:3], slots[:, :, 3:4]))
     products: DataNode = fn.expand_dims(curves[1], axes=[3]) * fn.expand_dims(curves[0], axes=[2])
     return products
 

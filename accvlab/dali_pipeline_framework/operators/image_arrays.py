@@ -7,7 +7,7 @@ import functools
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..errors import FieldValueError
 from .array_packages import needed_package
 from .functions import cast_array
+from .jpeg_parts import ImagePart, decoded_part
 
 _Image = npt.NDArray[Any]
 _Bytes = npt.NDArray[np.uint8]
@@ -128,15 +129,40 @@ class ImageFile:
         image = decoded_image(encoded, may_have_unused=True) if hw is None else None
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
 
-    def decoded(self, least_scale: float = 1.0) -> tuple[_Image, int]:
-        """The image, and by how much it is smaller than the file says, where it is scaled at least by a factor.
+    def decoded(self, needed: ImagePart | None = None, least_scale: float = 1.0) -> DecodedFile:
+        """Decode the file, or what is needed of it.
 
-        It may have an unused fourth channel.
+        Args:
+            needed: What is needed; None for all.
+            least_scale: Least factor by which the image will be scaled; below 1, it may be decoded at a reduced
+                size.
+
+        Raises:
+            FieldValueError: It is no image, or a broken one.
         """
         if self.image is not None:
-            return self.image, 1
+            return DecodedFile(self.image)
         reduction = _possible_reduction(self.hw, least_scale)
-        return decoded_image(self.encoded, reduction=reduction, may_have_unused=True), reduction
+        height, width = self.hw.tolist()
+        if needed is not None and reduction == 1 and needed.saves_time((int(height), int(width))):
+            part = decoded_part(np.ascontiguousarray(self.encoded), needed)
+            if part is not None:
+                return DecodedFile(part, corner=(needed.top, needed.left))
+        return DecodedFile(decoded_image(self.encoded, reduction=reduction, may_have_unused=True), reduction)
+
+
+class DecodedFile(NamedTuple):
+    """What was decoded of an image file.
+
+    Attributes:
+        image: The image, or a part of it; maybe with an unused fourth channel.
+        reduction: By how much it is smaller than the file says.
+        corner: First row and column of a part; None for all of the image.
+    """
+
+    image: _Image
+    reduction: int = 1
+    corner: tuple[int, int] | None = None
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
@@ -328,7 +354,14 @@ def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     return steps
 
 
-def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool) -> None:
+def resample_region(
+    image: _Image,
+    start: _Image,
+    end: _Image,
+    output: _Image,
+    is_mask: bool,
+    corner: tuple[int, int] | None = None,
+) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
     Args:
@@ -338,6 +371,8 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
         end: The same for the last corner; less than ``start`` where an axis is mirrored.
         output: ``(..., h, w, C)``, which is written to.
         is_mask: Whether the nearest neighbor is taken.
+        corner: First row and column of ``image``, where it is only the part that `needed_part` gives; not for
+            masks.
     """
     if is_mask:
         rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
@@ -346,9 +381,13 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
     cv2 = needed_package("cv2")
     (top, left), (bottom, right) = start.tolist(), end.tolist()
     height, width = output.shape[-3:-1]
-    is_all = (top, left, bottom, right) == (0, 0, *image.shape[-3:-1])
+    is_all = corner is None and (top, left, bottom, right) == (0, 0, *image.shape[-3:-1])
     scale_y, scale_x = (bottom - top) / height, (right - left) / width
-    image, (first_row, first_column) = (image, (0, 0)) if is_all else _around(image, start, end)
+    if corner is None and not is_all:
+        part = needed_part(start, end, image.shape[-3:-1])
+        image = image[..., part.top : part.bottom, part.left : part.right, :]
+        corner = part.top, part.left
+    first_row, first_column = corner or (0, 0)
     matrix = np.array(
         [
             [scale_x, 0, left - first_column + 0.5 * scale_x - 0.5],
@@ -369,15 +408,12 @@ def resample_region(image: _Image, start: _Image, end: _Image, output: _Image, i
             )
 
 
-def _around(image: _Image, start: _Image, end: _Image) -> tuple[_Image, tuple[int, int]]:
-    """The part of an image that interpolation in a region needs, and its first row and column."""
-    least, most = np.minimum(start, end), np.maximum(start, end)
-    first = [
-        max(0, min(length - 1, math.floor(each) - 2))
-        for each, length in zip(least, image.shape[-3:], strict=False)
-    ]
-    last = [max(1, math.ceil(each) + 2) for each in most]
-    return image[..., first[0] : last[0], first[1] : last[1], :], (first[0], first[1])
+def needed_part(start: _Image, end: _Image, hw: Sequence[int]) -> ImagePart:
+    """The part of an image of a height and width that interpolation in a region needs."""
+    least, most = np.minimum(start, end).tolist(), np.maximum(start, end).tolist()
+    first = [max(0, min(length - 1, math.floor(each) - 2)) for each, length in zip(least, hw, strict=True)]
+    last = [min(length, max(1, math.ceil(each) + 2)) for each, length in zip(most, hw, strict=True)]
+    return ImagePart(first[0], first[1], last[0], last[1])
 
 
 def _nearest(

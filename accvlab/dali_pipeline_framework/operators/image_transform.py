@@ -27,6 +27,7 @@ from nvidia.dali.data_node import DataNode
 from ..errors import FieldValueError, SettingError
 from . import functions, image_arrays
 from .functions import constant, failing_with, is_node, transforms
+from .jpeg_parts import ImagePart
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
@@ -398,8 +399,7 @@ class Resampler:
         image: Any,
         fill_value: float = 0,
         is_mask: bool = False,
-        reduction: int = 1,
-        num_channels: int | None = None,
+        decoded: image_arrays.DecodedFile | None = None,
     ) -> Any:
         """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
@@ -407,12 +407,10 @@ class Resampler:
             image: The image, on the CPU or the GPU.
             fill_value: Value of output pixels outside of the input.
             is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
-            reduction: By how much the image is smaller than the one that the transformation is for; not for
-                `WARP`, and not in a graph.
-            num_channels: Channels of the output, where the image has more; not for `WARP`, and not in a graph.
+            decoded: Where the image comes from, if that is a file; not for `WARP`, and not in a graph.
         """
         if not is_node(image):
-            return self._of_array(image, fill_value, is_mask, reduction, num_channels)
+            return self._of_array(image, fill_value, is_mask, decoded)
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
         if self.resampling == Resampling.WARP:
             warped: DataNode = fn.warp_affine(
@@ -440,18 +438,27 @@ class Resampler:
         resized_image: DataNode = part
         return resized_image
 
+    def needed_part(self, hw: npt.NDArray[np.float32]) -> ImagePart | None:
+        """What is needed of an image of a height and width; None: all. Of arrays only, and not for `WARP`."""
+        start, end = self.arguments["roi_start"], self.arguments["roi_end"]
+        if not np.isfinite([start, end]).all():
+            return None
+        height, width = map(int, hw.tolist())
+        return image_arrays.needed_part(start, end, (height, width))
+
     def _of_array(
-        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, reduction: int, num_channels: int | None
+        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None
     ) -> npt.NDArray[Any]:
         if self.resampling == Resampling.WARP:
             return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
-        shape = (*image.shape[:-3], *self.output_hw, num_channels or image.shape[-1])
-        if reduction > 1:
-            start, end = start / np.float32(reduction), end / np.float32(reduction)
+        shape = (*image.shape[:-3], *self.output_hw, image.shape[-1] if decoded is None else 3)
+        corner = None if decoded is None else decoded.corner
+        if decoded is not None and decoded.reduction > 1:
+            start, end = start / np.float32(decoded.reduction), end / np.float32(decoded.reduction)
         if self.resampling == Resampling.REGION:
             output = np.empty(shape, image.dtype)
-            image_arrays.resample_region(image, start, end, output, is_mask)
+            image_arrays.resample_region(image, start, end, output, is_mask, corner)
             return output
         # `start`: of the output, seen from the part.
         (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
@@ -459,5 +466,5 @@ class Resampler:
         is_all = (top, left, height, width) == (0, 0, *self.output_hw)
         output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
         if top < self.output_hw[0] and left < self.output_hw[1]:
-            image_arrays.resample_region(image, start, end, output[part], is_mask)
+            image_arrays.resample_region(image, start, end, output[part], is_mask, corner)
         return output

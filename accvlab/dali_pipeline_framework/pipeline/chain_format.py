@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute the output format of a chain of steps from the format of its input, without building anything."""
+"""Compute, and describe, the formats along a chain of steps from that of its input, without building anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
 from ..draws.draw_scope import DrawPlan
 from ..errors import FormatError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import FormatProblem, SampleDataGroup, format_error
+from ..sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
+from ..sample_data.formats import LeafFormat
+from ..sample_data.names import alike_paths, format_paths
 
 
 def chain_format(
@@ -60,6 +62,56 @@ def chain_format(
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise format_error(problems, f"The processing steps do not fit the data: {count}.") from first_error
     return blueprint
+
+
+def chain_description(blueprint: SampleDataGroup, steps: Sequence[PipelineStepBase]) -> str:
+    """Describe the formats of the input and the output, and what each step changes, a line for each field.
+
+    ``+`` is before a field that a step adds, ``-`` before one that it removes, ``~`` before one whose format it
+    changes; a step that changes values only has no such line. Fields of the elements of an array that are alike
+    have one line. The arguments and errors are those of `chain_format`.
+    """
+    formats: list[dict[FieldPath, str]] = []
+    chain_format(blueprint.get_empty_like_self(), steps, lambda _, format: formats.append(_leaves(format)))
+    lines = ["input", *(f"    {path}: {leaf}" for path, leaf in _joined_leaves(formats[0]))]
+    for number, (step, before, after) in enumerate(zip(steps, formats[:-1], formats[1:], strict=True)):
+        lines.append(f"step {number}: {step_name(step)}")
+        removed = {path: leaf for path, leaf in before.items() if path not in after}
+        added = {path: leaf for path, leaf in after.items() if path not in before}
+        changed = {
+            path: f"{before[path]} -> {leaf}"
+            for path, leaf in after.items()
+            if path in before and leaf != before[path]
+        }
+        for mark, fields in (("-", removed), ("~", changed), ("+", added)):
+            lines += [f"  {mark} {path}: {leaf}" for path, leaf in _joined_leaves(fields)]
+    lines += ["output", *(f"    {path}: {leaf}" for path, leaf in _joined_leaves(formats[-1]))]
+    return "\n".join(lines)
+
+
+def _leaves(blueprint: SampleDataGroup) -> dict[FieldPath, str]:
+    return dict(zip(blueprint.format.flat_paths, map(_described, blueprint.format.flat_leaves), strict=True))
+
+
+def _described(leaf: LeafFormat) -> str:
+    parts = [leaf.dtype.name]
+    if leaf.ndim is not None:
+        parts.append("scalar" if leaf.ndim == 0 else f"{leaf.ndim}D")
+    if leaf.content.is_known:
+        parts.append(f"image: {leaf.content.describe()}")
+    if leaf.mapping is not None:
+        parts.append("of labels")
+    return ", ".join(parts)
+
+
+def _joined_leaves(leaves: Mapping[FieldPath, str]) -> Iterator[tuple[str, str]]:
+    """Paths, and what is said of them; those that differ only in indices and are alike are written as one."""
+    for group in alike_paths(leaves):
+        by_leaf: dict[str, list[FieldPath]] = {}
+        for path in group:
+            by_leaf.setdefault(leaves[path], []).append(path)
+        for leaf, paths in by_leaf.items():
+            yield format_paths(paths), leaf
 
 
 def step_name(step: object) -> str:

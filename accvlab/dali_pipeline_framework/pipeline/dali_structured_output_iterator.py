@@ -7,16 +7,17 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.delivery import Delivery
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup, nested_dictionary
 from ..sources.input_adapter import InputAdapter
-from .output_conversion import OutputConverter, OutputType, RaggedArgument
+
+if TYPE_CHECKING:
+    from .output_conversion import OutputType, RaggedArgument
 
 
 class DALIStructuredOutputIterator:
@@ -134,6 +135,9 @@ class DALIStructuredOutputIterator:
                 raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
+            from ..engine.delivery import Delivery  # as late as they are needed: imports take time
+            from .output_conversion import OutputConverter
+
             delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
             advice = ""
             if self._structured is not None:

@@ -20,7 +20,7 @@ from ..draws.draw_scope import DrawPlan, DrawSupply, SupplyNode
 from ..draws.keyed_random import derive_key
 from ..engine.dali.conditionals import with_conditionals
 from ..engine.dali.levels import without_conditionals
-from ..engine.dali.origins import origins_from_here
+from ..engine.dali.origins import each_line_looked_up_once, origins_from_here
 from ..engine.dali.seeds import seed_random_operators
 from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
@@ -325,7 +325,8 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         return graph.define()
 
     try:
-        pipeline: Pipeline = decorator(define_graph)(**arguments)
+        with each_line_looked_up_once():
+            pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         original = error.__context__
         if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):

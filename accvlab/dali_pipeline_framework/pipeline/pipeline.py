@@ -14,16 +14,8 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import choice, flag, whole_number
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import KeyedDraws
-from ..engine.control_block import ControlBlock
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.load_ahead import evening_depth
-from ..engine.pipeline_context import PipelineContext
-from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.transport import TransportLayout
-from ..engine.worker_process import WorkerSetup
-from ..engine.worker_source import CallableSource, IterableSource, SampleStepError
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.summary import summary
@@ -40,11 +32,8 @@ from ..sources.shards import Shard, detected_rank
 from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from ._insert_copy_for_passthrough import PathType, _InsertCopyForPassthrough
-from .array_steps import ArraySteps
-from .chain_format import chain_format, step_name
+from .chain_format import chain_description, chain_format, step_name
 from .definition_checks import check_input, checked_steps, require_gpu
-from .draw_keys import require_keys
-from .graph import MOST_ELEMENTS, Copier, Graph, define_pipeline, define_pipeline_of_one
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -54,10 +43,17 @@ from .pipeline_arguments import (
     seed_of_shard,
 )
 from .placement import Placement, place_steps
-from .sent_items import SentItems, unused_names
 
+# What only making a pipeline needs is imported there: imports take time, and whoever imports a definition need not
+# make a pipeline of it in this process.
 if TYPE_CHECKING:
+    from ..draws.keyed_draws import KeyedDraws
+    from ..engine.control_block import ControlBlock
+    from ..engine.worker_process import WorkerSetup
     from ..providers.replayed_draws import ReplayedDraws
+    from .array_steps import ArraySteps
+    from .graph import Copier, Graph
+    from .sent_items import SentItems
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -259,6 +255,14 @@ class PipelineDefinition:
                 f"Invalid pass-through output copy configuration for final output format: {error}"
             ) from error
 
+    def describe(self) -> str:
+        """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
+
+        Raises:
+            FormatError: The steps do not fit the data; lists all problems.
+        """
+        return chain_description(self.input_data_structure, self._steps)
+
     def plan(self, **arguments: Any) -> str:
         """Say how a pipeline works on arrays, and how the fields travel.
 
@@ -297,6 +301,9 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
+        from ..engine.worker_source import SampleStepError
+        from .array_steps import ArraySteps
+
         parts = InputParts.of(self._data_input)
         if not callable(self._data_input) or self.replays_draws:
             raise SettingError(
@@ -354,6 +361,15 @@ class PipelineDefinition:
             raise SettingError(
                 f"`worker_init_fn` must be a function of the worker number, got {worker_init_fn!r}."
             )
+        from ..engine.control_block import ControlBlock
+        from ..engine.failure_diagnosis import FailureDiagnosis
+        from ..engine.load_ahead import evening_depth
+        from ..engine.pipeline_context import PipelineContext
+        from ..engine.transport import TransportLayout
+        from ..engine.worker_process import WorkerSetup
+        from .graph import define_pipeline, define_pipeline_of_one
+        from .sent_items import SentItems, unused_names
+
         arguments = normalised_arguments(args, kwargs)
         parts = InputParts.of(self._data_input)
         unbound: Any = None if parts.main is None else parts.main.source
@@ -451,8 +467,6 @@ class PipelineDefinition:
             source["source"].layout = layout
         if is_debug:  # its graph is defined batch by batch
             return pipeline
-        from ..engine.failure_diagnosis import FailureDiagnosis  # as late as it is needed: imports take time
-
         context = PipelineContext(
             output_blueprint=output,
             control=control,
@@ -493,6 +507,8 @@ class PipelineDefinition:
 
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
+        from .array_steps import ArraySteps
+
         count = self._placement(has_gpu).num_in_workers
         return ArraySteps(self._blueprint_of_steps().format, self._steps[:count]) if count else None
 
@@ -522,12 +538,17 @@ class PipelineDefinition:
         in_graph = self._steps[first_step:]
         if not self._fold_arrays or parts.native or not any(step.treats_elements_alike for step in in_graph):
             return 1
+        from .graph import MOST_ELEMENTS
+
         levels = FoldedFormat.of(blueprint.format, MOST_ELEMENTS).levels
         return max((level.count for level in levels), default=1)
 
     def _keyed_draws(
         self, plan: DrawPlan, parts: InputParts, seed: int, shard: Shard, batch_size: int, is_for_array_steps: bool
     ) -> KeyedDraws | None:
+        from ..draws.keyed_draws import KeyedDraws
+        from .draw_keys import require_keys
+
         paths = parts.main_field_paths()
         require_keys(plan.draws, self._data_input if parts.main is None else parts.main.source, paths)
         if not plan.draws or not (parts.has_callable or is_for_array_steps):
@@ -547,6 +568,9 @@ class PipelineDefinition:
         setup: WorkerSetup,
         array_steps: ArraySteps | None,
     ) -> dict[str, Any]:
+        from ..engine.source_pickling import pickler_functions
+        from ..engine.worker_source import CallableSource, IterableSource
+
         is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
             data_input,
@@ -580,6 +604,8 @@ class PipelineDefinition:
         copier: Copier | None,
         **settings: Any,
     ) -> Graph:
+        from .graph import Graph
+
         return Graph(
             blueprint,
             self._steps[first_step:],

@@ -7,21 +7,21 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import index_in, number_list, number_range, probability
 from ..draws.random_draws import RandomDraw, UniformDraw
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
-from ..operators.field_types import exact_constant
+from ..operators import functions
+from ..operators.field_types import exact_constant_like
+from ..operators.functions import constant, failing_with, is_node
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .array_application import naming_field
 from .image_use import no_images
 from .named_fields import FieldSearch, Key, Names, as_names
 from .pipeline_step_base import PipelineStepBase
@@ -154,41 +154,50 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if self._draws:
-            self._transform(data)
+            with np.errstate(all="ignore"):  # which DALI does
+                self._transform(data)
         return data
+
+    _process_arrays = _process
 
     @do_not_convert
     def _transform(self, data: SampleDataGroup) -> None:
         motion = self._drawn_motion()
         for kind, names in self._names.items():
             for path in _paths(data, names):
-                data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
+                with naming_field(path):
+                    data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
 
     def _drawn_motion(self) -> _Motion:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
+        like = next(iter(drawn.values()))
         signs = {
-            axis: 1.0 - 2.0 * fn.cast(drawn[f"flip_{axis}"] < np.float32(prob), dtype=_DT.FLOAT)
+            axis: functions.cast(drawn[f"flip_{axis}"] < np.float32(prob), _DT.FLOAT) * np.float32(-2)
+            + np.float32(1)
             for axis, prob in self._flip_probs.items()
             if prob > 0
         }
         angle_rad, scale = drawn.get("angle"), drawn.get("scale")
-        linear = exact_constant(np.eye(3)) if angle_rad is None else _rotation(angle_rad, self._rotation_axis or 0)
-        if signs:
-            one = types.Constant(np.float32(1.0), device="cpu")
-            mirror = fn.stack(signs.get("x", one), signs.get("y", one), one)
-            linear = linear * fn.reshape(mirror, shape=[1, 3])
-        inverse = fn.transpose(linear)
-        if scale is not None:
-            linear, inverse = linear * scale, inverse / fn.cast(scale, dtype=_DT.FLOAT64)
-        if "translation_x" in drawn:
-            offset = fn.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
-            shift = fn.reshape(fn.cast(offset, dtype=_DT.FLOAT64), shape=[3, 1])
+        if angle_rad is None:
+            linear = exact_constant_like(np.eye(3), like)
         else:
-            shift = exact_constant(np.zeros((3, 1)))
-        shift_back = _rows_times(inverse, fn.transpose(-shift), 3)
+            linear = _rotation(angle_rad, self._rotation_axis or 0)
+        if signs:
+            one = constant(1, like)
+            mirror = functions.stack(signs.get("x", one), signs.get("y", one), one)
+            linear = linear * functions.reshape(mirror, [1, 3])
+        inverse = functions.transpose(linear)
+        if scale is not None:
+            linear, inverse = linear * scale, inverse / functions.cast(scale, _DT.FLOAT64)
+        if "translation_x" in drawn:
+            offset = functions.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
+            shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [3, 1])
+        else:
+            shift = exact_constant_like(np.zeros((3, 1)), like)
+        shift_back = _rows_times(inverse, functions.transpose(-shift), 3)
         return _Motion(
-            matrix=fn.cat(linear, shift, axis=1),
-            inverse=fn.cat(inverse, shift_back, axis=1),
+            matrix=functions.cat(linear, shift, axis=1),
+            inverse=functions.cat(inverse, shift_back, axis=1),
             scale=scale,
             angle_rad=angle_rad,
             sign_x=signs.get("x"),
@@ -216,98 +225,97 @@ class _Motion:
         sign_y: The same for y.
     """
 
-    matrix: DataNode
-    inverse: DataNode
-    scale: DataNode | None
-    angle_rad: DataNode | None
-    sign_x: DataNode | None
-    sign_y: DataNode | None
+    matrix: Any
+    inverse: Any
+    scale: Any
+    angle_rad: Any
+    sign_x: Any
+    sign_y: Any
 
     @functools.cached_property
-    def _inverse_columns(self) -> DataNode:
+    def _inverse_columns(self) -> Any:
         """``(4, 4)`` float32; one for all projections."""
-        columns: DataNode = fn.cast(fn.transpose(_homogeneous(self.inverse)), dtype=_DT.FLOAT)
-        return columns
+        return functions.cast(functions.transpose(_homogeneous(self.inverse)), _DT.FLOAT)
 
-    def applied(self, kind: str, values: DataNode) -> DataNode:
+    def applied(self, kind: str, values: Any) -> Any:
         """The values of a field after the transformation."""
         if kind == "sizes":
             return values if self.scale is None else values * _beside(values, self.scale)
         if kind == "orientations":
             return self._turned(values)
         if kind == "velocities":
-            linear = fn.cast(self.matrix[:, 0:3], dtype=_DT.FLOAT)
-            moved = fn.coord_transform(_vectors(values), M=linear)
+            linear = functions.cast(self.matrix[:, 0:3], _DT.FLOAT)
+            moved = functions.coord_transform(_vectors(values), M=linear)
         elif kind == "projections":  # their rows times the inverse
             # Fails where there are other columns.
             moved = failing_with(
-                "matrices must have 4 columns", fn.coord_transform, values, M=self._inverse_columns
+                "matrices must have 4 columns", functions.coord_transform, values, M=self._inverse_columns
             )
             # Of a batch without any matrices, DALI forgets the number of columns.
-            return fn.reshape(moved, shape=values.shape())
+            return functions.reshape(moved, functions.shape_of(values))
         elif kind == "points":
             moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
-            moved = moved + fn.transpose(_beside(values, self.matrix[:, 3:4]))
+            moved = moved + functions.transpose(_beside(values, self.matrix[:, 3:4]))
         elif kind == "ego_to_world":
-            moved = _rows_times(values, fn.transpose(_homogeneous(_beside(values, self.inverse))), 4)
+            moved = _rows_times(values, functions.transpose(_homogeneous(_beside(values, self.inverse))), 4)
         else:
-            moved = _rows_times(_homogeneous(_beside(values, self.matrix)), fn.transpose(values), 4)
-        moved = fn.cast(moved, dtype=_DT.FLOAT)
+            moved = _rows_times(_homogeneous(_beside(values, self.matrix)), functions.transpose(values), 4)
+        moved = functions.cast(moved, _DT.FLOAT)
         # Fails where vectors have more columns.
-        return failing_with("points and velocities must be x, y, z", fn.reshape, moved, shape=values.shape())
+        rule = "points and velocities must be x, y, z"
+        return failing_with(rule, functions.reshape, moved, shape=functions.shape_of(values))
 
-    def _turned(self, angles: DataNode) -> DataNode:
+    def _turned(self, angles: Any) -> Any:
         if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
             return angles
-        angles = fn.cast(angles, dtype=_DT.FLOAT64)
+        angles = functions.cast(angles, _DT.FLOAT64)
         for sign in (self.sign_x, self.sign_y):
             if sign is not None:
                 angles = angles * _beside(angles, sign)
         if self.sign_x is not None:  # pi - o
-            angles = angles + (1.0 - _beside(angles, self.sign_x)) * exact_constant(_HALF_TURN / 2, angles.device)
+            angles = angles + (1.0 - _beside(angles, self.sign_x)) * exact_constant_like(_HALF_TURN / 2, angles)
         if self.angle_rad is not None:
             angles = angles + _beside(angles, self.angle_rad)
-        half_turn = exact_constant(_HALF_TURN, angles.device)
-        turns = dali_math.floor(angles / (half_turn * 2.0) + 0.5)
-        return fn.cast(angles - turns * (half_turn * 2.0), dtype=_DT.FLOAT)
+        half_turn = exact_constant_like(_HALF_TURN, angles)
+        turns = functions.floor(angles / (half_turn * 2.0) + 0.5)
+        return functions.cast(angles - turns * (half_turn * 2.0), _DT.FLOAT)
 
 
-def _rotation(angle_rad: DataNode, axis: int) -> DataNode:
+def _rotation(angle_rad: Any, axis: int) -> Any:
     """``(3, 3)`` float64, right-handed about an axis."""
-    angle_rad = fn.cast(angle_rad, dtype=_DT.FLOAT64)
+    angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
     along, across, cross = np.zeros((3, 3)), np.eye(3), np.zeros((3, 3))
     one, other = (axis + 1) % 3, (axis + 2) % 3
     along[axis, axis], across[axis, axis] = 1, 0
     cross[other, one], cross[one, other] = 1, -1
-    turned = dali_math.cos(angle_rad) * exact_constant(across) + dali_math.sin(angle_rad) * exact_constant(cross)
-    rotation: DataNode = turned + exact_constant(along)
-    return rotation
+    along, across, cross = (exact_constant_like(part, angle_rad) for part in (along, across, cross))
+    return functions.cos(angle_rad) * across + functions.sin(angle_rad) * cross + along
 
 
-def _vectors(values: DataNode) -> DataNode:
+def _vectors(values: Any) -> Any:
     """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
     # Fails where vectors have fewer columns.
-    xyz = failing_with("points and velocities must be x, y, z", fn.slice, values, start=[0], shape=[3], axes=[-1])
-    return fn.reshape(xyz, shape=[-1, 3])
+    xyz = failing_with(
+        "points and velocities must be x, y, z", functions.slice, values, start=[0], shape=[3], axes=[-1]
+    )
+    return functions.reshape(xyz, [-1, 3])
 
 
-def _rows_times(rows: DataNode, columns: DataNode, num_terms: int) -> DataNode:
+def _rows_times(rows: Any, columns: Any, num_terms: int) -> Any:
     """``(N, m)`` float64: the products of rows ``(N, num_terms)`` with ``(m, num_terms)``."""
-    products = fn.expand_dims(rows, axes=[1]) * fn.expand_dims(columns, axes=[0])
+    products = functions.expand_dims(rows, [1]) * functions.expand_dims(columns, [0])
     # DALI has no sum of float64.
-    sums: DataNode = functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
-    return sums
+    return functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
 
 
-def _homogeneous(matrix: DataNode) -> DataNode:
+def _homogeneous(matrix: Any) -> Any:
     """``(4, 4)`` of ``(3, 4)``."""
-    homogeneous: DataNode = fn.cat(matrix, exact_constant(np.array([[0.0, 0, 0, 1]]), matrix.device), axis=0)
-    return homogeneous
+    return functions.cat(matrix, exact_constant_like(np.array([[0.0, 0, 0, 1]]), matrix), axis=0)
 
 
-def _beside(values: DataNode, computed: DataNode) -> DataNode:
+def _beside(values: Any, computed: Any) -> Any:
     """What was computed on the CPU, where the values are."""
-    return computed.gpu() if values.device == "gpu" else computed
+    return computed.gpu() if is_node(values) and values.device == "gpu" else computed
 
 
 def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:

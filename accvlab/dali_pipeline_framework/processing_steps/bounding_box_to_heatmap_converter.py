@@ -8,19 +8,18 @@ from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import field_name, flag, number, number_list, shown, whole_number
-from ..engine.dali.broken_rules import failing_with
 from ..errors import SettingError
+from ..operators import functions
 from ..operators.field_types import leaf_at
+from ..operators.functions import failing_with
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ..sample_data import FieldPath, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from .array_application import naming_field
 from .image_transform_step import checked_hw
 from .image_use import no_images
 from .named_fields import FieldSearch
@@ -29,6 +28,7 @@ from .pipeline_step_base import PipelineStepBase
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
 _FOUR = np.array([4], np.int32)
+_SWAP = np.array([[0, 1], [1, 0]], np.float32)
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
@@ -204,38 +204,42 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
     declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._annotation_name):
-            self._convert(data, path)
+        with np.errstate(all="ignore"):  # which DALI does
+            for path in data.find_all_occurrences(self._annotation_name):
+                with naming_field(path):
+                    self._convert(data, path)
         return data
+
+    _process_arrays = _process
 
     @do_not_convert
     def _convert(self, data: SampleDataGroup, path: FieldPath) -> None:
         group = data.get_item_in_path(path)
         beside = data.get_parent_of_path(path)
         if self._image_name is not None:
-            image_hw = beside[self._image_name].shape()[-3:-1]
+            image_hw = functions.shape_of(beside[self._image_name])[-3:-1]
         elif self._image_hw_name is not None:
             image_hw = beside[self._image_hw_name]
-        values = self._converted(group, fn.cast(image_hw, dtype=_DT.FLOAT))
+        values = self._converted(group, functions.cast(image_hw, _DT.FLOAT))
         for (name, dtype), value in zip(self._outputs, values, strict=True):
             if name is not None:
                 group.add_data_field(name, dtype)
                 group[name] = value
 
-    def _converted(self, group: SampleDataGroup, image_hw: DataNode) -> tuple[DataNode, ...]:
+    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Any, ...]:
         height, width = self._heatmap_hw
         size_xy = np.array([[width, height]], np.float32)
         last_xy = size_xy - 1
         # `fn.cat` loses the columns of a batch without any rows: the four columns stay together.
         size_box, last_box = np.tile(size_xy, 2), np.tile(last_xy, 2)
-        image_xy = fn.stack(image_hw[1], image_hw[0])
-        image_box = fn.reshape(fn.cat(image_xy, image_xy, axis=0), shape=[1, 4])
+        image_xy = functions.stack(image_hw[1], image_hw[0])
+        image_box = functions.reshape(functions.cat(image_xy, image_xy, axis=0), [1, 4])
 
         given: Any = group[self._inputs.boxes]
-        num_objects = given.shape(dtype=_DT.INT32)[0:1]
+        num_objects = functions.shape_of(given, _DT.INT32)[0:1]
         # One number alone would be taken for all sides. Fails where there are not four.
         given = failing_with(
-            "boxes must be (N, 4)", fn.reshape, given, shape=fn.cat(num_objects, _FOUR), layout=""
+            "boxes must be (N, 4)", functions.reshape, given, shape=functions.cat(num_objects, _FOUR), layout=""
         )
         # Divided at last: what falls on a pixel stays on it.
         boxes = given * size_box / image_box
@@ -243,20 +247,20 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         if self._inputs.centers is None:
             center = (corner + opposite) * 0.5
         else:
-            centers, shape = group[self._inputs.centers], corner.shape()
+            centers, shape = group[self._inputs.centers], functions.shape_of(corner)
             # One box alone would be taken for all centers. Fails where they differ in number.
             centers = failing_with(
-                "a center x, y for each box is needed", fn.reshape, centers, shape=shape, layout=""
+                "a center x, y for each box is needed", functions.reshape, centers, shape=shape, layout=""
             )
             center = centers * size_xy / image_box[:, 0:2]
         clipped_boxes, clipped_center = _clipped(boxes, last_box), _clipped(center, last_xy)
         ends = clipped_boxes[:, 0:2], clipped_boxes[:, 2:4]
-        low, high = dali_math.min(*ends), dali_math.max(*ends)
-        hw = _as_pairs(fn.coord_transform(high - low, M=[0.0, 1.0, 1.0, 0.0]), center)  # y, x
+        low, high = functions.minimum(*ends), functions.maximum(*ends)
+        hw = _as_pairs(functions.coord_transform(high - low, M=_SWAP), center)  # y, x
 
-        area = _product(dali_math.abs(opposite - corner))
+        area = _product(functions.absolute(opposite - corner))
         on_map = _clipped(boxes, size_box)
-        inside = _product(dali_math.abs(on_map[:, 2:4] - on_map[:, 0:2]))
+        inside = _product(functions.absolute(on_map[:, 2:4] - on_map[:, 0:2]))
         # All comparisons with NaN are false.
         is_active = (inside >= area * self._least_fraction) & (area > 0.0) & (_product(center * 0.0) == 0.0)
         categories = _one_of_each(group, self._inputs.categories, num_objects)
@@ -264,24 +268,24 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
             is_active = is_active & (categories >= 0) & (categories < self._num_categories)
         least_hw = self._least_hw_of(categories)
         if least_hw is not None:
-            is_large = fn.cast(hw >= least_hw, dtype=_DT.INT32)
+            is_large = functions.cast(hw >= least_hw, _DT.INT32)
             is_active = is_active & (is_large[:, 0] * is_large[:, 1] > 0)
         is_valid = _one_of_each(group, self._inputs.is_valid, num_objects)
         if is_valid is not None:
             is_active = is_active & is_valid
 
-        distance = dali_math.min(clipped_center - low, high - clipped_center)
-        nearest = dali_math.min(distance[:, 0:1], distance[:, 1:2])
-        radii = dali_math.clamp(nearest * self._radius_factor, *self._radius_limits)
+        distance = functions.minimum(clipped_center - low, high - clipped_center)
+        nearest = functions.minimum(distance[:, 0:1], distance[:, 1:2])
+        radii = functions.clamp(nearest * self._radius_factor, *self._radius_limits)
         # Once more within the map, for centers that are not finite.
-        pixel = fn.cast(dali_math.floor(clipped_center), dtype=_DT.INT32)
-        pixel = dali_math.min(dali_math.max(pixel, 0), last_xy.astype(np.int32))
+        pixel = functions.cast(functions.floor(clipped_center), _DT.INT32)
+        pixel = functions.minimum(functions.maximum(pixel, 0), last_xy.astype(np.int32))
         objects = DrawnObjects(pixel, radii, is_active, categories if self._has_maps_per_category else None)
         drawn = heatmaps(objects, self._heatmap_hw, self._num_categories or 1, self._sigma_of_radius)
-        offset = clipped_center - fn.cast(pixel, dtype=_DT.FLOAT)
+        offset = clipped_center - functions.cast(pixel, _DT.FLOAT)
         return drawn, is_active, pixel, offset, hw, clipped_boxes
 
-    def _least_hw_of(self, categories: DataNode | None) -> Any:
+    def _least_hw_of(self, categories: Any) -> Any:
         """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
@@ -291,8 +295,8 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         least_hw = np.minimum(self._least_hw_of_category, greatest).astype(np.float32)  # (C, 2)
         numbers = np.arange(len(least_hw), dtype=np.int32)[None, :, None]
         # Other categories get 0; their objects are inactive anyway.
-        is_of = fn.cast(fn.expand_dims(categories, axes=[1, 2]) == numbers, dtype=_DT.FLOAT)  # (N, C, 1)
-        return fn.reductions.max(is_of * least_hw[None], axes=[1])
+        is_of = functions.cast(functions.expand_dims(categories, [1, 2]) == numbers, _DT.FLOAT)  # (N, C, 1)
+        return functions.reductions.max(is_of * least_hw[None], axes=[1])
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -347,29 +351,28 @@ class _Inputs:
     centers: Name | None
 
 
-def _one_of_each(group: SampleDataGroup, name: Name | None, num_objects: DataNode) -> DataNode | None:
+def _one_of_each(group: SampleDataGroup, name: Name | None, num_objects: Any) -> Any:
     """The values of a field, ``(N,)``; None where there is no name."""
     if name is None:
         return None
     # One value alone would be taken for all objects. Fails where there are not as many.
-    return failing_with("one value for each box is needed", fn.reshape, group[name], shape=num_objects, layout="")
+    return failing_with(
+        "one value for each box is needed", functions.reshape, group[name], shape=num_objects, layout=""
+    )
 
 
-def _clipped(points: DataNode, greatest: Any) -> DataNode:
-    clipped: DataNode = dali_math.min(dali_math.max(points, 0.0), greatest)
-    return clipped
+def _clipped(points: Any, greatest: Any) -> Any:
+    return functions.minimum(functions.maximum(points, np.float32(0)), greatest)
 
 
-def _as_pairs(rows: DataNode, like: DataNode) -> DataNode:
+def _as_pairs(rows: Any, like: Any) -> Any:
     """``(N, 2)``: what `fn.coord_transform` makes of a batch without any rows has no columns."""
-    pairs: DataNode = fn.reshape(rows, shape=like.shape())
-    return pairs
+    return functions.reshape(rows, functions.shape_of(like))
 
 
-def _product(pairs: DataNode) -> DataNode:
+def _product(pairs: Any) -> Any:
     """``(N,)`` of ``(N, 2)``."""
-    product: DataNode = pairs[:, 0] * pairs[:, 1]
-    return product
+    return pairs[:, 0] * pairs[:, 1]
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:

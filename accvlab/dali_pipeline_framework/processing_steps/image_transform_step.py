@@ -31,6 +31,7 @@ from ..operators.image_transform import (
     transformed_points,
     transformed_projections,
 )
+from ..operators.jpeg_parts import ImagePart
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
@@ -94,6 +95,7 @@ class ImagePlaneChange:
         output_hw: Height and width of the output; None where it is that of the input.
         decoded: Called with an encoded image and the device; gives the image for ``changed``. In a graph only.
         least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
+        needed: What is needed of an encoded image. Of arrays only.
     """
 
     matrix: Any
@@ -101,6 +103,7 @@ class ImagePlaneChange:
     output_hw: tuple[int, int] | None
     decoded: Callable[[Any, str], Any] | None = None
     least_scale: float = 1.0
+    needed: ImagePart | None = None
 
 
 class ImageTransformStep(PipelineStepBase):
@@ -172,7 +175,8 @@ class ImageTransformStep(PipelineStepBase):
         matrix = scaling.matrix_after()
         if not functions.is_node(hw):
             least = float(np.abs(scaling.scale).min())
-            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least)
+            needed = resampler.needed_part(hw) if self._is_encoded else None
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least, needed=needed)
         if not self._is_encoded:
             return ImagePlaneChange(matrix, resampler, scaling.output_hw)
         resampler = resampler.of_encoded(hw)
@@ -250,9 +254,8 @@ class ImageTransformStep(PipelineStepBase):
                 self._note_decoded(data, path)
                 least_scale = change.least_scale if self._reduced_decoding else 1.0
                 with naming_field(path):
-                    decoded, reduction = files[path].decoded(least_scale)
-                changed = change.changed(decoded, self._fill_value, False, reduction=reduction, num_channels=3)
-                data.set_item_in_path(path, changed)
+                    decoded = files[path].decoded(change.needed, least_scale)
+                data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
             else:
                 data.set_item_in_path(path, change.changed(image, self._fill_value, False))
         for path, mask in masks.items():

@@ -12,12 +12,14 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
+from ..datasets.driving.driving_provider import DrivingProvider
 from ..engine.structured_pipeline import StructuredPipeline
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
 from ..sample_data.format_problems import described_together
 from ..sources.callable_base import CallableBase
+from .driving_contract import driving_problems, scene_problems
 from .given_samples import filled
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
@@ -44,6 +46,13 @@ def check_provider(
     *   `DataProvider.load_batch` delivers what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
+    Of a `DrivingProvider`, also:
+
+    *   Times ascend in each scene.
+    *   Matrices are rigid motions, those of cameras have focal lengths above 0.
+    *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
+        name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the camera.
+
     Args:
         provider: The provider.
         num_samples: How many samples to load.
@@ -69,6 +78,7 @@ def check_provider(
             if refuses_other_indices:
                 check.index_rule(int(count))
             if len(samples) == len(indices):
+                check.driving_rules(indices, samples)
                 check.batch_rule(indices, samples)
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
@@ -127,6 +137,19 @@ class _ProviderCheck(RuleCheck):
             first, *others = concerned
             more = [f"and likewise sample(s) {', '.join(map(str, others))}"] if others else []
             self.break_rule(rule, "\n".join([f"sample {first}", *lines[first], *more]))
+
+    def driving_rules(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
+        provider = self.provider
+        if not isinstance(provider, DrivingProvider):
+            return
+        rule = "samples of driving data must be as DrivingProvider says"
+        with self.reporting(rule):
+            for problem in scene_problems(provider):
+                self.break_rule("times must ascend in each scene", problem)
+            found = {
+                index: driving_problems(provider, sample) for index, sample in zip(indices, samples, strict=True)
+            }
+            self._break_for_samples(rule, found)
 
     def index_rule(self, count: int) -> None:
         for index in (-1, count):

@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -77,7 +77,8 @@ class CameraColumns:
         camera_from_base: The base at the frame's time in coordinates of the camera at the image's time: the motion
             of the vehicle between the two is contained.
         ego_from_camera: The camera, on the vehicle.
-        video_frame: Number of the image in ``file``, where that is a video.
+        video_frame: Number of the image in ``file``, where that is a video; -1 where it is not.
+        row: Row of the image in ``file``, where that is a table; -1 where it is not.
     """
 
     file: Annotated[Names, "F C"]
@@ -86,6 +87,7 @@ class CameraColumns:
     camera_from_base: Annotated[Float64, "F C 3 4"]
     ego_from_camera: Annotated[Float64, "F C 3 4"]
     video_frame: Annotated[Int64, "F C"] | None = None
+    row: Annotated[Int64, "F C"] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -99,6 +101,7 @@ class LidarColumns:
         of_frame: The record of each frame; -1 for none.
         first_sweep: First entry of each frame in ``sweep``.
         sweep: Earlier records of each frame, the newest first.
+        row: Row of each record in ``file``, where that is a table.
     """
 
     file: Annotated[Names, "R"]
@@ -107,6 +110,7 @@ class LidarColumns:
     of_frame: Annotated[Int64, "F"]
     first_sweep: Annotated[Int64, "F+1", "K"]
     sweep: Annotated[Int64, "K"]
+    row: Annotated[Int64, "R"] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -178,6 +182,10 @@ class LineColumns:
     point: Annotated[Float64, "P 2"]
 
 
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set. What is None, the data set does not have.
@@ -206,12 +214,12 @@ class DrivingIndex:
     boxes: BoxColumns | None = None
     boxes_2d: Box2dColumns | None = None
     lines: LineColumns | None = None
-    camera_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    attributes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    line_categories: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    point_columns: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     origin: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ from .driving_index import (
     LidarColumns,
     LineColumns,
 )
+from .index_cache import cache_folder
+from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.float32]
 
+# Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
+_ROUNDING = 1e-8
 # Made anew in each process.
 _CACHED = (
     "_index",
@@ -43,6 +47,7 @@ _CACHED = (
     "_camera_numbers",
     "_class_of_category",
     "_class_of_category_2d",
+    "_video_frames",
 )
 
 
@@ -106,6 +111,9 @@ class DrivingProvider(DataProvider):
     of the index: each process maps it, and files are read in the workers.
     """
 
+    # Where subclasses keep indices; None for the usual folder, see `index_cache.cache_folder`.
+    _index_cache: str | os.PathLike[str] | None = None
+
     @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
@@ -139,20 +147,16 @@ class DrivingProvider(DataProvider):
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings and paths; the index itself only where it was never saved."""
-        caches = (
-            "_index",
-            "_blueprint",
-            "_frames",
-            "_camera_numbers",
-            "_class_of_category",
-            "_class_of_category_2d",
-        )
-        return {name: value for name, value in self.__dict__.items() if name not in caches}
+        return {name: value for name, value in self.__dict__.items() if name not in _CACHED}
 
     @cached_property
     def _index(self) -> DrivingIndex:
         given = self._given_index
         return given if isinstance(given, DrivingIndex) else DrivingIndex.open(given)
+
+    @cached_property
+    def _video_frames(self) -> VideoFrames:
+        return VideoFrames(cache_folder(self._index_cache) / "videos")
 
     # --- what there is ----------------------------------------------------------------------------------
 
@@ -293,6 +297,25 @@ class DrivingProvider(DataProvider):
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
 
+    @property
+    def loads_batches(self) -> bool:
+        """Whether frames are decoded: then each video once, and forward, for all samples of a batch."""
+        return self._is_video and bool(self._camera_numbers)
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load frames; what several of them need of one video is decoded once, and in order."""
+        cameras = self._index.cameras
+        if cameras is None or cameras.video_frame is None:
+            yield from map(self.get_data, sample_indices)
+            return
+        keys = [
+            (self._storage.path(_text(cameras.file[frame, camera])), int(cameras.video_frame[frame, camera]))
+            for frame in map(self._frame, sample_indices)
+            for camera in self._camera_numbers
+        ]
+        with self._video_frames.shared(key for key in keys if key[1] >= 0):
+            yield from map(self.get_data, sample_indices)
+
     def _reference_from_base(self, frame: int) -> Float64Array:
         return (
             np.eye(3, 4) if self._fields.reference == self._index.base else self._index.frames.ego_from_base[frame]
@@ -307,9 +330,9 @@ class DrivingProvider(DataProvider):
             for pose in (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         ]
         if fields.can_bus and frames.can_bus is not None:
-            flat.append(frames.can_bus[frame])
+            flat.append(np.array(frames.can_bus[frame]))
         if fields.ego_status and frames.ego_status is not None:
-            flat.append(frames.ego_status[frame])
+            flat.append(np.array(frames.ego_status[frame]))
         if fields.num_ego_future_frames:
             positions = np.zeros((fields.num_ego_future_frames, 3))
             later = following[: fields.num_ego_future_frames]
@@ -328,7 +351,7 @@ class DrivingProvider(DataProvider):
             self._image(cameras, frame, camera),
             self._index.camera_names[camera],
             cameras.time[frame, camera],
-            cameras.intrinsics[frame, camera],
+            np.array(cameras.intrinsics[frame, camera]),
             poses.as_matrix(poses.joined(camera_from_base, poses.inverse(reference_from_base))),
             poses.as_matrix(cameras.ego_from_camera[frame, camera]),
         ]
@@ -342,12 +365,10 @@ class DrivingProvider(DataProvider):
         frames = self._index.frames
         if record < 0:
             return [np.zeros((0, len(self.point_columns)), np.float32), np.eye(4), frames.time[frame]]
-        base_from_lidar = np.eye(3, 4)
-        if (
-            self._index.base != "lidar" or record != lidar.of_frame[frame]
-        ):  # else the same frame: nothing is rounded
-            world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
-            base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
+        base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+        if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
+            base_from_lidar = np.eye(3, 4)
         reference_from_lidar = poses.joined(reference_from_base, base_from_lidar)
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 
@@ -359,14 +380,20 @@ class DrivingProvider(DataProvider):
         return self._index.cameras is not None and self._index.cameras.video_frame is not None
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
-        """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8."""
+        """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
+        key = self._frame_key(cameras, frame, camera)
+        return self._storage.read_bytes(key[0]) if key[1] < 0 else self._video_frames.frame(*key)
+
+    def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
+        """Path and number of a frame of a video; name and -1 of a file that is none."""
         name = _text(cameras.file[frame, camera])
         if not name:
             raise FileError(
                 f"The frame {_text(self._index.frames.token[frame])!r} has no image of camera "
                 f"{self._index.camera_names[camera]!r}. Leave the camera (`cameras`) or the scene (`scenes`) out."
             )
-        return self._storage.read_bytes(name)
+        number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
+        return (name, number) if number < 0 else (self._storage.path(name), number)
 
     def _points(self, lidar: LidarColumns, record: int) -> FloatArray:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
@@ -473,7 +500,7 @@ def _lines(lines: LineColumns, frame: int, reference_from_base: Float64Array) ->
     starts = lines.first_point[rows.start : rows.stop + 1]
     points = lines.point[int(starts[0]) : int(starts[-1])]
     moved = poses.moved(reference_from_base, np.column_stack([points, np.zeros(len(points))]))
-    return [moved[:, :2], np.diff(starts), lines.category[rows]]
+    return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
 
 
 def _text(name: bytes) -> str:

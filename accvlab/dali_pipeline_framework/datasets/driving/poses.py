@@ -111,8 +111,10 @@ def turned(pose: Float64Array, vectors: npt.ArrayLike) -> Float64Array:
 
 def as_matrix(pose: Float64Array) -> Float64Array:
     """Poses as ``(..., 4, 4)``."""
-    last = np.broadcast_to(np.array([0.0, 0.0, 0.0, 1.0]), (*pose.shape[:-2], 1, 4))
-    return np.concatenate([pose, last], axis=-2)
+    matrix = np.zeros((*pose.shape[:-2], 4, 4))
+    matrix[..., :3, :] = pose
+    matrix[..., 3, 3] = 1
+    return matrix
 
 
 def identity(*shape: int) -> Float64Array:

@@ -168,8 +168,8 @@ def _longer_column(boxes: RawBoxColumns) -> tuple[bool | None, str]:
     num_first, num_second = int((first > 1.1 * second).sum()), int((second > 1.1 * first).sum())
     ratio = float(np.median(first / np.where(second > 0, second, np.nan))) if len(first) else np.nan
     line = (
-        f"sizes: of {len(first)} boxes of vehicles, column 3 is the longer in {num_first}, column 4 in {num_second} "
-        f"(median of column 3 / column 4: {ratio:.2f})"
+        f"sizes: of {len(first)} boxes of vehicles, column 3 is the longer in {num_first}, column 4 in "
+        f"{num_second} (median of column 3 / column 4: {ratio:.2f})"
     )
     total = num_first + num_second
     if len(first) < _FEWEST or max(num_first, num_second) < _MAJORITY * len(first) or not total:
@@ -193,8 +193,8 @@ def _direction(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> tuple
     plus, minus = int((fits_plus & ~fits_minus).sum()), int((fits_minus & ~fits_plus).sum())
     both, neither = int((fits_plus & fits_minus).sum()), int((~fits_plus & ~fits_minus).sum())
     line = (
-        f"{name}: of {len(heading)} moving {kind}, {plus} go along yaw = column 6, {minus} along yaw = -(column 6) - "
-        f"pi/2, {both} along both, {neither} along neither"
+        f"{name}: of {len(heading)} moving {kind}, {plus} go along yaw = column 6, {minus} along yaw = "
+        f"-(column 6) - pi/2, {both} along both, {neither} along neither"
     )
     total = plus + minus + neither
     if max(plus, minus) < _FEWEST or max(plus, minus) < _MAJORITY * total:
@@ -243,14 +243,14 @@ def _z_by_height(values: Float64Array, frame: npt.NDArray[np.int64]) -> tuple[st
     spread = float((height**2).sum())
     if len(values) < 2 * _FEWEST or spread < 0.05 * len(values):
         return None, (
-            f"heights: {len(values)} boxes within {_FARTHEST_M:g} m, too few or too equal in height to tell whether z "
-            f"grows with it: not decided"
+            f"heights: {len(values)} boxes within {_FARTHEST_M:g} m, too few or too equal in height to tell "
+            f"whether z grows with it: not decided"
         )
     slope = float((height * z).sum() / spread)
     error = float(np.sqrt(((z - slope * height) ** 2).sum() / max(len(values) - 2, 1) / spread))
     line = (
-        f"heights: z grows by {slope:.2f} +- {error:.2f} of the height of a box, within frames ({len(values)} boxes "
-        f"within {_FARTHEST_M:g} m; 0.5: center, 0: bottom)"
+        f"heights: z grows by {slope:.2f} +- {error:.2f} of the height of a box, within frames "
+        f"({len(values)} boxes within {_FARTHEST_M:g} m; 0.5: center, 0: bottom)"
     )
     if error < 0.08:
         if abs(slope - 0.5) < 0.17:
@@ -267,11 +267,13 @@ def _z_by_ground(values: Float64Array, ego_from_base: Float64Array) -> tuple[str
     if len(z) < _FEWEST or np.median(mounting) < 0.5:
         return None, f"ground: {len(z)} boxes within {_FARTHEST_M:g} m, or no height of the lidar: not decided"
     if_center, if_bottom = float(np.median(z - values[:, 5] / 2)), float(np.median(z))
+    spread = float(np.median(np.abs(z - if_bottom)))
     line = (
-        f"ground: the median bottom is at {if_center:.2f} m if z is that of the center, at {if_bottom:.2f} m if that of "
-        f"the bottom ({len(z)} boxes within {_FARTHEST_M:g} m; the lidar is mounted {np.median(mounting):.2f} m high)"
+        f"ground: the median bottom is at {if_center:.2f} m if z is that of the center, at {if_bottom:.2f} m if "
+        f"that of the bottom (+- {spread:.2f} m; {len(z)} boxes within {_FARTHEST_M:g} m; "
+        f"the lidar is mounted {np.median(mounting):.2f} m high)"
     )
     for place, one, other in (("center", if_center, if_bottom), ("bottom", if_bottom, if_center)):
-        if abs(one) < 0.3 and abs(other) > abs(one) + 0.3:
+        if spread < 0.5 and abs(one) < 0.3 and abs(other) > abs(one) + 0.3:
             return place, f"{line}: {place}"
     return None, f"{line}: not decided"

@@ -86,7 +86,15 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
         entry = as_entry(info, place)
         token = str(entry.get("token", "sample_idx") if entry.get("token", "sample_idx") is not None else number)
         entry = Entry(entry.values, f"{place} (token {token!r})")
-        raw.append(_of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes))
+        try:
+            raw.append(
+                _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
+            )
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            # Values of other kinds than the converters write, in places where none is expected.
+            raise FileError(
+                f"{entry.place} is not as the converters write it: {type(error).__name__}: {error}."
+            ) from error
     return form, names, raw
 
 
@@ -339,7 +347,8 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
         by_label = {int(label): str(name) for name, label in values.items()}
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
             raise FileError(
-                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got {shown(values)}."
+                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got "
+                f"{shown(values)}."
             )
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):

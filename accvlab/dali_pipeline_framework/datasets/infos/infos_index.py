@@ -29,7 +29,7 @@ from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of
 from .info_files import FileResolver
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
 from .plain_pickle import load_plain_pickle
-from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, pose_column
+from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, pose_column
 from .sequences import Sequences, sequences_of
 
 _LIDAR = "LIDAR_TOP"
@@ -157,8 +157,8 @@ class _Maker:
         lacking = [number for number, value in enumerate(values) if value is None]
         if lacking and len(lacking) < len(values):
             raise FileError(
-                f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the others "
-                f"have it. All frames or none must have it."
+                f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the "
+                f"others have it. All frames or none must have it."
             )
 
     # --- cameras and lidar ------------------------------------------------------------------------------
@@ -201,13 +201,14 @@ class _Maker:
             return None, ()
         record_of = {str(file): number for number, file in enumerate(files)}
         if len(record_of) < len(files):
-            seen: set[str] = set()
-            again = next(number for number, file in enumerate(files) if file in seen or seen.add(str(file)))  # type: ignore[func-returns-value]
+            again = next(number for number, file in enumerate(files) if record_of[str(file)] != number)
             raise FileError(
                 f"{self._places[again]}: the lidar file {files[again]!r} is also that of another frame."
             )
         names = {str(file).rpartition("/")[2]: number for number, file in enumerate(files)}
-        sweeps, places, numbers = [], [], []
+        sweeps: list[RawSweep] = []
+        places: list[str] = []
+        numbers: list[int] = []
         for info in self._infos:
             for sweep in info.sweeps or ():
                 number = names.get(sweep.file.rpartition("/")[2])
@@ -297,8 +298,8 @@ class _Maker:
             first = first_column(counts)
             frame = int(np.searchsorted(first, row, side="right")) - 1
             raise FileError(
-                f"{self._places[frame]}: box {row - first[frame]} must have finite numbers and sizes of at least 0, got "
-                f"{values[row].tolist()}."
+                f"{self._places[frame]}: box {row - first[frame]} must have finite numbers and sizes of at "
+                f"least 0, got {values[row].tolist()}."
             )
 
     def _box_2d_columns(

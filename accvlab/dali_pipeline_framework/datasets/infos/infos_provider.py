@@ -32,28 +32,30 @@ _VERSION = 1
 
 
 class InfosProvider(DrivingProvider):
-    """Frames of info pickles, as the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD,
-    DETR3D, BEVFusion and mmdetection3d write them; samples as `DrivingProvider` describes them.
+    """Frames of info pickles; samples as `DrivingProvider` describes them.
 
-    Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before 1.1 and what was built on it), and
-    ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once; its index is kept and mapped by all processes.
+    Pickles are what the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
+    BEVFusion and mmdetection3d write. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before
+    1.1 and what was built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once; its
+    index is kept and mapped by all processes.
 
-    - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are, nor whether z is that of the center or of the
-      bottom. Both are found from the data: which column is the longer for vehicles, along which angle moving objects
-      go (velocities, and tracks where objects have numbers), whether z grows with the height of boxes, and where
-      the ground is. `describe` says what was found. Where it stays in doubt, or what was stated contradicts the
-      data, it is an error with the figures.
-    - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data sets.
-    - **Scenes** are told by ``scene_token``; or else by the tokens of the frames before (``prev``, ``prev_token``),
-      by ``frame_idx``, by frames without sweeps before them and pauses, or by pauses alone. Without a token, a scene
-      has the token of its first frame as its name.
-    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other; then as
-      a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute. This is
-      found out once for each folder that appears in the pickle.
+    - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are, nor whether z is that of the center or of
+      the bottom. Both are found from the data: which column is the longer for vehicles, along which angle
+      moving objects go (velocities, and tracks where objects have numbers), whether z grows with the height of
+      boxes, and where the ground is. `describe` says what was found. Where it stays in doubt, or what was
+      stated contradicts the data, it is an error with the figures.
+    - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
+      sets.
+    - **Scenes** are told by ``scene_token``; or else by the tokens of the frames before (``prev``,
+      ``prev_token``), by ``frame_idx``, by frames without sweeps before them and pauses, or by pauses alone.
+      Without a token, a scene has the token of its first frame as its name.
+    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other;
+      then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
+      This is found out once for each folder that appears in the pickle.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
-    - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and belong to
-      the 3D box whose center is at the same place.
+    - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and
+      belong to the 3D box whose center is at the same place.
 
     The pickle may hold plain values and NumPy arrays only: nothing in it is ever run.
 
@@ -86,8 +88,8 @@ class InfosProvider(DrivingProvider):
             boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
                 ``"w,l,h,yaw"``; None to find it from the data.
             z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``; None to find it from the data.
-            order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the time
-                of their first frame, each by time, for scenes that were recorded at the same time. None:
+            order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
+                time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
             scenes: Names of the scenes, in the order wanted; None for all.
             index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
@@ -97,10 +99,11 @@ class InfosProvider(DrivingProvider):
                 are not looked at.
 
         Raises:
-            FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something, has
-                scenes that are interleaved or times that go backwards; or files that it names are not there.
-            SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set lacks
-                what is asked for, or there are no frames.
+            FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
+                has scenes that are interleaved or times that go backwards; or files that it names are not
+                there.
+            SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set
+                lacks what is asked for, or there are no frames.
         """
         self._pickle = os.path.abspath(file_path(path, "path"))
         settings = IndexSettings(
@@ -118,7 +121,7 @@ class InfosProvider(DrivingProvider):
 
         key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(settings)}
         folder = cached_index(make, [self._pickle], key, index_cache)
-        if not made and DrivingIndex.open(folder).origin["unresolved_files"]:
+        if not made and _unresolved(DrivingIndex.open(folder), fields):
             # Files may have come since.
             shutil.rmtree(folder, ignore_errors=True)
             folder = cached_index(make, [self._pickle], key, index_cache)
@@ -129,16 +132,12 @@ class InfosProvider(DrivingProvider):
 
     def _check_files(self) -> None:
         """Refuse sensors that are asked for and of whose files none was found."""
-        unresolved = self.origin["unresolved_files"]
-        sensors = [*self.camera_names, *(["LIDAR_TOP"] if self.fields.lidar else [])]
-        for sensor in sensors:
-            if sensor in unresolved:
-                name, *tried = unresolved[sensor]
-                raise FileError(
-                    f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
-                    f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
-                    f"`samples` in it as `data_root`, or leave the sensor out."
-                )
+        for sensor, (name, *tried) in _unresolved(self._index, attrs.asdict(self.fields)).items():
+            raise FileError(
+                f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
+                f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
+                f"`samples` in it as `data_root`, or leave the sensor out."
+            )
 
     def describe(self) -> str:
         """Tell what was read, and what was found of boxes, order and scenes, with the figures."""
@@ -163,3 +162,10 @@ class InfosProvider(DrivingProvider):
             f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}" if "boxes_convention" in origin else ""
         )
         return f"{super().__repr__()[:-1]}{boxes})"
+
+
+def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Sensors that are asked for and of whose files none was found, with a file and what was tried."""
+    cameras = index.camera_names if fields.get("cameras") is None else fields["cameras"]
+    wanted = [*cameras, *(["LIDAR_TOP"] if fields.get("lidar") else [])]
+    return {name: tried for name, tried in index.origin["unresolved_files"].items() if name in wanted}

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ def load_plain_pickle(path: _Path) -> Any:
     """
     text = os.fspath(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb") as file, _without_collections():
             return _Unpickler(file).load()
     except OSError as error:
         message = f"The pickle {text!r} cannot be read: {error.strerror or error}."
@@ -42,6 +45,18 @@ def load_plain_pickle(path: _Path) -> Any:
         ) from error
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Without searches for garbage: there is none among millions of new values, and each search looks at all."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _NotPlainError(pickle.UnpicklingError):
     """A pickle names what is no plain value."""
 
@@ -50,6 +65,7 @@ class _Function:
     """A function without attributes of its own, so that a pickle that sets some fails."""
 
     __slots__ = ("_function",)
+    _function: Any
 
     def __init__(self, function: Any) -> None:
         object.__setattr__(self, "_function", function)
@@ -76,8 +92,8 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_EMPTY_ARRAY = _Function(np.empty(0).__reduce__()[0])  # type: ignore[index]
-_SCALAR = _Function(np.float64(0).__reduce__()[0])  # type: ignore[index]
+_EMPTY_ARRAY = _Function(np.empty(0).__reduce__()[0])
+_SCALAR = _Function(np.float64(0).__reduce__()[0])
 _ARRAY_OF_BUFFER = _Function(_array_of_buffer)
 
 _KNOWN: dict[tuple[str, str], Any] = {

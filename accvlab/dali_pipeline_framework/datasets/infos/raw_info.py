@@ -234,4 +234,7 @@ def _problem_of_pose(raw: RawPose, form: tuple[bool, int]) -> str | None:
             return None
     except (ValueError, TypeError):
         pass
-    return f"must be a quaternion (w first) or a matrix (3, 3) with a translation, or a matrix (4, 4), got {shown(raw)}."
+    return (
+        f"must be a quaternion (w first) or a matrix (3, 3) with a translation, or a matrix (4, 4), got "
+        f"{shown(raw)}."
+    )

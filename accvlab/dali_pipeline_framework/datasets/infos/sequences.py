@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
@@ -56,7 +57,7 @@ def sequences_of(infos: Sequence[RawInfo], positions: Float64Array, order: str, 
     rule, keys = _scene_keys(infos, numbers)
     if order == "scene":
         rank: dict[str, int] = {}
-        for number, key in zip(numbers, keys, strict=True):
+        for key in keys:
             rank.setdefault(key, len(rank))
         pairs = sorted(zip(numbers, keys, strict=True), key=lambda pair: rank[pair[1]])
         numbers, keys = [number for number, _ in pairs], [key for _, key in pairs]
@@ -151,7 +152,7 @@ def _check_interleaved(
 def _check_times(
     infos: Sequence[RawInfo], numbers: Sequence[int], positions: Float64Array, path: str, *, checks_speed: bool
 ) -> None:
-    for one, two in zip(numbers, numbers[1:], strict=False):
+    for one, two in itertools.pairwise(numbers):
         before, after = infos[one], infos[two]
         step_s = after.time - before.time
         pair = f"{before.token!r} (time {before.time:.6f}) and {after.token!r} (time {after.time:.6f})"
@@ -170,8 +171,8 @@ def _check_times(
                 else "are linked the other way round (`prev`)"
             )
             raise FileError(
-                f"{path!r}: times go backwards: the frames {pair} {what}. Either is wrong: correct the times, or the "
-                f"numbers and links."
+                f"{path!r}: times go backwards: the frames {pair} {what}. Either is wrong: correct the times, or "
+                f"the numbers and links."
             )
         distance_m = float(np.linalg.norm(positions[two] - positions[one]))
         if checks_speed and distance_m > _FASTEST_M_PER_S * max(step_s, 0.1):

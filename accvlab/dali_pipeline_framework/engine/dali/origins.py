@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import traceback
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from nvidia.dali._utils import dali_trace
@@ -25,3 +28,44 @@ def origins_from_here() -> Iterator[None]:
         yield
     finally:
         pipeline._definition_frame_start = before
+
+
+@contextlib.contextmanager
+def each_line_looked_up_once() -> Iterator[None]:
+    """Find the origins of operators in less time, within a ``with`` statement; they are what DALI finds.
+
+    For each operator, DALI has Python look up each line of the stack of calls, and whether its file has changed: a
+    third of the time that it takes to define a graph. Most of these lines are the same for all operators.
+    """
+    by_dali = dali_trace.extract_stack
+    dali_trace.extract_stack = _StackOfKnownLines()
+    try:
+        yield
+    finally:
+        dali_trace.extract_stack = by_dali
+
+
+class _StackOfKnownLines:
+    """Does what DALI's ``extract_stack`` does, and keeps what it has looked up."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[CodeType, int], traceback.FrameSummary] = {}
+
+    def __call__(self, start_frame: int = 0, end_frame: int | None = None) -> list[traceback.FrameSummary]:
+        stack = []
+        frame = sys._getframe(1)
+        while frame is not None:
+            place = (frame.f_code, frame.f_lineno)
+            if place not in self._known:
+                code = frame.f_code
+                self._known[place] = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+            stack.append(self._known[place])
+            frame = frame.f_back  # type: ignore[assignment]
+        stack = stack[::-1][start_frame:end_frame]
+        frame_map, frame_filter = dali_trace.get_frame_map(), dali_trace.get_frame_filter()
+        if not frame_map and not frame_filter:
+            return stack
+        filtered: list[traceback.FrameSummary] = dali_trace._filter_autograph_frames(
+            stack, frame_map, frame_filter
+        )
+        return filtered

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one sensor log of Argoverse 2, as arrays. Times are nanoseconds."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import listed
+from ...errors import FileError
+from ..driving import poses
+from ..driving.arrow_files import read_columns
+from ..driving.trajectory import Trajectory, require_ascending
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+POSES = "city_SE3_egovehicle.feather"
+_QUATERNION, _PLACE = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
+_POSE = dict.fromkeys((*_QUATERNION, *_PLACE), "number")
+_MOST_DEPTH = 2
+
+
+def find_logs(root: Path) -> list[Path]:
+    """Find the folders of logs: the folder itself, those in it, or those in the splits in it.
+
+    Raises:
+        FileError: There is none.
+    """
+    for depth in range(_MOST_DEPTH + 1):
+        found = sorted(path.parent for path in root.glob("*/" * depth + POSES))
+        if found:
+            return found
+    raise FileError(f"There is no log of Argoverse 2 in {str(root)!r}: no folder in it has a {POSES}.")
+
+
+def _pose_of(columns: dict[str, npt.NDArray[Any]], path: Path) -> Float64Array:
+    quaternion = np.stack([columns[name] for name in _QUATERNION], axis=-1)
+    place = np.stack([columns[name] for name in _PLACE], axis=-1)
+    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-3) | ~np.isfinite(place).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(
+            f"Row {row} of {str(path)!r} must be a pose, whose quaternion has the length 1, got "
+            f"{quaternion[row]} and {place[row]}."
+        )
+    return poses.pose_of_quaternion(quaternion, place)
+
+
+class ArgoverseLog:
+    """One log.
+
+    Attributes:
+        folder: Its folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; files are read when they are needed."""
+        self.folder = folder
+
+    @cached_property
+    def ego(self) -> Trajectory:
+        """Pose of the vehicle in the city.
+
+        Raises:
+            FileError: The file cannot be read, or is not as it should be.
+        """
+        path = self.folder / POSES
+        columns = read_columns(path, {"timestamp_ns": "whole", **_POSE})
+        if not len(columns["timestamp_ns"]):
+            raise FileError(f"The file {str(path)!r} has no poses.")
+        order = np.argsort(columns["timestamp_ns"], kind="stable")
+        return Trajectory(columns["timestamp_ns"][order], _pose_of(columns, path)[order])
+
+    @cached_property
+    def sensors(self) -> dict[str, Float64Array]:
+        """Place of each sensor on the vehicle, ``(3, 4)``."""
+        path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
+        columns = read_columns(path, {"sensor_name": "text", **_POSE})
+        return dict(zip(columns["sensor_name"].tolist(), _pose_of(columns, path), strict=True))
+
+    @cached_property
+    def intrinsics(self) -> dict[str, Float64Array]:
+        """Matrix of each camera, ``(3, 3)``; without distortion, which is small."""
+        path = self.folder / "calibration" / "intrinsics.feather"
+        names = ("fx_px", "fy_px", "cx_px", "cy_px")
+        columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
+        found = {}
+        for row, sensor in enumerate(columns["sensor_name"].tolist()):
+            fx, fy, cx, cy = (float(columns[name][row]) for name in names)
+            if not np.isfinite([fx, fy, cx, cy]).all() or fx <= 0 or fy <= 0:
+                raise FileError(
+                    f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0, got fx {fx}, "
+                    f"fy {fy}, cx {cx}, cy {cy}."
+                )
+            found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+        return found
+
+    def calibration(self, camera: str) -> tuple[Float64Array, Float64Array]:
+        """Intrinsics of a camera, and its place on the vehicle.
+
+        Raises:
+            FileError: A file has none.
+        """
+        for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
+            if camera not in known:
+                path = self.folder / "calibration" / f"{name}.feather"
+                raise FileError(
+                    f"{str(path)!r} has no sensor {camera!r}, which has images. It has: {listed(known)}."
+                )
+        return self.intrinsics[camera], self.sensors[camera]
+
+    @cached_property
+    def cameras(self) -> list[str]:
+        """Names of the cameras that have images, by name."""
+        folder = self.folder / "sensors" / "cameras"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def image_times(self, camera: str) -> Int64Array:
+        """Times of the images of a camera, in order."""
+        return _times_in(self.folder / "sensors" / "cameras" / camera, ".jpg")
+
+    @cached_property
+    def lidar_times(self) -> Int64Array:
+        """Times of the lidar records, in order."""
+        return _times_in(self.folder / "sensors" / "lidar", ".feather")
+
+    @cached_property
+    def annotations(self) -> dict[str, npt.NDArray[Any]] | None:
+        """Columns of the boxes; None where the log has none (the split ``test``).
+
+        Raises:
+            FileError: The file cannot be read, or is not as it should be.
+        """
+        path = self.folder / "annotations.feather"
+        if not path.exists():
+            return None
+        columns = read_columns(
+            path,
+            {
+                "timestamp_ns": "whole",
+                "track_uuid": "text",
+                "category": "text",
+                **dict.fromkeys(("length_m", "width_m", "height_m"), "number"),
+                **_POSE,
+                "num_interior_pts": "whole",
+            },
+            or_none=["num_interior_pts"],
+        )
+        size = np.stack([columns[name] for name in ("length_m", "width_m", "height_m")], axis=-1)
+        if not (size > 0).all():
+            row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
+            raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
+        return {**columns, "size": size, "pose": _pose_of(columns, path)}
+
+    @cached_property
+    def frame_times(self) -> Int64Array:
+        """Times of the frames: of the lidar, or where there is none, of the boxes.
+
+        Raises:
+            FileError: There are neither.
+        """
+        if len(self.lidar_times):
+            return self.lidar_times
+        if self.annotations is not None and len(self.annotations["timestamp_ns"]):
+            return np.unique(self.annotations["timestamp_ns"])
+        raise FileError(f"The log {str(self.folder)!r} has neither lidar (sensors/lidar) nor annotations.feather.")
+
+    @property
+    def sources(self) -> list[Path]:
+        """Files and folders that the index depends on."""
+        calibration = self.folder / "calibration"
+        cameras = [self.folder / "sensors" / "cameras" / camera for camera in self.cameras]
+        further = [self.folder / "sensors" / "lidar", self.folder / "annotations.feather"]
+        return [
+            self.folder / POSES,
+            calibration / "egovehicle_SE3_sensor.feather",
+            calibration / "intrinsics.feather",
+            *cameras,
+            *(path for path in further if path.exists()),
+        ]
+
+
+def _times_in(folder: Path, ending: str) -> Int64Array:
+    names = [name for name in os.listdir(folder) if name.endswith(ending)] if folder.is_dir() else []
+    try:
+        times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
+    except ValueError:
+        raise FileError(
+            f"Files in {str(folder)!r} must be named by their time in nanoseconds, got {listed(sorted(names), 3)}."
+        ) from None
+    require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
+    return times

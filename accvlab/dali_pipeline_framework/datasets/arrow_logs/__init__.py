@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of py123d: Arrow files, one per sensor."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a data set of LeRobot, version 3."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import listed
+from ...errors import FileError
+from ..driving.arrow_files import read_columns, refused
+
+_IMAGES = "observation.images."
+
+
+class LeRobotFiles:
+    """The tables of a data set.
+
+    Attributes:
+        root: Its folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder; tables are read when they are needed."""
+        self.root = root
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """``meta/info.json``.
+
+        Raises:
+            FileError: It cannot be read, or is of another version.
+        """
+        path = self.root / "meta" / "info.json"
+        try:
+            info = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise refused(path, error) from error
+        version = str(info.get("codebase_version")) if isinstance(info, dict) else "none"
+        if not version.startswith("v3"):
+            raise FileError(
+                f"{str(path)!r} must be of version 3 of LeRobot ('codebase_version': 'v3.0'), got {version!r}: "
+                f"convert the data set with LeRobot."
+            )
+        missing = [name for name in ("features", "data_path") if name not in info]
+        if missing:
+            raise FileError(f"{str(path)!r} must have {listed(missing)}.")
+        return dict(info)
+
+    @cached_property
+    def video_features(self) -> dict[str, str]:
+        """Features that are videos, by name of the camera."""
+        features = [name for name, one in self.info["features"].items() if one.get("dtype") == "video"]
+        return {name.removeprefix(_IMAGES): name for name in features}
+
+    @cached_property
+    def episode_files(self) -> list[Path]:
+        """Tables of the episodes, in order.
+
+        Raises:
+            FileError: There is none.
+        """
+        found = sorted((self.root / "meta" / "episodes").rglob("*.parquet"))
+        if not found:
+            raise FileError(f"There are no tables of episodes in {str(self.root / 'meta' / 'episodes')!r}.")
+        return found
+
+    @cached_property
+    def episodes(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns of the episodes, by their number.
+
+        Raises:
+            FileError: A table cannot be read, or lacks a column.
+        """
+        kinds = dict.fromkeys(("episode_index", "length", "data/chunk_index", "data/file_index"), "whole")
+        for feature in self.video_features.values():
+            kinds |= dict.fromkeys((f"videos/{feature}/chunk_index", f"videos/{feature}/file_index"), "whole")
+            kinds |= dict.fromkeys(
+                (f"videos/{feature}/from_timestamp", f"videos/{feature}/to_timestamp"), "number"
+            )
+        parts = [read_columns(path, kinds) for path in self.episode_files]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in kinds}
+        order = np.argsort(columns["episode_index"], kind="stable")
+        return {name: column[order] for name, column in columns.items()}
+
+    def data_file(self, chunk: int, file: int) -> str:
+        """Name of a table of frames."""
+        return self._named("data_path", "data", chunk, file)
+
+    def video_file(self, feature: str, chunk: int, file: int) -> str:
+        """Name of a video."""
+        return self._named("video_path", feature, chunk, file)
+
+    def _named(self, field: str, feature: str, chunk: int, file: int) -> str:
+        pattern = str(self.info.get(field, ""))
+        try:
+            return pattern.format(video_key=feature, chunk_index=chunk, file_index=file)
+        except (KeyError, IndexError, ValueError) as error:
+            raise FileError(
+                f"{field!r} of {str(self.root / 'meta/info.json')!r} must be a name with {{video_key}}, "
+                f"{{chunk_index}} and {{file_index}}, got {pattern!r}."
+            ) from error
+
+    @property
+    def sources(self) -> list[Path]:
+        """Files that the index depends on."""
+        episodes = self.episodes
+        files = zip(episodes["data/chunk_index"].tolist(), episodes["data/file_index"].tolist(), strict=True)
+        names = {self.data_file(*place) for place in files}
+        for feature in self.video_features.values():
+            chunks, numbers = (
+                episodes[f"videos/{feature}/{part}"].tolist() for part in ("chunk_index", "file_index")
+            )
+            names |= {self.video_file(feature, *place) for place in zip(chunks, numbers, strict=True)}
+        return [
+            self.root / "meta" / "info.json",
+            *self.episode_files,
+            *(self.root / name for name in sorted(names)),
+        ]

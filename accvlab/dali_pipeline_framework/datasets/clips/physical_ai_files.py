@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one clip of PhysicalAI-AV, as arrays. Times are microseconds."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import listed
+from ...errors import FileError
+from ..driving import poses
+from ..driving.arrow_files import column_names, read_columns, require_column
+from ..driving.trajectory import Trajectory, half_period, nearest, require_ascending
+from .clip_layout import ClipLayout
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+# Labels are about 0.1 s apart.
+_MOST_LABEL_DISTANCE_US = 50_000
+_POSE = dict.fromkeys(("x", "y", "z", "qx", "qy", "qz", "qw"), "number")
+_SENSOR_COLUMNS = ("sensor_name", "camera_name", "__index_level_1__")
+
+
+class ChunkCalibration:
+    """Calibrations of the clips of a chunk: one row for each clip and sensor."""
+
+    def __init__(self, path: Path, kinds: dict[str, str]) -> None:
+        """Read the file.
+
+        Raises:
+            FileError: It cannot be read, or lacks a column.
+        """
+        known = column_names(path)
+        clip = next((name for name in ("clip_id", "__index_level_0__") if name in known), "clip_id")
+        sensor = next((name for name in _SENSOR_COLUMNS if name in known), "sensor_name")
+        for name in (clip, sensor):
+            require_column(path, name, known)
+        self._path = path
+        self._columns = read_columns(path, {clip: "text", sensor: "text", **kinds})
+        keys = zip(self._columns[clip].tolist(), self._columns[sensor].tolist(), strict=True)
+        self._row_of = {key: row for row, key in enumerate(keys)}
+
+    def row(self, clip: str, sensor: str) -> dict[str, float]:
+        """What is known of a sensor.
+
+        Raises:
+            FileError: It is not there.
+        """
+        row = self._row_of.get((clip, sensor))
+        if row is None:
+            known = [name for of_clip, name in self._row_of if of_clip == clip]
+            raise FileError(
+                f"{str(self._path)!r} has no sensor {sensor!r} of the clip {clip!r}. It has: {listed(known)}."
+            )
+        return {name: float(column[row]) for name, column in self._columns.items() if column.dtype == np.float64}
+
+
+@attrs.frozen(eq=False)
+class ClipFiles:
+    """One clip.
+
+    Attributes:
+        root: The folder of the data set.
+        layout: Where its files lie.
+        name: Its name.
+        cameras: Cameras that have a video.
+    """
+
+    root: Path
+    layout: ClipLayout
+    name: str
+    cameras: list[str]
+
+    def path(self, field: str, camera: str = "") -> Path:
+        """A file of the clip."""
+        return self.root / self.layout.named(field, clip=self.name, camera=camera)
+
+    def frame_times(self, camera: str) -> Int64Array:
+        """Times of the frames of a camera.
+
+        Raises:
+            FileError: They cannot be read, or go back.
+        """
+        path = self.path("times", camera)
+        times: Int64Array = read_columns(path, {"timestamp": "whole"})["timestamp"]
+        require_ascending(times, f"The column 'timestamp' of {str(path)!r}", strictly=True)
+        if not len(times):
+            raise FileError(f"The file {str(path)!r} has no times.")
+        return times
+
+    def ego(self) -> Trajectory:
+        """Pose of the vehicle in the world.
+
+        Raises:
+            FileError: It cannot be read, or its times go back.
+        """
+        path = self.path("ego_motion")
+        columns = read_columns(path, {"timestamp": "whole", **_POSE})
+        require_ascending(columns["timestamp"], f"The column 'timestamp' of {str(path)!r}")
+        if not len(columns["timestamp"]):
+            raise FileError(f"The file {str(path)!r} has no poses.")
+        return Trajectory(columns["timestamp"], _poses_of(columns, path))
+
+    def obstacles(self) -> dict[str, npt.NDArray[Any]] | None:
+        """Columns of the boxes, each in the vehicle at its own time; None where there are none.
+
+        Raises:
+            FileError: They cannot be read, or are not as they should be.
+        """
+        path = self.path("obstacles")
+        if not path.exists():
+            return None
+        numbers = [f"{what}_{axis}" for what in ("center", "orientation", "size") for axis in "xyz"]
+        known = column_names(path)
+        track_is_text = "track_id" not in known or _is_text(path)
+        columns = read_columns(
+            path,
+            {
+                "timestamp_us": "whole",
+                "track_id": "text" if track_is_text else "whole",
+                "label_class": "text",
+                **dict.fromkeys([*numbers, "orientation_w"], "number"),
+            },
+        )
+        size = np.stack([columns[f"size_{axis}"] for axis in "xyz"], axis=-1)
+        if not (size > 0).all():
+            row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
+            raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
+        names = ("center_x", "center_y", "center_z", *(f"orientation_{axis}" for axis in "xyzw"))
+        pose = _poses_of({old: columns[new] for old, new in zip(_POSE, names, strict=True)}, path)
+        return {**columns, "size": size, "pose": pose}
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        read_columns(path, {"track_id": "whole"})
+    except FileError:
+        return True
+    return False
+
+
+def _poses_of(columns: dict[str, npt.NDArray[Any]], path: Path) -> Float64Array:
+    quaternion = np.stack([columns[name] for name in ("qw", "qx", "qy", "qz")], axis=-1)
+    place = np.stack([columns[name] for name in "xyz"], axis=-1)
+    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(
+            f"Row {row} of {str(path)!r} must be a pose, whose quaternion has the length 1, got "
+            f"{quaternion[row]} and {place[row]}."
+        )
+    return poses.pose_of_quaternion(quaternion, place)
+
+
+class ClipCalibration:
+    """Calibrations of all clips, by chunks."""
+
+    def __init__(self, root: Path, layout: ClipLayout) -> None:
+        """Name the files; they are read when they are needed."""
+        self._root, self._layout = root, layout
+        self._intrinsics: dict[int, ChunkCalibration] = {}
+        self._extrinsics: dict[int, ChunkCalibration] = {}
+
+    @cached_property
+    def _chunks(self) -> dict[str, int]:
+        path = self._root / self._layout.clips
+        known = column_names(path)
+        clip = next((name for name in ("clip_id", "__index_level_0__") if name in known), "clip_id")
+        columns = read_columns(path, {clip: "text", "chunk": "whole"})
+        return dict(zip(columns[clip].tolist(), columns["chunk"].tolist(), strict=True))
+
+    def chunk(self, clip: str) -> int:
+        """Number of the chunk of a clip; 0 where names have no chunks.
+
+        Raises:
+            FileError: The clip is not in the list.
+        """
+        if "{chunk}" not in self._layout.intrinsics + self._layout.extrinsics:
+            return 0
+        if clip not in self._chunks:
+            raise FileError(f"The clip {clip!r} is not in {str(self._root / self._layout.clips)!r}.")
+        return self._chunks[clip]
+
+    def paths(self, clip: str) -> list[Path]:
+        """Files of the calibration of a clip."""
+        chunk = self.chunk(clip)
+        return [
+            self._root / self._layout.named(field, clip=clip, chunk=chunk)
+            for field in ("intrinsics", "extrinsics")
+        ]
+
+    def camera(self, clip: str, camera: str) -> tuple[Float64Array, Float64Array, dict[str, float]]:
+        """Matrix of a camera around its axis, its place on the vehicle, and its whole calibration.
+
+        Raises:
+            FileError: It is not there, or cannot be used.
+        """
+        chunk = self.chunk(clip)
+        inside, outside = self.paths(clip)
+        if chunk not in self._intrinsics:
+            polynomial = dict.fromkeys(("cx", "cy", *(f"fw_poly_{power}" for power in range(5))), "number")
+            self._intrinsics[chunk] = ChunkCalibration(inside, polynomial)
+            self._extrinsics[chunk] = ChunkCalibration(outside, _POSE)
+        lens = self._intrinsics[chunk].row(clip, camera)
+        focal = lens["fw_poly_1"]  # pixels per radian at angle 0
+        if not focal > 0:
+            raise FileError(f"{str(inside)!r}: fw_poly_1 of {camera!r} of {clip!r} must be above 0, got {focal}.")
+        matrix = np.array([[focal, 0, lens["cx"]], [0, focal, lens["cy"]], [0, 0, 1]])
+        place = self._extrinsics[chunk].row(clip, camera)
+        mounted = _poses_of({name: np.array([value]) for name, value in place.items()}, outside)[0]
+        return matrix, mounted, lens
+
+
+def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each, by frame."""
+    frames, rows = [], []
+    for track in np.unique(columns["track_id"]):
+        of_track = np.flatnonzero(columns["track_id"] == track)
+        of_track = of_track[np.argsort(columns["timestamp_us"][of_track], kind="stable")]
+        times = columns["timestamp_us"][of_track]
+        found = nearest(times, frame_times, min(half_period(times), _MOST_LABEL_DISTANCE_US))
+        has = np.flatnonzero(found >= 0)
+        frames.append(has)
+        rows.append(of_track[found[has]])
+    if not frames:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    frame, row = np.concatenate(frames), np.concatenate(rows)
+    order = np.argsort(frame, kind="stable")
+    return frame[order], row[order]

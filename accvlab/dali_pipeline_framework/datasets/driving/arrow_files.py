@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of Apache Arrow: IPC files, mapped, and Feather and Parquet tables as NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import did_you_mean, listed
+from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
+
+UInt8Array = npt.NDArray[np.uint8]
+
+
+def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
+    """Import pyarrow for a file, or raise a `SettingError` where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.feather
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SettingError(
+            f"{os.fspath(path)!r} is a file of Apache Arrow, and pyarrow cannot be imported ({error}). Install "
+            f"it: pip install 'accvlab.dali_pipeline_framework[arrow]'."
+        ) from error
+    module: ModuleType = pyarrow
+    return module
+
+
+def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
+    """Make the error of a file that cannot be read."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    also = [type(error)] if isinstance(error, OSError) else []
+    message = f"The file {os.fspath(path)!r} cannot be read: {reason.rstrip('.')}."
+    return error_that_is_also(FileError, also, message)
+
+
+def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
+    """Refuse a file without a column."""
+    if name not in known:
+        raise FileError(
+            f"The file {os.fspath(path)!r} has no column {name!r}.{did_you_mean(name, known)} It has: "
+            f"{listed(known)}."
+        )
+
+
+def read_columns(
+    path: str | os.PathLike[str], kinds: Mapping[str, str], *, or_none: Sequence[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
+
+    Args:
+        path: The file; ``.parquet`` in its name says what it is.
+        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
+            str) or ``"numbers"`` (lists of one length, as float64).
+        or_none: Which of them may be missing; these are then not among the results.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read, or a column is missing, is of another type, or has empty cells.
+    """
+    arrow = import_pyarrow(path)
+    try:
+        if not os.path.isfile(path):
+            os.stat(path)
+            raise OSError("it is no file")
+        if os.fspath(path).endswith(".parquet"):
+            file = arrow.parquet.ParquetFile(path)  # not as a data set: names like "a=b" are no partitions
+            known = file.schema_arrow.names
+            table = file.read(columns=[name for name in kinds if name in known], use_threads=False)
+        else:
+            table = arrow.feather.read_table(path, memory_map=True, use_threads=False)
+            known = table.column_names
+    except (OSError, arrow.ArrowException) as error:
+        raise refused(path, error) from error
+    columns = {}
+    for name, kind in kinds.items():
+        if name in or_none and name not in known:
+            continue
+        require_column(path, name, known)
+        columns[name] = _as_numpy(arrow, path, name, kind, table[name])
+    return columns
+
+
+def _as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any
+) -> npt.NDArray[Any]:
+    types = arrow.types
+    if kind == "numbers":
+        return _lists_as_numpy(arrow, path, name, column)
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    is_text = types.is_string(column.type) or types.is_large_string(column.type)
+    is_whole = types.is_integer(column.type)
+    is_right = {"text": is_text, "whole": is_whole, "number": is_whole or types.is_floating(column.type)}[kind]
+    if not is_right:
+        wanted = {"text": "texts", "whole": "whole numbers", "number": "numbers"}[kind]
+        raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
+    if column.null_count:
+        raise FileError(
+            f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
+        )
+    if kind == "text":
+        return np.array(column.to_pylist(), np.str_) if len(column) else np.zeros(0, "U1")
+    return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
+
+
+def _lists_as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
+) -> npt.NDArray[np.float64]:
+    types = arrow.types
+    is_list = (
+        types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+    )
+    if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
+        values = column.to_pylist()
+        lengths = {-1 if value is None or None in value else len(value) for value in values}
+        if len(lengths) <= 1 and -1 not in lengths:
+            return np.array(values, np.float64).reshape(len(values), *lengths)
+    raise FileError(
+        f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
+    )
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the columns of a Parquet file.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read.
+    """
+    arrow = import_pyarrow(path)
+    try:
+        return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
+    except (OSError, arrow.ArrowException) as error:
+        raise refused(path, error) from error
+
+
+class ArrowFile:
+    """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
+
+    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Map the file.
+
+        Raises:
+            SettingError: pyarrow is missing.
+            FileError: The file cannot be read, or is no IPC file.
+        """
+        self.path = path
+        self._arrow = import_pyarrow(path)
+        try:
+            self._source = self._arrow.memory_map(path, "r")
+            self._schema = self._arrow.ipc.open_file(self._source).schema
+        except (OSError, self._arrow.ArrowException) as error:
+            raise refused(path, error) from error
+        self._readers: dict[str, Any] = {}
+        self._last: tuple[int, Any] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._schema.names)
+
+    @property
+    def metadata(self) -> Mapping[bytes, bytes]:
+        """What the schema says beside the columns."""
+        return self._schema.metadata or {}
+
+    def type_of(self, name: str) -> Any:
+        """Type of a column, of pyarrow.
+
+        Raises:
+            FileError: There is no such column.
+        """
+        require_column(self.path, name, self.names)
+        return self._schema.field(name).type
+
+    def _reader(self, name: str | None = None) -> Any:
+        """A reader of one column, which reads and decompresses no other; or of all, which copies nothing."""
+        key = name or ""
+        if key not in self._readers:
+            fields = [] if name is None else [self._schema.get_field_index(name)]
+            options = self._arrow.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            self._readers[key] = self._arrow.ipc.open_file(self._source, options=options)
+        return self._readers[key]
+
+    def column(self, name: str) -> Any:
+        """Get a column as one array of pyarrow.
+
+        Raises:
+            FileError: There is no such column, or it cannot be read.
+        """
+        self.type_of(name)
+        try:
+            column = self._reader(name).read_all().column(0).combine_chunks()
+        except (OSError, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+        chunked = self._arrow.ChunkedArray
+        if isinstance(column, chunked):
+            column = column.chunk(0) if column.num_chunks else self._arrow.array([], column.type)
+        return column
+
+    @cached_property
+    def _first_row(self) -> npt.NDArray[np.int64]:
+        """First row of each record batch, and the number of rows."""
+        reader = self._reader(self.names[0])
+        counts = [reader.get_batch(number).num_rows for number in range(reader.num_record_batches)]
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        try:
+            return int(self._first_row[-1])
+        except (OSError, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+
+    def content(self, name: str, row: int) -> UInt8Array | None:
+        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty.
+
+        Raises:
+            FileError: There is no such column or row, or it cannot be read.
+        """
+        if not 0 <= row < self.num_rows:
+            raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
+        self.type_of(name)
+        number = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        try:
+            if self._last is None or self._last[0] != number:
+                self._last = (number, self._reader().get_batch(number))
+            column = self._last[1].column(self._schema.get_field_index(name))
+            return _content(column, row - int(self._first_row[number]))
+        except (OSError, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+
+
+def _content(column: Any, row: int) -> UInt8Array | None:
+    """Bytes of a cell, where they are: a scalar of pyarrow would be a copy."""
+    if not column.is_valid()[row].as_py():
+        return None
+    dtype = np.int64 if str(column.type).startswith("large_") else np.int32
+    _, offsets, values = column.buffers()
+    first, end = np.frombuffer(offsets, dtype, 2, (column.offset + row) * np.dtype(dtype).itemsize)
+    if first == end:
+        return np.zeros(0, np.uint8)
+    content = np.frombuffer(values, np.uint8, int(end - first), int(first))
+    content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
+    return content
+
+
+class ArrowFiles:
+    """IPC files that are open, at most 256: the least recently used one is left out for the next."""
+
+    _most = 256
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._open: OrderedDict[str, ArrowFile] = OrderedDict()
+
+    def __getitem__(self, path: str) -> ArrowFile:
+        """Get a file; it is opened when it is first asked for."""
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = ArrowFile(path)
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(path)
+        return file

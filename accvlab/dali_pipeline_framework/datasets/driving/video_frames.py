@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of the videos of a data set, by file and number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import VideoError
+from ...providers.videos.frame_reader import FrameReader, KeptFrames
+from ...providers.videos.frame_reader_pool import FrameReaderPool
+from ...providers.videos.video_index import VideoIndex
+from ...providers.videos.video_index_cache import VideoIndexCache
+
+UInt8Array = npt.NDArray[np.uint8]
+FrameKey: TypeAlias = tuple[str, int]
+
+_MOST_OPEN = 32
+
+
+class VideoFrames:
+    """Frames of any number of videos. Open decoders go on where they stopped; at most 32 are open.
+
+    What is found about a video is kept in files, for other processes. A pickle holds the name of their folder
+    only.
+    """
+
+    def __init__(self, index_folder: Path) -> None:
+        """Name the folder of what is found; it is made when it is needed."""
+        self._index_folder = index_folder
+        self._shared: dict[FrameKey, UInt8Array] = {}
+        self._uses: Counter[FrameKey] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only the folder: each process has decoders of its own."""
+        return {"_index_folder": self._index_folder, "_shared": {}, "_uses": Counter()}
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return []
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {}
+
+    @cached_property
+    def _indices(self) -> dict[str, VideoIndex]:
+        return {}
+
+    @cached_property
+    def _pool(self) -> FrameReaderPool:
+        return FrameReaderPool(self._opened, _MOST_OPEN)
+
+    def _opened(self, video: int) -> FrameReader:
+        path = self._paths[video]
+        return FrameReader(path, self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
+
+    def index(self, path: str) -> VideoIndex:
+        """What is known of a video.
+
+        Raises:
+            SettingError: PyAV is missing.
+            FileError: The video cannot be opened.
+            VideoError: It is not a video, or incomplete.
+        """
+        if path not in self._indices:
+            self._indices[path] = VideoIndexCache(self._index_folder).index(path)
+        return self._indices[path]
+
+    def frame(self, path: str, number: int) -> UInt8Array:
+        """Get a frame, ``(H, W, 3)`` uint8, RGB.
+
+        Raises:
+            VideoError: The video has no such frame, or it cannot be decoded.
+            FileError: The video cannot be opened.
+        """
+        key = (path, number)
+        if key in self._shared:
+            frame = self._shared[key]
+            self._uses[key] -= 1
+            if self._uses[key] <= 0:
+                self._shared.pop(key, None)
+                return frame
+            return frame.copy()
+        decoded: UInt8Array = self._decoded(path, [number])[0]
+        return decoded
+
+    def _decoded(self, path: str, numbers: list[int]) -> UInt8Array:
+        num_frames = self.index(path).num_frames
+        wrong = [number for number in numbers if not 0 <= number < num_frames]
+        if wrong:
+            raise VideoError(
+                f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are 0 to "
+                f"{num_frames - 1}: the video was cut short, or is not the one that the data set was made with."
+            )
+        if path not in self._numbers:
+            self._paths.append(path)
+            self._numbers[path] = len(self._paths) - 1
+        return self._pool.read(self._numbers[path], np.asarray(numbers, np.int64))
+
+    @contextmanager
+    def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
+        """Decode what is asked for several times, or not in order, once and in order. Keys are in order of use."""
+        by_path: dict[str, list[int]] = {}
+        for path, number in keys:
+            by_path.setdefault(path, []).append(number)
+        try:
+            for path, numbers in by_path.items():
+                if all(before < after for before, after in pairwise(numbers)):
+                    continue
+                try:
+                    distinct = sorted(set(numbers))
+                    frames = self._decoded(path, distinct)
+                except (OSError, ValueError):  # told when the frame is asked for, with its sample
+                    continue
+                for number, frame in zip(distinct, frames, strict=True):
+                    self._shared[path, number] = frame
+                    self._uses[path, number] = numbers.count(number)
+            yield
+        finally:
+            self._shared.clear()
+            self._uses.clear()
+
+    def close(self) -> None:
+        """Close the decoders; they are opened again when they are needed."""
+        self._pool.close()

@@ -1,0 +1,71 @@
+"""Small data sets in the format of nuScenes: made by the examples, and changed on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_scenes import export_nuscenes, generate_scenes
+
+VERSION = "v1.0-mini"
+
+
+def write_nuscenes(root: Path, frames_per_keyframe: int = 2, **settings: Any) -> Path:
+    """Two scenes of small pictures; cameras have their own times and ego poses."""
+    settings = {"num_sequences": 2, "frames_per_sequence": (5, 7), "image_hw": (48, 80), **settings}
+    scenes = generate_scenes(root.parent / f"{root.name}_scenes", keyframe_rate_hz=4.0, **settings)
+    export_nuscenes(scenes, root, version=VERSION, frames_per_keyframe=frames_per_keyframe)
+    rng = np.random.default_rng(5)
+    with changed_table(root, "sample_data") as data, changed_table(root, "ego_pose") as poses:
+        of_token = {pose["token"]: pose for pose in poses}
+        for record in data:
+            if "CAM" not in record["filename"]:
+                continue
+            pose = dict(of_token[record["ego_pose_token"]], token=record["token"])
+            record["timestamp"] += int(rng.integers(-20_000, 20_000))
+            pose["translation"] = (np.array(pose["translation"]) + rng.normal(size=3) * 0.2).tolist()
+            pose["rotation"] = ((np.array(pose["rotation"]) + rng.normal(size=4) * 0.02) * 1.001).tolist()
+            record["ego_pose_token"] = pose["token"]
+            poses.append(pose)
+    return root
+
+
+@contextlib.contextmanager
+def changed_table(root: Path, name: str) -> Iterator[list[dict[str, Any]]]:
+    """The records of a table, which are written again at the end."""
+    path = root / VERSION / f"{name}.json"
+    records = json.loads(path.read_text())
+    yield records
+    path.write_text(json.dumps(records, indent=0))
+
+
+def devkit(module: str) -> Any:
+    """A module of the nuScenes devkit; the test is skipped where it cannot be imported."""
+    if "sklearn" not in sys.modules and importlib.util.find_spec("sklearn") is None:
+        # It is imported for a single function, that no test needs.
+        sys.modules["sklearn"] = types.ModuleType("sklearn")
+        sys.modules["sklearn.metrics"] = types.ModuleType("sklearn.metrics")
+        sys.modules["sklearn"].metrics = sys.modules["sklearn.metrics"]  # type: ignore[attr-defined]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(module)
+    except ImportError as error:
+        pytest.skip(f"needs the nuScenes devkit, see the Makefile: {error}")
+
+
+def open_devkit(root: Path, version: str = VERSION) -> Any:
+    """The tables, opened by the devkit."""
+    return devkit("nuscenes.nuscenes").NuScenes(version, str(root), verbose=False)
+
+
+Change = Callable[[list[dict[str, Any]]], None]

@@ -1,0 +1,153 @@
+"""What `check_provider` says of driving data, and providers that break one rule each."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from support.driving_data import write_driving_data
+
+from accvlab.dali_pipeline_framework.datasets import DrivingProvider
+from accvlab.dali_pipeline_framework.errors import ContractError
+from accvlab.dali_pipeline_framework.testing import check_provider
+
+ALL = {
+    "lidar": True,
+    "num_sweeps": 1,
+    "boxes_2d": True,
+    "num_future_frames": 1,
+    "num_ego_future_frames": 1,
+    "map_lines": True,
+}
+
+
+class Changed(DrivingProvider):
+    """Samples with one value changed."""
+
+    change = ()
+
+    def get_data(self, sample_index):
+        sample = super().get_data(sample_index)
+        if sample_index == 1:
+            *groups, name, changed = self.change
+            group = sample
+            for each in groups:
+                group = group[each]
+            group[name] = changed(group[name])
+        return sample
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("driving")
+    return write_driving_data(root), root
+
+
+def with_row(row, value):
+    def changed(array):
+        array = np.array(array)
+        array[row] = value
+        return array
+
+    return changed
+
+
+def times(factor):
+    return lambda array: np.asarray(array) * np.asarray(factor, np.asarray(array).dtype)
+
+
+CASES = {
+    "rotation": (("ego", "world_from_ego", times(1.5)), r"ego.world_from_ego: its last row must be 0, 0, 0, 1"),
+    "mirror": (
+        ("cameras", 1, "camera_from_reference", times([[-1.0], [1], [1], [1]])),
+        r"cameras\[1\].camera_from_reference: its rotation must be orthonormal, got a mirror image",
+    ),
+    "scale": (
+        ("cameras", 0, "ego_from_camera", times([[1.1], [1.1], [1.1], [1]])),
+        r"cameras\[0\].ego_from_camera: its rotation must be orthonormal, got off by 0.21",
+    ),
+    "chain": (
+        ("ego", "world_from_reference", with_row((0, 3), 7.0)),
+        "ego.world_from_reference: must be world_from_ego @ ego_from_reference",
+    ),
+    "focal": (
+        ("cameras", 0, "intrinsics", with_row((0, 0), 0.0)),
+        r"cameras\[0\].intrinsics: focal lengths must be above 0, got 0.0 and",
+    ),
+    "intrinsics": (
+        ("cameras", 0, "intrinsics", np.transpose),
+        r"cameras\[0\].intrinsics: must be \[\[fx, skew, cx\], \[0, fy, cy\], \[0, 0, 1\]\]",
+    ),
+    "sizes": (("boxes", "sizes", with_row((2, 1), 0.0)), r"boxes.sizes: must be above 0, got .* in row 2"),
+    "yaws": (("boxes", "yaws", with_row(1, 3.5)), r"boxes.yaws: must be in \[-pi, pi\], got 3.5 in row 1"),
+    "centers": (("boxes", "centers", with_row(0, np.nan)), "boxes.centers: must be finite, row 0 is not"),
+    "categories": (
+        ("boxes", "categories", with_row(0, 3)),
+        r"boxes.categories: must be in \[-1, 2\], got 3 in row 0",
+    ),
+    "attributes": (("boxes", "attributes", with_row(0, 2)), r"boxes.attributes: must be in \[-1, 1\], got 2"),
+    "visibilities": (
+        ("boxes", "visibilities", with_row(0, -1)),
+        r"boxes.visibilities: must be in \[0, 4\], got -1",
+    ),
+    "instances": (("boxes", "instances", with_row(0, 9)), "boxes.instances: must be there once in a frame, got 9"),
+    "lengths": (
+        ("boxes", "velocities", lambda array: array[:2]),
+        "boxes: all fields must have one number of elements, got centers: 3, sizes: 3, yaws: 3, velocities: 2",
+    ),
+    "corners": (
+        ("cameras", 0, "boxes_2d", "boxes", lambda array: array[:, [2, 3, 0, 1]]),
+        r"cameras\[0\].boxes_2d.boxes: must be x1 <= x2 and y1 <= y2",
+    ),
+    "rows": (
+        ("cameras", 0, "boxes_2d", "box_rows", with_row(0, 3)),
+        r"cameras\[0\].boxes_2d.box_rows: must be in \[-1, 2\], got 3 in row 0",
+    ),
+    "depth": (
+        ("cameras", 0, "camera_from_reference", lambda array: np.diag([1.0, -1, -1, 1]) @ array),
+        r"cameras\[0\].boxes_2d.box_rows: .*in front of the camera, that of the 2D box \d has the depth -",
+    ),
+    "points": (("lidar", "points", lambda array: array[:, :4]), r"lidar.points: must have 5 columns \(x, y, z"),
+    "first": (("is_first", lambda array: np.array(True)), "is_first: must be whether `frame` is 0"),
+}
+
+
+def test_what_is_right_passes(data):
+    index, root = data
+    check_provider(DrivingProvider(index, root, **ALL), num_workers=0)
+    check_provider(DrivingProvider(index, root, reference="ego", **ALL), num_workers=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_names_sample_and_field(data, case):
+    index, root = data
+    change, message = CASES[case]
+    provider = Changed(index, root, **ALL)
+    provider.change = change
+    with pytest.raises(ContractError, match=rf"must be as DrivingProvider says: sample 1\n(.*\n)*.*{message}"):
+        check_provider(provider, num_workers=0)
+
+
+def test_times_must_ascend(data):
+    index, root = data
+    time = index.frames.time.copy()
+    time[1] = time[2]
+    changed = attrs.evolve(index, frames=attrs.evolve(index.frames, time=time))
+    with pytest.raises(
+        ContractError,
+        match=r"times must ascend in each scene: scene 'scene-a', sample 2, timestamp: must be after",
+    ):
+        check_provider(DrivingProvider(changed, root), num_workers=0)
+
+
+def test_lines_must_add_up(data):
+    index, root = data
+
+    class Fewer(DrivingProvider):
+        def get_data(self, sample_index):
+            sample = super().get_data(sample_index)
+            sample["map_lines"]["points"] = sample["map_lines"]["points"][1:]
+            return sample
+
+    with pytest.raises(ContractError, match=r"map_lines.num_points: must add up to 2, got 3"):
+        check_provider(Fewer(index, root, map_lines=True), num_workers=0)
