@@ -130,9 +130,12 @@ def augmented(
 ) -> npt.NDArray[np.uint8]:
     """Resize all of a BGR image, crop, and mirror: RGB."""
     (left, top), (height, width) = corner, output_hw
-    resized = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)[
-        max(top, 0) : top + height, left : left + width
-    ]
+    interpolation = cv2.INTER_LINEAR
+    if 2 * size[0] <= image.shape[1]:  # else detail that is finer than the pixels of the output would remain
+        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+        interpolation = cv2.INTER_CUBIC
+    resized = cv2.resize(image, size, interpolation=interpolation)
+    resized = resized[max(top, 0) : top + height, left : left + width]
     if resized.shape[:2] != output_hw:  # beyond the image: black
         below, beside = height - resized.shape[0], width - resized.shape[1]
         resized = cv2.copyMakeBorder(resized, below, 0, 0, beside, cv2.BORDER_CONSTANT)

@@ -66,9 +66,9 @@ BELOW = {
         "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes "
         "public_names"
     ),
+    "recipes": "loader datasets",
     "testing": "loader datasets.driving",
     "command_line": "testing viewing",
-    "recipes": "loader datasets",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",

@@ -361,6 +361,7 @@ def resample_region(
     output: _Image,
     is_mask: bool,
     corner: tuple[int, int] | None = None,
+    is_cubic: bool = False,
 ) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
@@ -373,6 +374,7 @@ def resample_region(
         is_mask: Whether the nearest neighbor is taken.
         corner: First row and column of ``image``, where it is only the part that `needed_part` gives; not for
             masks.
+        is_cubic: Whether the interpolation is cubic instead of linear.
     """
     if is_mask:
         rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
@@ -394,16 +396,17 @@ def resample_region(
             [0, scale_y, top - first_row + 0.5 * scale_y - 0.5],
         ]
     )
+    interpolation = cv2.INTER_CUBIC if is_cubic else cv2.INTER_LINEAR
     for given, result in _parts(image, output):
         if is_all:
-            cv2.resize(given, (width, height), dst=result, interpolation=cv2.INTER_LINEAR)
+            cv2.resize(given, (width, height), dst=result, interpolation=interpolation)
         else:
             cv2.warpAffine(
                 given,
                 matrix,
                 (width, height),
                 dst=result,
-                flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                flags=interpolation | cv2.WARP_INVERSE_MAP,
                 borderMode=cv2.BORDER_REPLICATE,
             )
 

@@ -37,6 +37,7 @@ _SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the 
 _FAR_OUTSIDE = 1 << 24
 # Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
+_WIDE_MARGIN_PX = 16  # for filters of up to eight pixels of the output
 
 
 class ResizingMode(Enum):
@@ -333,12 +334,15 @@ class Resampler:
         arguments: Arguments of the operator, ``(2,)`` or a matrix per sample.
         decoded_part: For encoded images: first row and column, and size, of the part to decode, ``(2,)`` int32
             each; regions are relative to it.
+        is_antialiased: Whether a cubic filter is used, not for `WARP`. In a graph it is as wide as the pixels of
+            the output where images are made smaller, as in ``PIL.Image.resize``; arrays should be halved before.
     """
 
     resampling: Resampling
     output_hw: tuple[int, int]
     arguments: dict[str, Any]
     decoded_part: tuple[DataNode, DataNode] | None = None
+    is_antialiased: bool = False
 
     @classmethod
     def warping(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Resampler:
@@ -379,8 +383,9 @@ class Resampler:
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
-        least = functions.clamp(functions.minimum(start, end) - np.float32(_MARGIN_PX + 0.5), zero, hw)
-        most = functions.clamp(functions.maximum(start, end) + np.float32(_MARGIN_PX + 0.5), zero, hw)
+        margin = np.float32((_WIDE_MARGIN_PX if self.is_antialiased else _MARGIN_PX) + 0.5)
+        least = functions.clamp(functions.minimum(start, end) - margin, zero, hw)
+        most = functions.clamp(functions.maximum(start, end) + margin, zero, hw)
         corner = fn.cast(least, dtype=_INT32)
         part = corner, fn.cast(most, dtype=_INT32) - corner
         regions = {"roi_start": start - corner, "roi_end": end - corner}
@@ -411,7 +416,9 @@ class Resampler:
         """
         if not is_node(image):
             return self._of_array(image, fill_value, is_mask, decoded)
-        interpolation = types.DALIInterpType.INTERP_NN if is_mask else types.DALIInterpType.INTERP_LINEAR
+        is_antialiased = self.is_antialiased and not is_mask
+        smooth = types.DALIInterpType.INTERP_CUBIC if is_antialiased else types.DALIInterpType.INTERP_LINEAR
+        interpolation = types.DALIInterpType.INTERP_NN if is_mask else smooth
         if self.resampling == Resampling.WARP:
             warped: DataNode = fn.warp_affine(
                 image,
@@ -425,7 +432,7 @@ class Resampler:
         region = dict(self.arguments)
         start = region.pop("start", None)
         size = region.pop("size", [*self.output_hw])
-        part: Any = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=False)
+        part: Any = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=is_antialiased)
         if start is not None:
             part = fn.slice(
                 part,
@@ -458,7 +465,7 @@ class Resampler:
             start, end = start / np.float32(decoded.reduction), end / np.float32(decoded.reduction)
         if self.resampling == Resampling.REGION:
             output = np.empty(shape, image.dtype)
-            image_arrays.resample_region(image, start, end, output, is_mask, corner)
+            image_arrays.resample_region(image, start, end, output, is_mask, corner, self.is_antialiased)
             return output
         # `start`: of the output, seen from the part.
         (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
@@ -466,5 +473,5 @@ class Resampler:
         is_all = (top, left, height, width) == (0, 0, *self.output_hw)
         output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
         if top < self.output_hw[0] and left < self.output_hw[1]:
-            image_arrays.resample_region(image, start, end, output[part], is_mask, corner)
+            image_arrays.resample_region(image, start, end, output[part], is_mask, corner, self.is_antialiased)
         return output

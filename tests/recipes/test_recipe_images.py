@@ -1,0 +1,172 @@
+"""Images of the recipes: against Pillow, by the contract of steps, and colors without limits."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from nvidia.dali import types
+from support.arrays import encoded_image, gradient
+from support.shared_data import shared_data
+
+from accvlab.dali_pipeline_framework.errors import FormatError
+from accvlab.dali_pipeline_framework.recipes import (
+    ImageAugmentation,
+    PlannedImageAugmenter,
+    UnclippedPhotometricDistorter,
+)
+from accvlab.dali_pipeline_framework.recipes.image_augmentation import ImagePlan, rotated
+from accvlab.dali_pipeline_framework.sample_data import ImageContent, SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import check_step, run_step
+
+DT = types.DALIDataType
+OUTPUT_HW = (24, 40)
+
+
+def planned(plan: ImagePlan, file: np.ndarray) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True))
+    sample.add_data_field("image_plan", DT.FLOAT, ndim=1)
+    sample["image"], sample["image_plan"] = file, plan.values
+    return sample
+
+
+def plans(rotation_deg: float = 0.0) -> list[ImagePlan]:
+    return [
+        ImagePlan((32, 56), (8, 9), False, rotation_deg, 0.8, OUTPUT_HW),
+        ImagePlan((32, 56), (8, 9), True, rotation_deg, 0.8, OUTPUT_HW),
+        ImagePlan((20, 35), (-4, 0), True, rotation_deg, 0.5, OUTPUT_HW),  # smaller than the output
+    ]
+
+
+def test_contract() -> None:
+    samples = [planned(plan, encoded_image(gradient(40, 70), "PNG")) for plan in plans()]
+    check_step(PlannedImageAugmenter("image", "image_plan", OUTPUT_HW), samples)
+
+
+def test_contract_of_colors() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=3)
+    sample["image"] = gradient(12, 16)
+    check_step(UnclippedPhotometricDistorter("image"), [sample])
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.INT32, ndim=3)
+    with pytest.raises(FormatError, match="image"):
+        UnclippedPhotometricDistorter("image").check_input_data_format_and_set_output_data_format(sample)
+
+
+def in_pillow(image: np.ndarray, plan: ImagePlan) -> np.ndarray:
+    from PIL import Image
+
+    (height, width), (top, left) = plan.output_hw, plan.corner
+    picture = Image.fromarray(image).resize(plan.scaled_hw[::-1]).crop((left, top, left + width, top + height))
+    if plan.is_flipped:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(picture.rotate(plan.rotation_deg))
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+@pytest.mark.parametrize("number", range(3))
+def test_against_pillow(number: int, run: Any) -> None:
+    pytest.importorskip("PIL")
+    image, plan = gradient(40, 70), plans()[number]
+    step = PlannedImageAugmenter("image", "image_plan", OUTPUT_HW)
+    result = run_step(step, planned(plan, encoded_image(image, "PNG")), run=run).output["image"]
+    expected = in_pillow(image, plan)
+    assert np.abs(result.astype(int) - expected).mean() < 1.0
+    np.testing.assert_array_equal((result == 0).all(axis=-1), (expected == 0).all(axis=-1))  # beyond the image
+
+
+@pytest.mark.parametrize("angle_deg", [-4.145, 0.3, 5.39, -0.001, 90.0, 359.2])
+def test_rotated_pixels_are_those_of_pillow(angle_deg: float) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    image = np.random.default_rng(0).integers(1, 256, (*OUTPUT_HW, 3)).astype(np.uint8)
+    expected = np.asarray(image_module.fromarray(image).rotate(angle_deg))
+    np.testing.assert_array_equal(rotated(image, angle_deg), expected)
+
+
+def test_rotation_in_both_forms() -> None:
+    plan = plans(rotation_deg=4.0)[0]
+    sample = planned(plan, encoded_image(gradient(40, 70), "PNG"))
+    step = PlannedImageAugmenter("image", "image_plan", OUTPUT_HW, rotates=True)
+    one, other = (run_step(step, sample, run=run).output["image"].astype(int) for run in ("workers", "graph"))
+    assert (np.abs(one - other).max(axis=-1) > 12).mean() < 0.02  # where another neighbor is the nearest one
+
+
+@pytest.mark.parametrize("scale", [0.38, 0.44, 0.5, 0.55, 0.8, 0.94])
+@pytest.mark.parametrize("run", ["workers", "graph", "reduced decoding"])
+def test_photographs_against_pillow(scale: float, run: Any) -> None:
+    pytest.importorskip("PIL")
+    files = sorted((shared_data("frames")).rglob("*.jpg"))[::60]
+    for file in files:
+        encoded = np.frombuffer(file.read_bytes(), np.uint8)
+        image = cv2.cvtColor(cv2.imdecode(encoded, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+        scaled = int(image.shape[0] * scale), int(image.shape[1] * scale)
+        hw = scaled[0] // 2, scaled[1] - 8
+        plan = ImagePlan(scaled, (scaled[0] - hw[0], 3), False, 0.0, scale, hw)
+        is_reduced = run not in ("workers", "graph")
+        step = PlannedImageAugmenter("image", "image_plan", hw, reduced_decoding=is_reduced)
+        given = planned(plan, encoded)
+        result = run_step(step, given, run="workers" if is_reduced else run).output["image"]
+        noise = np.mean((result.astype(float) - in_pillow(image, plan)) ** 2)
+        assert 10 * np.log10(255**2 / noise) >= (44 if run == "graph" else 40), file
+
+
+def test_matrix_follows_the_drawn_factor() -> None:
+    augmentation = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.5, 0.9), rotation_range_deg=(-5, 5))
+    numbers = {"scale": 0.777, "bottom": 0.0, "share": 0.5, "is_flipped": 0.1, "rotation_deg": 3.0}
+    plan = augmentation.plan((40, 70), lambda name: np.float32(numbers[name]))
+    assert plan.scaled_hw == (31, 54)
+    assert plan.corner == (7, 7)
+    assert plan.is_flipped
+    middle = np.array([40 - (35 * np.float64(np.float32(0.777)) - 7), 20 * np.float64(np.float32(0.777)) - 7])
+    turn = np.radians(np.float64(np.float32(3.0)))
+    center = np.array([20.0, 12.0])
+    x, y = middle - center
+    expected = center + np.array([np.cos(turn) * x + np.sin(turn) * y, -np.sin(turn) * x + np.cos(turn) * y])
+    np.testing.assert_allclose((plan.matrix @ [35, 20, 1])[:2], expected)
+    fixed = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.48, 0.48), flip_prob=0.0)
+    assert fixed.plan((900, 1600), lambda name: np.float32(0)).scaled_hw == (432, 768)  # float32 would give 431
+    filling = augmentation.for_evaluation().plan((40, 70), lambda name: np.float32(0.5))
+    assert (filling.scaled_hw, filling.corner, filling.is_flipped) == ((24, 42), (0, 1), False)
+
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+def published_distortion(bgr: np.ndarray, numbers: dict[str, Any], happens: list[bool]) -> np.ndarray:
+    """Step by step, as the published code does it."""
+    brightness, contrast_first, contrast, saturation, hue, permutation = happens
+    image = bgr.astype(np.float32)
+    if brightness:
+        image += numbers["brightness"]
+    if contrast_first and contrast:
+        image *= numbers["contrast"]
+    image = cv2.cvtColor(image, cv2.COLOR_BGR2HSV)
+    if saturation:
+        image[..., 1] *= numbers["saturation"]
+    if hue:
+        image[..., 0] += numbers["hue"]
+        image[..., 0][image[..., 0] > 360] -= 360
+        image[..., 0][image[..., 0] < 0] += 360
+    image = cv2.cvtColor(image, cv2.COLOR_HSV2BGR)
+    if contrast and not contrast_first:
+        image *= numbers["contrast"]
+    return image[..., ORDERS[numbers["permutation"]]] if permutation else image
+
+
+@pytest.mark.parametrize("happens", [*itertools.product([False, True], repeat=6)])
+def test_colors_are_changed_as_published(happens: tuple[bool, ...]) -> None:
+    image = np.random.default_rng(1).integers(0, 256, (9, 7, 3)).astype(np.uint8)
+    numbers = {"brightness": -31.0, "contrast": 1.4, "saturation": 1.5, "hue": -17.0, "permutation": 3}
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=3)
+    sample["image"] = image
+    draws = {**numbers, "decisions": [0.0 if each else 1.0 for each in happens]}
+    result = run_step(UnclippedPhotometricDistorter("image"), sample, draws=draws, run="workers").output["image"]
+    expected = published_distortion(image[..., ::-1], numbers, list(happens))[..., ::-1]
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-3)
+    assert result.dtype == np.float32
