@@ -1,4 +1,4 @@
-# make demo [DATA=<folder of images or videos>]    set up, and run the demo
+# make demo [DATA=<your data>] [IMAGES=<folder>]   set up, and run the demo
 # make test                                        set up, and run lint, type check and tests
 # make test-all                                    the same, with more examples for each law and all combinations
 # make docs | bench | wheel-test | clean           what the names say
@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
+IMAGES ?=
 OUTPUT ?= demo_output
 # What tests compare with. It asks for packages of its time (NumPy 1, Shapely 1); those in `test` do.
 DEVKIT := nuscenes-devkit==1.1.11
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-all lint types docs bench wheel-test clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python examples/demo.py --data "$(DATA)" --output "$(OUTPUT)"
+	$(BIN)/python examples/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
 
 test: lint types
 	$(BIN)/python $(PYTEST)

@@ -3,7 +3,8 @@
     python examples/demo.py                          six cameras, boxes; the scenes are generated first
     python examples/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
                                                      images, of videos, or of recordings with a video per camera
-    python examples/demo.py --data INFOS.pkl         an info pickle of a detector, beside or below the images
+    python examples/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where
+                                                     its images are not near it
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
 in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
@@ -14,10 +15,10 @@ demo_output/batch.png.
 """
 
 import argparse
+import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def _run(options: argparse.Namespace) -> None:
         options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"--output must be a folder, or free to become one: {error}") from error
-    provider = open_provider(options.data, options.output)
+    provider = open_provider(options.data, options.output, options.images)
     batch_size = min(options.batch_size, len(provider.sequence_lengths))
     image_hw = options.image_size or _default_image_hw(provider)
     is_of_videos = isinstance(provider, VideoFolderProvider)
@@ -110,7 +111,7 @@ def _run(options: argparse.Namespace) -> None:
     print(f"Picture of a batch: {picture}")
 
 
-def open_provider(data: Path | None, output: Path) -> DemoProvider:
+def open_provider(data: Path | None, output: Path, images: Path | None = None) -> DemoProvider:
     """The provider for a folder: a data set of scenes (generated here without a folder), videos, frames, ..."""
     if data is None:
         data = output / "scenes"
@@ -120,7 +121,7 @@ def open_provider(data: Path | None, output: Path) -> DemoProvider:
     provider: DemoProvider
     if (data / "scenes.json").is_file():
         provider = DrivingSceneProvider(data)
-    elif (driving := open_driving_data(data)) is not None:
+    elif (driving := open_driving_data(data, images)) is not None:
         provider = driving
     elif holds_videos(data):
         provider = VideoFolderProvider(data)
@@ -133,16 +134,28 @@ def open_provider(data: Path | None, output: Path) -> DemoProvider:
     return provider
 
 
-def open_driving_data(data: Path) -> DrivingProvider | None:
-    """The provider for a public data set, where that is what the folder or file holds."""
+def open_driving_data(data: Path, images: Path | None = None) -> DrivingProvider | None:
+    """The provider for a public data set, where that is what the folder or file holds.
+
+    The images of an info pickle are in a folder with ``samples`` in it: given, or above the pickle, or beside one
+    of the folders above it.
+    """
     if data.suffix == ".pkl":
         from accvlab.dali_pipeline_framework.datasets import InfosProvider
 
-        roots = [folder for folder in data.absolute().parents if (folder / "samples").is_dir()]
-        return InfosProvider(data, roots[0] if roots else data.parent)
+        return InfosProvider(data, images or _folder_of_samples(data) or data.parent)
     tables = sorted(data.glob("v1.0-*/sample_data.json"), key=lambda path: path.parent.name != "v1.0-trainval")
     if tables:
         return NuScenesProvider(data, tables[0].parent.name, classes="detection")
+    return None
+
+
+def _folder_of_samples(pickle: Path) -> Path | None:
+    for folder in pickle.absolute().parents[:5]:
+        with contextlib.suppress(OSError):  # folders that may not be listed
+            for root in (folder, *sorted(folder.iterdir())):
+                if (root / "samples").is_dir():
+                    return root
     return None
 
 
@@ -252,7 +265,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _progress(num_steps: int) -> Iterator[Callable[[float, float], None]]:
     """A progress bar; yields what to call after each step, with loss and samples per second."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -280,6 +293,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings "
         "with a video per camera, data set of nuScenes or of driving_scenes, or info pickle (default: scenes are "
         "generated)",
+    )
+    parser.add_argument(
+        "--images",
+        type=lambda text: Path(text) if text else None,
+        help="folder that the names in an info pickle are relative to (default: looked for around it)",
     )
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)

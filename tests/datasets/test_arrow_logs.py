@@ -125,6 +125,12 @@ class TestSamples:
         ]
         assert names == [["vehicle", "pedestrian"], ["regular_vehicle", "pedestrian"]]
 
+    def test_are_found_once_where_links_go_in_a_circle(self, tmp_path):
+        ArrowLog().write(tmp_path / "logs")
+        (tmp_path / "logs/again").symlink_to(tmp_path / "logs")
+        (tmp_path / "linked").symlink_to(tmp_path / "logs")
+        assert ArrowLogProvider(tmp_path / "linked").scene_names == ("made_train/log-a",)
+
     def test_keep_the_rules_of_providers(self, tmp_path):
         ArrowLog().write(tmp_path)
         check_provider(ArrowLogProvider(tmp_path, lidar=True, num_sweeps=1), start_method="fork")
@@ -389,11 +395,24 @@ class TestAgainstPy123d:
             sample = provider.get_data(frame)
             compare_with_py123d(sample, api, frame, provider, images)
 
+    def test_what_it_writes_at_the_rates_of_the_sensors(self, py123d, tmp_path):
+        log = ArrowLog()
+        api = written_by_py123d(log, tmp_path, "jpeg_binary", at_own_rates=True)
+        provider = ArrowLogProvider(tmp_path, lidar=True)
+        for frame in range(NUM_FRAMES):
+            sample = provider.get_data(frame)
+            compare_with_py123d(sample, api, frame, provider, "jpeg_binary")
+            images = [bytes(camera["image"]) for camera in sample["cameras"].values()]
+            assert images == [log.images[camera][frame] for camera in CAMERAS]
 
-def written_by_py123d(log, root, images):
-    """Write a log with py123d, and open it there."""
+
+def written_by_py123d(log, root, images, at_own_rates=False):
+    """Write a log with py123d, and open it there.
+
+    At own rates, the vehicle is written at all its times, and cameras without poses; py123d makes the frames.
+    """
     import cv2
-    from py123d.api.scene.arrow.arrow_log_writer import ArrowLogWriter
+    from py123d.api.scene.arrow.arrow_log_writer import ArrowLogWriter, SyncConfig
     from py123d.api.scene.arrow.arrow_scene_api import ArrowSceneAPI
     from py123d.api.scene.arrow.utils.log_writer_config import LogWriterConfig
     from py123d.datatypes import (
@@ -416,7 +435,7 @@ def written_by_py123d(log, root, images):
     from py123d.datatypes.vehicle_state.dynamic_state import DynamicStateSE3
     from py123d.datatypes.vehicle_state.ego_state_metadata import get_carla_lincoln_mkz_2020_metadata
     from py123d.geometry import BoundingBoxSE3, PoseSE3, Vector3D
-    from py123d.parser.base_dataset_parser import ModalitiesSync
+    from py123d.parser.base_dataset_parser import ModalitiesSync, ParsedCamera
     from py123d.parser.registry import AV2SensorBoxDetectionLabel
     from support.arrow_logs import values_of
 
@@ -425,7 +444,7 @@ def written_by_py123d(log, root, images):
     config = LogWriterConfig(
         camera_store_option=images, lidar_store_option="binary", lidar_codec="ipc_zstd", write_route=False
     )
-    writer = ArrowLogWriter(config, root, root)
+    writer = ArrowLogWriter(config, root, root, sync_config=SyncConfig("lidar.lidar_merged.timestamp_us"))
     head = LogMetadata("made", "made_train", "log-a", None)
     assert writer.reset(head)
     vehicle = get_carla_lincoln_mkz_2020_metadata()
@@ -444,15 +463,20 @@ def written_by_py123d(log, root, images):
         )
         for camera in CAMERAS
     }
+
+    def ego_state(number):
+        return EgoStateSE3.from_imu(
+            imu_se3=PoseSE3.from_list(values_of(log.world_from_ego[number]).tolist()),
+            metadata=vehicle,
+            dynamic_state_se3=DynamicStateSE3.from_array(log.motion[number]),
+            timestamp=Timestamp.from_us(int(log.ego_times[number])),
+        )
+
+    for number in range(len(log.ego_times)) if at_own_rates else ():
+        writer.write_async(ego_state(number))
     for frame, time in enumerate(log.times):
         now = Timestamp.from_us(int(time))
         modalities = [
-            EgoStateSE3.from_imu(
-                imu_se3=PoseSE3.from_list(values_of(log.ego_at_frames()[frame]).tolist()),
-                metadata=vehicle,
-                dynamic_state_se3=DynamicStateSE3.from_array(log.motion[frame]),
-                timestamp=now,
-            ),
             BoxDetectionsSE3(
                 [
                     BoxDetectionSE3(
@@ -476,11 +500,19 @@ def written_by_py123d(log, root, images):
             ),
         ]
         for camera, metadata in cameras.items():
-            image = cv2.imdecode(np.frombuffer(log.images[camera][frame], np.uint8), cv2.IMREAD_COLOR)
-            pose = poses.joined(log.ego_at(int(log.camera_times[camera][frame])), log.ego_from_camera[camera])
+            content = log.images[camera][frame]
             taken = Timestamp.from_us(int(log.camera_times[camera][frame]))
+            if at_own_rates:
+                modalities.append(ParsedCamera(metadata, taken, None, byte_string=content))
+                continue
+            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+            pose = poses.joined(log.ego_at(taken.time_us), log.ego_from_camera[camera])
             modalities.append(Camera(metadata, image, PoseSE3.from_list(values_of(pose).tolist()), taken))
-        writer.write_sync(ModalitiesSync(timestamp=now, modalities=modalities))
+        if at_own_rates:
+            for modality in modalities:
+                writer.write_async(modality)
+        else:
+            writer.write_sync(ModalitiesSync(timestamp=now, modalities=[ego_state(2 + 2 * frame), *modalities]))
     writer.close()
     scene = SceneMetadata(
         dataset="made",

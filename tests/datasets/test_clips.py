@@ -144,6 +144,14 @@ class TestPhysicalAi:
         with pytest.raises(VideoError, match=r"frame 7 of the video .*, whose frames are 0 to 4"):
             provider.get_data(7)
 
+    def test_a_frame_that_fails_does_not_fail_the_others_of_its_batch(self, tmp_path):
+        write_physical_ai(tmp_path)
+        make_video(tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.mp4", 5, "libx264")
+        batch = PhysicalAiProvider(tmp_path, cameras=[FRONT]).load_batch([3, 7, 1], range(3))
+        assert numbers_of([next(batch)]) == [3]
+        with pytest.raises(VideoError, match="frame 7 of the video"):
+            next(batch)
+
     def test_times_that_go_back_are_named(self, tmp_path):
         from support.clip_data import write_parquet
 

@@ -162,6 +162,15 @@ class TestSamples:
         ]
         np.testing.assert_allclose(*centers, atol=1e-3)
 
+    def test_have_no_boxes_without_annotations(self, copy, root, tmp_path):
+        for name in ("sample_annotation", "instance"):
+            without_table(copy, name, lambda record: False)
+        provider = opened(copy, tmp_path, data_root=root, boxes_2d=True, num_future_frames=2, classes="detection")
+        sample = provider.get_data(0)
+        assert sample["boxes"]["centers"].shape == (0, 3)
+        assert sample["cameras"][0]["boxes_2d"]["boxes"].shape == (0, 4)
+        assert len(opened(copy, tmp_path, frames="LIDAR_TOP", data_root=root)) > len(provider)
+
     def test_have_can_messages(self, root, tmp_path):
         data = records(root, "sample")
         first = min(one["timestamp"] for one in data)

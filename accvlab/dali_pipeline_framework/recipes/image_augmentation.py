@@ -280,9 +280,8 @@ class PlannedImageAugmenter(PipelineStepBase):
         if self._reduced_decoding:
             decoded = file.decoded(None, scale)
         else:
-            start, end = resampler.arguments["roi_start"], resampler.arguments["roi_end"]
-            hw = int(file.hw[0]), int(file.hw[1])
-            decoded = file.decoded(_aligned(image_arrays.needed_part(start, end, hw), reduction, hw))
+            needed = resampler.needed_part(file.hw)
+            decoded = file.decoded(None if needed is None else _aligned(needed, reduction, file.hw))
         image, corner, done = decoded.image, decoded.corner, decoded.reduction
         while done < reduction:
             image, corner = _halved(image), None if corner is None else (corner[0] // 2, corner[1] // 2)
@@ -313,14 +312,14 @@ class PlannedImageAugmenter(PipelineStepBase):
         return data
 
 
-def _aligned(part: image_arrays.ImagePart, reduction: int, hw: tuple[int, int]) -> image_arrays.ImagePart:
+def _aligned(part: image_arrays.ImagePart, reduction: int, hw: npt.NDArray[Any]) -> image_arrays.ImagePart:
     """A part with some pixels around it, that can be made smaller without looking beyond it."""
     if reduction == 1:
         return part
     margin = 2 * reduction
     first = [max(0, each - margin) // reduction * reduction for each in (part.top, part.left)]
     ends = zip((part.bottom, part.right), hw, strict=True)
-    last = [min(length, -(-(each + margin) // reduction) * reduction) for each, length in ends]
+    last = [min(int(length), -(-(each + margin) // reduction) * reduction) for each, length in ends]
     return image_arrays.ImagePart(first[0], first[1], last[0], last[1])
 
 

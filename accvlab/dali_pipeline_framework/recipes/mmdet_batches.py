@@ -163,8 +163,8 @@ def as_mmdet(batch: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
     if "prev_bev_exists" in moved:
         return _of_bevformer(batch, moved)
     raise SettingError(
-        "This is no batch of StreamPETR, SparseDrive, Sparse4D or BEVFormer: it has "
-        f"{listed(batch)}. Give what the loader of their recipe delivers."
+        f"This is no batch of StreamPETR, SparseDrive, Sparse4D or BEVFormer: it has {listed(batch)}. Give what "
+        "the loader of their recipe delivers."
     )
 
 

@@ -42,8 +42,12 @@ def find_logs(root: str | os.PathLike[str]) -> list[str]:
     """
     top = os.path.abspath(root)
     found, waiting = [], [top]
+    seen: set[str] = set()  # links may go in a circle
     while waiting:
         folder = waiting.pop()
+        if os.path.realpath(folder) in seen:
+            continue
+        seen.add(os.path.realpath(folder))
         if os.path.exists(os.path.join(folder, f"{SYNC}.arrow")):
             found.append(folder)
             continue

@@ -24,7 +24,7 @@ from .frames import (
     reference_channel,
 )
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
-from .tables import read_records
+from .tables import TABLES, read_records
 
 # What the columns of points of the lidar are.
 POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
@@ -50,7 +50,8 @@ class Conversion:
 
     def sources(self) -> list[Path]:
         """The files that are read."""
-        return [*sorted(self.tables.glob("*.json")), *(can_files(self.can_bus) if self.can_bus else ())]
+        tables = (self.tables / f"{name}.json" for name in TABLES)
+        return [*tables, *(can_files(self.can_bus) if self.can_bus else ())]
 
     def settings(self) -> dict[str, Any]:
         """What else the index depends on."""

@@ -148,8 +148,8 @@ def frame_columns(
             frame = int(np.flatnonzero(record < 0)[0])
             raise FileError(
                 f"The frame {tokens[frame].decode()!r} must have a record of {LIDAR} in "
-                f"{str(data.table.path)!r}, as "
-                f"others have; {int((record < 0).sum())} frame(s) have none. Leave their scenes out of the tables."
+                f"{str(data.table.path)!r}, as others have; {int((record < 0).sum())} frame(s) have none. Leave "
+                "their scenes out of the tables."
             )
         ego_from_base = calibrations.ego_from_sensor[data.calibration[record]]
     return FrameColumns(

@@ -136,10 +136,8 @@ def _intrinsics(record: Record, channel: str, path: Path) -> Float64:
         return matrix
     raise FileError(
         f"The record {record['token']!r} of {str(path)!r}, of {channel}, must have 3 x 3 finite numbers that "
-        f"can be "
-        f"inverted as camera_intrinsic, got {shown(record['camera_intrinsic'])}. Correct the calibration, or "
-        f"leave the "
-        "scene out of the tables."
+        f"can be inverted as camera_intrinsic, got {shown(record['camera_intrinsic'])}. Correct the calibration, "
+        "or leave the scene out of the tables."
     )
 
 

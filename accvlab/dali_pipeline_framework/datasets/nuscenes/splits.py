@@ -112,8 +112,8 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
         ]
         raise SettingError(
             f"`split` is {name!r}, but none of its {len(wanted)} scenes is in these tables, which have "
-            f"{len(known)}: "
-            f"{listed(known, 5)}. " + (f"There are scenes of {listed(others)}." if others else "Use `scenes`.")
+            f"{len(known)}: {listed(known, 5)}. "
+            + (f"There are scenes of {listed(others)}." if others else "Use `scenes`.")
         )
     return chosen
 
