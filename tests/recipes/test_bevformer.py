@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import DALIDataType
-from support.arrays import gradient
+from support.arrays import encoded_image, gradient
 from support.drives import HW, write_drive
 from support.driving_data import CAMERAS, SCENES
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.recipes import (
     BEVFormerQueues,
     BEVFormerSettings,
@@ -264,6 +264,39 @@ def test_a_loader_of_training(data: Any) -> None:
         for camera in range(len(CAMERAS)):
             expected = prepared(gradient(*HW, 10 * frame + camera))
             assert np.abs(first["img"][slot, -1, camera] - expected).max() < 0.1  # of JPEG
+
+
+def test_a_run_continues_where_it_was(data: Any) -> None:
+    def loader_of(batch_size: int) -> Any:
+        return bevformer_training(provider_of(data), batch_size, seed=5, num_workers=0, output_type="numpy")
+
+    def told(batches: list[Any]) -> list[tuple[str, bytes, bytes]]:
+        return [
+            (batch["token"][slot], batch["can_bus"][slot].tobytes(), batch["img"][slot].tobytes())
+            for batch in batches
+            for slot in range(len(batch["token"]))
+        ]
+
+    with loader_of(1) as loader:
+        whole = [*loader, *loader]
+    with loader_of(1) as loader:
+        batches = iter(loader)
+        begun = [next(batches) for _ in range(3)]
+        state = loader.state_dict()
+    with loader_of(2) as loader:
+        loader.load_state_dict(state)
+        rest = [*loader, *loader]
+    assert told(begun + rest) == told(whole)[: 3 + 2 + 4]  # of the second epoch, the last frame fills no batch
+
+
+def test_images_of_different_sizes_are_named(tmp_path: Path) -> None:
+    other = write_drive(tmp_path)
+    (tmp_path / "images/1_LEFT.ppm").write_bytes(bytes(encoded_image(gradient(70, 50))))
+    queues = BEVFormerQueues(provider_of((tmp_path, other)))
+    told = r"must have one size.*FRONT of frame 0: 30 x 44, LEFT of frame 1: 70 x 50"
+    with pytest.raises(FieldValueError, match=told):
+        queues.get_data(2 * 3 + 1)
+    assert queues.get_data(3 * 3)["token"] == "frame-3"
 
 
 def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> None:

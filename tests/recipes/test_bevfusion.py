@@ -253,7 +253,7 @@ def test_what_is_lacking_is_told(data: Any) -> None:
     root, index = data
     bare = DrivingProvider(index, root, boxes=False, reference="ego")
     told = (
-        r"(?s)lidar: must be True.*num_sweeps: must be at least 2.*reference: must be 'lidar'.*boxes: must be True"
+        r"(?s)lidar: must be True.*reference: must be 'lidar'.*num_sweeps: must be at least 2.*boxes: must be True"
     )
     with pytest.raises(SettingError, match=told):
         bevfusion_training(bare, 2, SETTINGS)

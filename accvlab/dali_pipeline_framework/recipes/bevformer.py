@@ -14,6 +14,7 @@ from nvidia.dali import types
 
 from ..checks import choice, flag, index_in, number, number_list, valid, whole_number
 from ..datasets.driving import poses
+from ..errors import FieldValueError
 from ..loader.data_loader import DataLoader
 from ..operators.array_packages import needed_package
 from ..operators.field_types import leaf_at
@@ -29,6 +30,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .frame_queues import QueueSampler, queue_frames, queue_states
+from .image_augmentation import image_size
 from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
 from .recipe_parts import (
     CLASSES,
@@ -292,6 +294,8 @@ class BEVFormerQueues(DataProvider):
         """Load a queue."""
         frames = self.frames_of(sample_index)
         loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
+        if not self.has_decoded_images:
+            self._require_one_size(loaded)
         can_bus, has_memory = self._states(frames, loaded)
         last = loaded[frames[-1]]
         flat: list[Any] = [
@@ -315,6 +319,24 @@ class BEVFormerQueues(DataProvider):
         sample = self.sample_data_structure
         sample.set_data(flat)
         return sample
+
+    def _require_one_size(self, loaded: Mapping[int, SampleDataGroup]) -> None:
+        sizes = {
+            (frame, name): image_size(sample["cameras"][camera]["image"])
+            for frame, sample in loaded.items()
+            for camera, name in enumerate(self._provider.camera_names)
+        }
+        if len(set(sizes.values())) > 1:
+            first, *_ = sizes
+            other = next(place for place, size in sizes.items() if size != sizes[first])
+            told = ", ".join(
+                f"{name} of frame {frame}: {sizes[frame, name][0]} x {sizes[frame, name][1]}"
+                for frame, name in (first, other)
+            )
+            raise FieldValueError(
+                f"The images of all cameras and frames must have one size, since they are one array. Height and "
+                f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
+            )
 
     def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""

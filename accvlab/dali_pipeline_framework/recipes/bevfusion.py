@@ -135,7 +135,9 @@ class BEVFusionSettings:
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
         num_sweeps = max(self.num_sweeps, self.num_loaded_sweeps) if is_training else self.num_sweeps
-        fields = {"lidar": True, "num_sweeps": num_sweeps if self.num_sweeps else 0, "reference": "lidar"}
+        fields: dict[str, Any] = {"lidar": True, "reference": "lidar"}
+        if self.num_sweeps:
+            fields["num_sweeps"] = num_sweeps
         has_lines = self.masks is not None and bool(self.masks.lines or self.masks.areas)
         if has_lines:
             fields["map_lines"] = True

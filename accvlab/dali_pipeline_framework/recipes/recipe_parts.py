@@ -93,7 +93,8 @@ def require_fields(
     Args:
         provider: The provider.
         model: Name of the model, for the message.
-        wanted: Settings of `DrivingFields` that must be so: False for what is not needed, ``min_points`` at least.
+        wanted: Settings of `DrivingFields` that must be so: False for what is not needed; ``min_points`` and
+            ``num_sweeps`` at least.
         classes: Classes that the labels are numbered by.
 
     Raises:
@@ -102,9 +103,9 @@ def require_fields(
     problems = []
     for name, value in wanted.items():
         has = getattr(provider.fields, name)
-        if name == "min_points":
+        if name in ("min_points", "num_sweeps"):
             if has < value:
-                problems.append(f"min_points: must be at least {value}, is {has}")
+                problems.append(f"{name}: must be at least {value}, is {has}")
         elif name != "classes" and value is not False and has != value:
             problems.append(f"{name}: must be {value!r}, is {has!r}")
     if not provider.camera_names:
