@@ -25,6 +25,7 @@ from ..operators import functions, image_arrays
 from ..operators.array_packages import needed_package
 from ..operators.functions import constant
 from ..operators.image_transform import AxisScaling, Resampler, Resampling, sizes_of_encoded
+from ..operators.jpeg_parts import ImagePart
 from ..processing_steps.array_application import naming_field
 from ..processing_steps.image_use import ImageUse
 from ..processing_steps.named_fields import FieldSearch
@@ -312,7 +313,7 @@ class PlannedImageAugmenter(PipelineStepBase):
         return data
 
 
-def _aligned(part: image_arrays.ImagePart, reduction: int, hw: npt.NDArray[Any]) -> image_arrays.ImagePart:
+def _aligned(part: ImagePart, reduction: int, hw: npt.NDArray[Any]) -> ImagePart:
     """A part with some pixels around it, that can be made smaller without looking beyond it."""
     if reduction == 1:
         return part
@@ -320,7 +321,7 @@ def _aligned(part: image_arrays.ImagePart, reduction: int, hw: npt.NDArray[Any])
     first = [max(0, each - margin) // reduction * reduction for each in (part.top, part.left)]
     ends = zip((part.bottom, part.right), hw, strict=True)
     last = [min(int(length), -(-(each + margin) // reduction) * reduction) for each, length in ends]
-    return image_arrays.ImagePart(first[0], first[1], last[0], last[1])
+    return ImagePart(first[0], first[1], last[0], last[1])
 
 
 def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
