@@ -49,7 +49,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|ListRounding|FrameNumbers|KeptFrames"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
-    (r"py:.*", r"Float64|Float64Array|Array|ArrayLike|Figure|Unpack|DrivingFieldSettings"),
+    (r"py:.*", r"Float64|Float64Array|Array|ArrayLike|Figure|Unpack|DrivingFieldSettings|DrawKey|Lengths"),
     (r"py:.*", r"(.*\.)?(Frame|Camera|Lidar|Box|Box2d|Line)Columns"),
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
     (r"py:.*", r"Classes|DrawKey|Lengths|(.*\.)?ImagePlan"),

@@ -66,7 +66,7 @@ BELOW = {
         "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes "
         "public_names"
     ),
-    "recipes": "loader datasets",
+    "recipes": "loader datasets viewing",
     "testing": "loader datasets.driving",
     "command_line": "testing viewing",
     # Published paths: they show names of other rooms and have nothing of their own.

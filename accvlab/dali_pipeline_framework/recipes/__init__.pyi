@@ -1,3 +1,4 @@
+from .batch_views import batch_view as batch_view
 from .bevformer import BEVFormerQueues as BEVFormerQueues
 from .bevformer import BEVFormerSettings as BEVFormerSettings
 from .bevformer import bevformer_evaluation as bevformer_evaluation

@@ -25,7 +25,6 @@ from ..operators import functions, image_arrays
 from ..operators.array_packages import needed_package
 from ..operators.functions import constant
 from ..operators.image_transform import AxisScaling, Resampler, Resampling, sizes_of_encoded
-from ..operators.jpeg_parts import ImagePart
 from ..processing_steps.array_application import naming_field
 from ..processing_steps.image_use import ImageUse
 from ..processing_steps.named_fields import FieldSearch
@@ -164,7 +163,7 @@ class ImageAugmentation:
 
 
 class PlannedImageAugmenter(PipelineStepBase):
-    """Changes image files as a field beside each says, see `ImagePlan`: decodes, resizes, crops, mirrors, rotates.
+    """Decodes, resizes, crops, mirrors and rotates image files as a field beside each says, see ``ImagePlan``.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
     uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
@@ -260,34 +259,28 @@ class PlannedImageAugmenter(PipelineStepBase):
         self._declare(data)
         for path, encoded, plan in images:
             with naming_field(path):
-                file = image_arrays.ImageFile.opened(encoded)
-                scaling = self._scaling(plan, file.hw)
-                resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
-                decoded = self._decoded(file, resampler, float(np.abs(scaling.scale).min()))
-            resampler = attrs.evolve(resampler, is_antialiased=decoded.reduction > 1)
-            changed = resampler(decoded.image, decoded=decoded)
+                changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
             if self._rotates and plan[5]:
                 changed = rotated(changed, float(plan[5]))
             data.set_item_in_path(path, changed)
         return data
 
-    def _decoded(
-        self, file: image_arrays.ImageFile, resampler: Resampler, scale: float
-    ) -> image_arrays.DecodedFile:
-        """What is shown of a file, halved as often as it is shown at a half of its size or less."""
-        reduction = 1
+    def _changed(self, file: image_arrays.ImageFile, plan: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Decode a file, resize, crop and mirror it."""
+        scaling = self._scaling(plan, file.hw)
+        resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
+        scale = float(np.abs(scaling.scale).min())
+        if scale > 0.5:
+            decoded = file.decoded(resampler.needed_part(file.hw))
+            return np.asarray(resampler(decoded.image, decoded=decoded))
+        decoded = file.decoded(None, scale if self._reduced_decoding else 1.0)
+        image, reduction = decoded.image, decoded.reduction
         while scale * reduction <= 0.5:
-            reduction *= 2
-        if self._reduced_decoding:
-            decoded = file.decoded(None, scale)
-        else:
-            needed = resampler.needed_part(file.hw)
-            decoded = file.decoded(None if needed is None else _aligned(needed, reduction, file.hw))
-        image, corner, done = decoded.image, decoded.corner, decoded.reduction
-        while done < reduction:
-            image, corner = _halved(image), None if corner is None else (corner[0] // 2, corner[1] // 2)
-            done *= 2
-        return image_arrays.DecodedFile(image, done, corner)
+            image, reduction = _halved(image), reduction * 2
+        if np.array_equal(np.array(image.shape[:2]) * reduction, file.hw):
+            return _cropped(image, [int(each) for each in plan[:4]], bool(plan[4]), self._output_hw)
+        decoded = image_arrays.DecodedFile(image, reduction)  # an odd number of rows or columns
+        return np.asarray(attrs.evolve(resampler, is_antialiased=True)(image, decoded=decoded))
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -313,17 +306,6 @@ class PlannedImageAugmenter(PipelineStepBase):
         return data
 
 
-def _aligned(part: ImagePart, reduction: int, hw: npt.NDArray[Any]) -> ImagePart:
-    """A part with some pixels around it, that can be made smaller without looking beyond it."""
-    if reduction == 1:
-        return part
-    margin = 2 * reduction
-    first = [max(0, each - margin) // reduction * reduction for each in (part.top, part.left)]
-    ends = zip((part.bottom, part.right), hw, strict=True)
-    last = [min(int(length), -(-(each + margin) // reduction) * reduction) for each, length in ends]
-    return ImagePart(first[0], first[1], last[0], last[1])
-
-
 def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """The means of four pixels each; of an odd row or column at the end, of two."""
     cv2 = needed_package("cv2")
@@ -332,6 +314,25 @@ def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         below, beside = height - image.shape[0], width - image.shape[1]
         image = cv2.copyMakeBorder(image, 0, below, 0, beside, cv2.BORDER_REPLICATE)
     return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
+
+
+def _cropped(
+    image: npt.NDArray[np.uint8], place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """Resize all of an image, crop and mirror it; ``place``: height, width, first row and column."""
+    cv2 = needed_package("cv2")
+    scaled_height, scaled_width, top, left = place
+    height, width = output_hw
+    resized = cv2.resize(image, (scaled_width, scaled_height), interpolation=cv2.INTER_CUBIC)
+    crop = resized[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)]
+    if crop.shape[2] == 4 and crop.size:
+        crop = cv2.cvtColor(crop, cv2.COLOR_RGBA2RGB)
+    if crop.shape[:2] == output_hw:
+        return np.asarray(cv2.flip(crop, 1) if is_flipped else np.ascontiguousarray(crop))
+    result = np.zeros((height, width, 3), np.uint8)
+    first_row, first_column = max(-top, 0), max(-left, 0)
+    result[first_row : first_row + crop.shape[0], first_column : first_column + crop.shape[1]] = crop[..., :3]
+    return np.asarray(cv2.flip(result, 1) if is_flipped else result)
 
 
 def rotated(image: npt.NDArray[Any], angle_deg: float) -> npt.NDArray[Any]:

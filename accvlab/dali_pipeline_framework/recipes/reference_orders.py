@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -31,7 +31,8 @@ from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, RandomAccessSampler
 
-Lengths = Sequence[int] | npt.NDArray[np.integer]
+Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
+"""Numbers of samples."""
 
 
 def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven: bool = False) -> list[int]:

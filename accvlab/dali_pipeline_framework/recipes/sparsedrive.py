@@ -348,7 +348,7 @@ def sparsedrive_training(
         settings: The settings; None for the defaults.
         split: ``sequences_split_num``: into how many pieces each scene is cut, or ``"all"``.
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
-            index by index, see `reference_orders`; the loader needs ``steps_per_epoch`` then.
+            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
         reduced_decoding: As for `sparsedrive_steps`.
         **loader_arguments: Other arguments of `DataLoader`.

@@ -303,7 +303,7 @@ def streampetr_training(
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
         split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``.
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
-            index by index, see `reference_orders`; the loader needs ``steps_per_epoch`` then.
+            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
         reduced_decoding: As for `streampetr_steps`.
         **loader_arguments: Other arguments of `DataLoader`.
