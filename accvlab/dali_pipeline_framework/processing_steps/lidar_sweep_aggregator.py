@@ -30,7 +30,7 @@ class LidarSweepAggregator(ArrayStep):
 
     Sweeps as `DrivingProvider` delivers them: a group for the frame and an array of groups, the newest first, each
     with points ``(P, K)`` float32, a matrix ``(4, 4)`` float64 from the coordinates of its sensor to the reference
-    frame, and a time, float64, seconds. As `LoadPointsFromMultiSweeps` of MMDetection3D and BEVFusion:
+    frame, and a time, float64, seconds. As ``LoadPointsFromMultiSweeps`` of MMDetection3D and BEVFusion:
 
     - Points of the frame come first, with an age of 0, then those of the sweeps, in their order; each with the
       time of the frame minus that of the sweep. A sweep without points is one that is not there.

@@ -205,8 +205,9 @@ def bevformer_steps(
 
 
 class BEVFormerQueues(DataProvider):
-    """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame, see `queue_frames`.
+    """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
 
+    ``left_out``, from 0 for the oldest, is the one of the ``queue_length`` frames before that is not in it.
     Each frame of a queue is loaded once. Images of all frames are one array, those of the oldest frame first.
     """
 
