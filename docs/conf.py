@@ -29,7 +29,7 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     # Other projects: their inventories would have to be downloaded.
-    (r"py:.*", r"(nvidia|os|torch|numpy|np|npt|types|attrs|collections|abc|typing|fractions)\..*"),
+    (r"py:.*", r"(nvidia|os|pathlib|torch|numpy|np|npt|types|attrs|collections|abc|typing|fractions)\..*"),
     (r"py:.*", r"Pipeline|DataNode|SampleInfo"),
     (
         r"py:.*",
