@@ -71,6 +71,9 @@ class SparseDriveSettings:
         images: ``data_aug_conf``, of images.
         rotation_3d_range: ``rot3d_range`` of it, radians.
         has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
+        has_map: Whether the data set has map lines; without, samples have none of them.
+        zero_ego_status: Whether the state of the vehicle counts as 0, for data sets without messages of the CAN
+            bus.
         depth_strides: ``strides`` of the depth maps, as many as ``num_depth_layers``; () for none.
         circle_range: ``class_dist_thred``: boxes whose center is farther in x and y are left out, meters.
         classes: ``class_names``.
@@ -89,6 +92,8 @@ class SparseDriveSettings:
     images: ImageAugmentation = _IMAGES
     rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
     has_planning: bool = attrs.field(default=True, validator=valid(flag))
+    has_map: bool = attrs.field(default=True, validator=valid(flag))
+    zero_ego_status: bool = attrs.field(default=False, validator=valid(flag))
     depth_strides: Sequence[int] = attrs.field(
         default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(whole_number, at_least=1))
     )
@@ -119,13 +124,16 @@ class SparseDriveSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
         fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
         if self.has_planning:
-            fields |= {"ego_status": True, "num_ego_future_frames": self.num_ego_future_frames}
+            fields |= {
+                "ego_status": not self.zero_ego_status,
+                "num_ego_future_frames": self.num_ego_future_frames,
+            }
         if is_training:
             fields |= {"classes": tuple(self.classes), "min_points": 1}
             if self.depth_strides:
                 fields["lidar"] = True
             if self.has_planning:
-                fields |= {"num_future_frames": self.num_future_frames, "map_lines": True}
+                fields |= {"num_future_frames": self.num_future_frames, "map_lines": self.has_map}
         return fields
 
 
@@ -194,7 +202,8 @@ class SparseDriveFormatter(ArrayStep):
             "T_global_inv": np.linalg.inv(world_from_scene),
         }
         if self._settings.has_planning:
-            values["ego_status"] = data["ego"]["status"]
+            is_zero = self._settings.zero_ego_status
+            values["ego_status"] = np.zeros(10, np.float32) if is_zero else data["ego"]["status"]
             values["gt_ego_fut_cmd"] = data["ego"]["command"]
         if self._is_training:
             values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera in cameras]
@@ -202,13 +211,20 @@ class SparseDriveFormatter(ArrayStep):
             if self._settings.has_planning:
                 values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
                 values["gt_ego_fut_masks"] = data["ego"]["mask"]
-                values["gt_map_labels"] = data["map_lines"]["categories"]
-                values["gt_map_pts"] = data["map_lines"]["vectors"]
+                values |= self._lines(data)
         format = self._check_and_adjust_data_format_input_to_output(data)
         if self._has_depth:
             format["lidar"] = data["lidar"]
         of_cameras = [{"depth_projection": matrix} if self._has_depth else {} for matrix in projections]
         return sample_of(data, format, values, of_cameras, plan)
+
+    def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
+        if self._settings.has_map:
+            lines = data["map_lines"]
+            return {"gt_map_labels": lines["categories"], "gt_map_pts": lines["vectors"]}
+        num_points = self._settings.num_line_points
+        shape_of_none = (0, 2 * (num_points - 1), num_points, 2)
+        return {"gt_map_labels": np.zeros(0, np.int64), "gt_map_pts": np.zeros(shape_of_none, np.float32)}
 
     def _boxes(self, boxes: SampleDataGroup, scene: Any, angle: float) -> dict[str, Any]:
         """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
@@ -289,18 +305,12 @@ def sparsedrive_steps(
     if settings.has_planning:
         steps.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
         if is_training:
-            steps += [
-                FutureTrajectoryAdder("future_centers", present_name="centers", **added),
-                DataGroupInPathAppliedStep(
-                    MapLineVectorizer(
-                        "points",
-                        count_name="num_points",
-                        vector_name="vectors",
-                        num_points=settings.num_line_points,
-                    ),
-                    "map_lines",
-                ),
-            ]
+            steps.append(FutureTrajectoryAdder("future_centers", present_name="centers", **added))
+        if is_training and settings.has_map:
+            vectorizer = MapLineVectorizer(
+                "points", count_name="num_points", vector_name="vectors", num_points=settings.num_line_points
+            )
+            steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
     steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
     images = settings.images if is_training else settings.images.for_evaluation()
     if is_training and settings.depth_strides:

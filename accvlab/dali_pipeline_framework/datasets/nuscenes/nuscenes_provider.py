@@ -40,7 +40,7 @@ class NuScenesProvider(DrivingProvider):
       record. Where the tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
     - Categories are those of the data set, or classes of the detection task: ``classes="detection"`` for all ten
       in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
-      traffic_cone``, or a list with some of their names.
+      traffic_cone``, a list with some of their names, or a mapping of them to names of your own.
     - Velocities are the devkit's: from the annotation before to the one after; NaN where there is neither, or
       where they are more than 1.5 s (3 s with both) apart.
     - 2D boxes are around the hulls of the projected corners of 3D boxes, cut with the images.
@@ -117,7 +117,7 @@ class NuScenesProvider(DrivingProvider):
         if isinstance(classes, str):
             choice(classes, "classes", ("detection",))
             classes = list(DETECTION_CLASSES)
-        if classes is not None and not isinstance(classes, Mapping):
+        if classes is not None:
             fields["classes"] = class_mapping(classes, index.categories)
         super().__init__(
             index_folder,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...checks import did_you_mean, listed, shown
@@ -132,8 +132,11 @@ def _scenes_in_file(path: Path) -> list[str]:
     return list(names)
 
 
-def class_mapping(classes: Sequence[str], known: Sequence[str]) -> dict[str, str] | Sequence[str]:
+def class_mapping(
+    classes: Sequence[str] | Mapping[str, str], known: Sequence[str]
+) -> Mapping[str, str] | Sequence[str]:
     """Categories of the data set by the classes that are asked for, where classes of detection are among them."""
     if not any(name in DETECTION_CLASSES and name not in known for name in classes):
         return classes
-    return {raw: name for name in classes for raw in DETECTION_CLASSES.get(name, (name,))}
+    renamed = classes if isinstance(classes, Mapping) else {name: name for name in classes}
+    return {raw: new for name, new in renamed.items() for raw in DETECTION_CLASSES.get(name, (name,))}
