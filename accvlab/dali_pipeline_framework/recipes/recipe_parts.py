@@ -12,6 +12,8 @@ from nvidia.dali import types
 
 from ..checks import bullets, did_you_mean, listed, shown
 from ..datasets import DrivingProvider
+from ..datasets.infos.info_forms import CATEGORIES
+from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from ..errors import FieldValueError, SettingError
 from ..loader.data_loader import DataLoader
 from ..pipeline.pipeline import PipelineDefinition
@@ -36,32 +38,10 @@ CAMERAS = (
 )
 """Cameras of nuScenes, in the order of the published code."""
 
-CLASSES = (
-    "car",
-    "truck",
-    "construction_vehicle",
-    "bus",
-    "trailer",
-    "barrier",
-    "motorcycle",
-    "bicycle",
-    "pedestrian",
-    "traffic_cone",
-)
+CLASSES = tuple(DETECTION_CLASSES)
 """Classes of nuScenes, in the order of the published configurations."""
 
-CLASSES_OF_CONVERTERS = (
-    "car",
-    "truck",
-    "trailer",
-    "bus",
-    "construction_vehicle",
-    "bicycle",
-    "motorcycle",
-    "pedestrian",
-    "traffic_cone",
-    "barrier",
-)
+CLASSES_OF_CONVERTERS = CATEGORIES
 """The same in the order of the published converters, which 2D labels have."""
 
 MEAN = (123.675, 116.28, 103.53)

@@ -13,16 +13,14 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError
-from ..driving import poses
-from ..driving.arrow_files import read_columns
+from ..driving.arrow_files import poses_of_columns, read_columns
 from ..driving.trajectory import Trajectory, require_ascending
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
 POSES = "city_SE3_egovehicle.feather"
-_QUATERNION, _PLACE = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
-_POSE = dict.fromkeys((*_QUATERNION, *_PLACE), "number")
+_POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
 _MOST_DEPTH = 2
 
 
@@ -37,19 +35,6 @@ def find_logs(root: Path) -> list[Path]:
         if found:
             return found
     raise FileError(f"There is no log of Argoverse 2 in {str(root)!r}: no folder in it has a {POSES}.")
-
-
-def _pose_of(columns: dict[str, npt.NDArray[Any]], path: Path) -> Float64Array:
-    quaternion = np.stack([columns[name] for name in _QUATERNION], axis=-1)
-    place = np.stack([columns[name] for name in _PLACE], axis=-1)
-    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-3) | ~np.isfinite(place).all(axis=-1)
-    if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
-        raise FileError(
-            f"Row {row} of {str(path)!r} must be a pose, whose quaternion has the length 1, got "
-            f"{quaternion[row]} and {place[row]}."
-        )
-    return poses.pose_of_quaternion(quaternion, place)
 
 
 class ArgoverseLog:
@@ -75,14 +60,14 @@ class ArgoverseLog:
         if not len(columns["timestamp_ns"]):
             raise FileError(f"The file {str(path)!r} has no poses.")
         order = np.argsort(columns["timestamp_ns"], kind="stable")
-        return Trajectory(columns["timestamp_ns"][order], _pose_of(columns, path)[order])
+        return Trajectory(columns["timestamp_ns"][order], poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
     def sensors(self) -> dict[str, Float64Array]:
         """Place of each sensor on the vehicle, ``(3, 4)``."""
         path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
         columns = read_columns(path, {"sensor_name": "text", **_POSE})
-        return dict(zip(columns["sensor_name"].tolist(), _pose_of(columns, path), strict=True))
+        return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
 
     @cached_property
     def intrinsics(self) -> dict[str, Float64Array]:
@@ -156,7 +141,7 @@ class ArgoverseLog:
         if not (size > 0).all():
             row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
             raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
-        return {**columns, "size": size, "pose": _pose_of(columns, path)}
+        return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
 
     @cached_property
     def frame_times(self) -> Int64Array:

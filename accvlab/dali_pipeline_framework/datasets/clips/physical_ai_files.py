@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError
-from ..driving import poses
-from ..driving.arrow_files import column_names, read_columns, require_column
+from ..driving.arrow_files import column_names, poses_of_columns, read_columns, require_column
 from ..driving.trajectory import Trajectory, half_period, nearest, require_ascending
 from .clip_layout import ClipLayout
 
@@ -23,7 +22,7 @@ Float64Array = npt.NDArray[np.float64]
 
 # Labels are about 0.1 s apart.
 _MOST_LABEL_DISTANCE_US = 50_000
-_POSE = dict.fromkeys(("x", "y", "z", "qx", "qy", "qz", "qw"), "number")
+_POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "x", "y", "z"), "number")
 _SENSOR_COLUMNS = ("sensor_name", "camera_name", "__index_level_1__")
 
 
@@ -105,7 +104,7 @@ class ClipFiles:
         require_ascending(columns["timestamp"], f"The column 'timestamp' of {str(path)!r}")
         if not len(columns["timestamp"]):
             raise FileError(f"The file {str(path)!r} has no poses.")
-        return Trajectory(columns["timestamp"], _poses_of(columns, path))
+        return Trajectory(columns["timestamp"], poses_of_columns(columns, path, [*_POSE]))
 
     def obstacles(self) -> dict[str, npt.NDArray[Any]] | None:
         """Columns of the boxes, each in the vehicle at its own time; None where there are none.
@@ -132,9 +131,8 @@ class ClipFiles:
         if not (size > 0).all():
             row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
             raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
-        names = ("center_x", "center_y", "center_z", *(f"orientation_{axis}" for axis in "xyzw"))
-        pose = _poses_of({old: columns[new] for old, new in zip(_POSE, names, strict=True)}, path)
-        return {**columns, "size": size, "pose": pose}
+        names = [*(f"orientation_{axis}" for axis in "wxyz"), *(f"center_{axis}" for axis in "xyz")]
+        return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
 
 
 def _is_text(path: Path) -> bool:
@@ -143,19 +141,6 @@ def _is_text(path: Path) -> bool:
     except FileError:
         return True
     return False
-
-
-def _poses_of(columns: dict[str, npt.NDArray[Any]], path: Path) -> Float64Array:
-    quaternion = np.stack([columns[name] for name in ("qw", "qx", "qy", "qz")], axis=-1)
-    place = np.stack([columns[name] for name in "xyz"], axis=-1)
-    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
-    if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
-        raise FileError(
-            f"Row {row} of {str(path)!r} must be a pose, whose quaternion has the length 1, got "
-            f"{quaternion[row]} and {place[row]}."
-        )
-    return poses.pose_of_quaternion(quaternion, place)
 
 
 class ClipCalibration:
@@ -213,8 +198,8 @@ class ClipCalibration:
             raise FileError(f"{str(inside)!r}: fw_poly_1 of {camera!r} of {clip!r} must be above 0, got {focal}.")
         matrix = np.array([[focal, 0, lens["cx"]], [0, focal, lens["cy"]], [0, 0, 1]])
         place = self._extrinsics[chunk].row(clip, camera)
-        mounted = _poses_of({name: np.array([value]) for name, value in place.items()}, outside)[0]
-        return matrix, mounted, lens
+        columns = {name: np.array([value]) for name, value in place.items()}
+        return matrix, poses_of_columns(columns, outside, [*_POSE])[0], lens
 
 
 def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64Array) -> tuple[Int64Array, Int64Array]:

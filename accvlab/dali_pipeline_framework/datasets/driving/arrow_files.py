@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
 from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
+from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
 
@@ -88,6 +89,30 @@ def read_columns(
         require_column(path, name, known)
         columns[name] = _as_numpy(arrow, path, name, kind, table[name])
     return columns
+
+
+def poses_of_columns(
+    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Make poses ``(n, 3, 4)`` of seven columns: quaternions, w first, and translations.
+
+    Args:
+        columns: The columns of a table.
+        path: The file that it is from.
+        names: Names of the columns: w, x, y, z of the quaternions, x, y, z of the translations.
+
+    Raises:
+        FileError: A row is no pose.
+    """
+    quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
+    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(
+            f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1, got "
+            f"{quaternion[row]} and {place[row]}."
+        )
+    return poses.pose_of_quaternion(quaternion, place)
 
 
 def _as_numpy(
