@@ -182,6 +182,19 @@ class TestScenes:
             DrivingProvider(root / "index", root, scenes=["scene-c"])
 
 
+def test_describe_tells_settings_and_origin(data):
+    root, index = data
+    origin = {"made by": "a test", "files": [f"{number}.json" for number in range(7)], "videos": [], "rate": None}
+    provider = DrivingProvider(attrs.evolve(index, origin=origin), root)
+    assert provider.describe().splitlines() == [
+        "DrivingProvider(5 frames in 2 scene(s), 2 camera(s), reference: lidar)",
+        "made by: a test",
+        "files: 7: 0.json, 1.json, 2.json, 3.json, 4.json and 2 more",
+        "videos: none",
+        "rate: None",
+    ]
+
+
 class TestIndex:
     def test_comes_back_as_it_was(self, data):
         root, index = data

@@ -167,6 +167,7 @@ class TestWhatWasFound:
         with caplog.at_level(logging.INFO, "accvlab"):
             provider = opened(pickle_content(SCENES, "bevformer"))
         told = provider.describe()
+        assert told.startswith(f"{provider!r}\n")
         assert told in caplog.text
         assert "boxes: x, y, z of the center, w,l,h,-yaw-pi/2 (found: boxes_convention and z)" in told
         assert re.search(r"velocities: of \d+ moving vehicles, 0 go along yaw = column 6", told)
@@ -379,6 +380,32 @@ class TestRefused:
             with pytest.raises(FileError, match=r"infos\.pkl' is cut short, damaged, or no pickle"):
                 InfosProvider(path, root, index_cache=tmp_path)
 
+    def test_a_text_file(self, root, tmp_path):
+        path = tmp_path / "infos.pkl"
+        for content in (
+            "token,time\n1,2\n",
+            '{"infos": []}',
+            "x" * 511 + "\u00e9" * 20,
+            "version https://git-lfs\n",
+        ):
+            path.write_text(content, encoding="utf-8")
+            with pytest.raises(
+                FileError, match=r"infos\.pkl' is no pickle, but text \(\w+: .*\)\. Give the pickle"
+            ):
+                InfosProvider(path, root, index_cache=tmp_path)
+
+    def test_folders_and_files_that_are_exchanged(self, root, tmp_path):
+        path = write_pickle(tmp_path / "infos.pkl", pickle_content(SCENES, "mmdet3d_v1"))
+        with pytest.raises(FileError, match="`path` must be a pickle file, but '.*' is a folder.$") as caught:
+            InfosProvider(root, root)
+        assert isinstance(caught.value, IsADirectoryError)
+        with pytest.raises(
+            FileError, match=r"`data_root` must be a folder or URL, but '.*infos\.pkl' is a file\.$"
+        ):
+            InfosProvider(path, path)
+        with pytest.raises(FileError, match=r"(?s)is a folder\..*is a file\. Exchange the two arguments\.$"):
+            InfosProvider(root, path)
+
     def test_a_file_that_is_not_there(self, root, tmp_path):
         with pytest.raises(FileError, match=r"none\.pkl' cannot be read: No such file"):
             InfosProvider(tmp_path / "none.pkl", root)
@@ -530,10 +557,16 @@ class TestLessUsual:
         )
 
     def test_a_camera_that_a_frame_lacks(self, opened):
-        provider = opened(edited("mmdet3d_v1", lambda infos: infos[1]["cams"].pop("CAM_BACK")))
+        content = edited("mmdet3d_v1", lambda infos: infos[1]["cams"].pop("CAM_BACK"))
+        message = (
+            r"(?s)each camera in '.*infos\.pkl'.*'token-001' has none of CAM_BACK\n.*Leave the camera .*or the"
+        )
+        with pytest.raises(SettingError, match=message):
+            opened(content)
+        provider = opened(content, cameras=["CAM_FRONT"])
         assert provider._index.cameras.file[1, 1] == b""
-        with pytest.raises(FileError, match="'token-001' has no image of camera 'CAM_BACK'"):
-            provider.get_data(1)
+        assert bytes(provider.get_data(1)["cameras"][0]["image"]).startswith(b"P6")
+        assert opened(content, scenes=["token-004"]).camera_names == CAMERAS
 
     def test_objects_by_token(self, opened):
         def by_token(infos):

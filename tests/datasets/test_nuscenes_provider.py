@@ -96,6 +96,13 @@ class TestScenes:
             ({"scenes": ["scene-0003"]}, "'scene-0003'.*There are 2"),
             ({"cameras": ["CAM_FRONTAL"]}, "no camera 'CAM_FRONTAL'.*Did you mean 'CAM_FRONT'"),
             ({"classes": ["vehicle.cars"]}, "no category 'vehicle.cars'.*Did you mean 'vehicle.car'"),
+            (
+                {"classes": ["car", "pedestrain"]},
+                "'pedestrain'.*Did you mean 'pedestrian'.*Classes of detection: car, .*pedestrian.*vehicle.car",
+            ),
+            ({"classes": {"pedestrain": "person"}}, "'pedestrain'.*Did you mean 'pedestrian'"),
+            ({"classes": "car"}, r"`classes` must be a list of names, got one: write \['car'\]"),
+            ({"classes": "vehicle.car"}, r"write \['vehicle.car'\]"),
             ({"classes": "detections"}, "`classes` must be one of 'detection', got 'detections'"),
             ({"frames": "LIDAR"}, "`frames` must be 'keyframes' or .*got 'LIDAR'"),
             ({"can_bus": True}, "can_bus: the data set has none"),
@@ -104,6 +111,14 @@ class TestScenes:
     def test_and_settings_that_are_not_there_are_named(self, root, cache, settings, message):
         with pytest.raises(SettingError, match=f"(?s){message}"):
             opened(root, cache, **settings)
+
+
+def test_describe_tells_where_it_is_from(root, cache):
+    told = opened(root, cache).describe().splitlines()
+    assert told[0].startswith("NuScenesProvider(")
+    assert "data set: nuScenes" in told
+    assert "missing_images: none" in told
+    assert "scenes: 2: scene-0001, scene-0002" in told
 
 
 class TestSamples:

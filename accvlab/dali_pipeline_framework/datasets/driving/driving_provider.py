@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -260,6 +260,32 @@ class DrivingProvider(DataProvider):
             f"{type(self).__name__}({self.get_number_of_samples()} frames in {len(self._scenes)} scene(s), "
             f"{len(self.camera_names)} camera(s), reference: {self._fields.reference})"
         )
+
+    def describe(self) -> str:
+        """Tell what was found, and what it was made of (`origin`), in lines."""
+        return "\n".join([repr(self), *self._origin_lines()])
+
+    def _origin_lines(self) -> list[str]:
+        lines = []
+        for name, value in self.origin.items():
+            is_list = isinstance(value, Mapping | list | tuple)
+            text = f"{len(value)}: {listed(value, 5)}" if is_list and value else "none" if is_list else str(value)
+            lines.append(f"{name}: {text}")
+        return lines
+
+    def _refuse_missing_images(self, missing: Iterable[Sequence[int]], place: str) -> None:
+        """Refuse frames without an image of a camera that is asked for; ``missing`` are frame and camera each."""
+        frames, cameras, index = {*self._frames.tolist()}, {*self._camera_numbers}, self._index
+        problems = [
+            f"{_text(index.frames.token[frame])!r} has none of {index.camera_names[camera]}"
+            for frame, camera in missing
+            if frame in frames and camera in cameras
+        ]
+        if problems:
+            raise SettingError(
+                f"Each frame must have an image of each camera in {place}, but:\n"
+                f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
+            )
 
     # --- samples ----------------------------------------------------------------------------------------
 

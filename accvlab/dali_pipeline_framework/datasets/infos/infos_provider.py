@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 
 from ...checks import bullets, choice, file_path
-from ...errors import FileError
+from ...errors import FileError, error_that_is_also
 from ...providers.files.storage import Storage, StoragePath
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
@@ -103,9 +104,10 @@ class InfosProvider(DrivingProvider):
                 has scenes that are interleaved or times that go backwards; or files that it names are not
                 there.
             SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set
-                lacks what is asked for, or there are no frames.
+                lacks what is asked for, frames have no image of a camera, or there are no frames.
         """
-        self._pickle = os.path.abspath(file_path(path, "path"))
+        _check_places(file_path(path, "path"), data_root)
+        self._pickle = os.path.abspath(path)
         settings = IndexSettings(
             boxes_convention=choice(boxes_convention, "boxes_convention", (None, *LAYOUTS)),
             z=choice(z, "z", (None, *Z_PLACES)),
@@ -127,6 +129,9 @@ class InfosProvider(DrivingProvider):
             folder = cached_index(make, [self._pickle], key, index_cache)
         super().__init__(folder, data_root, scenes=scenes, storage_options=storage_options, **fields)
         self._check_files()
+        if self._index.cameras is not None:
+            missing = np.argwhere(self._index.cameras.file == b"").tolist()
+            self._refuse_missing_images(missing, repr(self._pickle))
         if made:
             _logger.info("%s", self.describe())
 
@@ -141,6 +146,9 @@ class InfosProvider(DrivingProvider):
 
     def describe(self) -> str:
         """Tell what was read, and what was found of boxes, order and scenes, with the figures."""
+        return super().describe()
+
+    def _origin_lines(self) -> list[str]:
         origin = self.origin
         lines = [
             f"{origin['pickle']}: {self._index.num_frames} frames ({origin['form']!r}, order: {origin['order']})",
@@ -153,7 +161,7 @@ class InfosProvider(DrivingProvider):
             lines += [f"    {line}" for line in origin["evidence"]]
         for sensor, (name, *_) in origin["unresolved_files"].items():
             lines.append(f"files of {sensor} were not found, e.g. {name!r}")
-        return "\n".join(lines)
+        return lines
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -162,6 +170,22 @@ class InfosProvider(DrivingProvider):
             f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}" if "boxes_convention" in origin else ""
         )
         return f"{super().__repr__()[:-1]}{boxes})"
+
+
+def _check_places(path: str, data_root: StoragePath) -> None:
+    """Refuse a folder in the place of the pickle, and a file in the place of the folder."""
+    is_folder = os.path.isdir(path)
+    root = os.fspath(data_root) if isinstance(data_root, str | os.PathLike) else ""
+    is_file = os.path.isfile(root)
+    problems, also = [], []
+    if is_folder:
+        problems.append(f"`path` must be a pickle file, but {path!r} is a folder.")
+        also.append(IsADirectoryError)
+    if is_file:
+        problems.append(f"`data_root` must be a folder or URL, but {root!r} is a file.")
+    if problems:
+        hint = "Exchange the two arguments." if is_folder and is_file else ""
+        raise error_that_is_also(FileError, also, " ".join([*problems, hint]).strip())
 
 
 def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:

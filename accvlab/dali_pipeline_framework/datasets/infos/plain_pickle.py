@@ -39,10 +39,24 @@ def load_plain_pickle(path: _Path) -> Any:
         ) from error
     except Exception as error:
         # What damaged bytes make the unpickler raise can be nearly anything.
+        reason = f"{type(error).__name__}: {error}"
+        if _is_text(path):
+            raise FileError(f"{text!r} is no pickle, but text ({reason}). Give the pickle.") from error
         raise FileError(
-            f"The pickle {text!r} is cut short, damaged, or no pickle: {type(error).__name__}: {error}. Copy or "
-            f"make it again."
+            f"The pickle {text!r} is cut short, damaged, or no pickle ({reason}). Copy or make it again."
         ) from error
+
+
+def _is_text(path: _Path) -> bool:
+    """Whether a file begins with what no pickle has: printable text alone."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+        # A character may be cut at the end.
+        start = head.decode("utf-8", "ignore" if len(head) == 512 else "strict")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(start.strip()) and all(one.isprintable() or one in "\r\n\t" for one in start)
 
 
 @contextlib.contextmanager

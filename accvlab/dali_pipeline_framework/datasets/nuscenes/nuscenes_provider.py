@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checks import bullets, choice, file_path, text
+from ...checks import choice, file_path, text
 from ...errors import FileError, SettingError, error_that_is_also
 from ...providers.files.storage import StoragePath
 from ...unknown_arguments import explains_unknown_arguments
@@ -115,6 +115,8 @@ class NuScenesProvider(DrivingProvider):
             scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
         classes = fields.get("classes")
         if isinstance(classes, str):
+            if classes in (*DETECTION_CLASSES, *index.categories):
+                raise SettingError(f"`classes` must be a list of names, got one: write [{classes!r}].")
             choice(classes, "classes", ("detection",))
             classes = list(DETECTION_CLASSES)
         if classes is not None:
@@ -126,25 +128,9 @@ class NuScenesProvider(DrivingProvider):
             storage_options=storage_options,
             **fields,
         )
-        self._check_images(index)
-
-    def _check_images(self, index: DrivingIndex) -> None:
-        """Refuse frames without an image of a camera that is asked for."""
         missing = index.origin["missing_images"]
-        if not missing:
-            return
-        frames, cameras = {*self._frames.tolist()}, {*self._camera_numbers}
-        problems = [
-            f"{os.fsdecode(bytes(index.frames.token[frame]))!r} has none of {index.camera_names[camera]}"
-            for frame, camera in missing
-            if frame in frames and camera in cameras
-        ]
-        if problems:
-            raise SettingError(
-                f"Each frame must have an image of each camera in {index.origin['tables']}/sample_data.json, "
-                f"but:\n"
-                f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
-            )
+        if missing:
+            self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:

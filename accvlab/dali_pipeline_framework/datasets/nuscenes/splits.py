@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...checks import did_you_mean, listed, shown
+from ...checks import bullets, did_you_mean, listed, shown
 from ...errors import FileError, SettingError, error_that_is_also
 
 # Numbers of scenes: 3-5 is scene-0003, scene-0004, scene-0005.
@@ -135,7 +135,22 @@ def _scenes_in_file(path: Path) -> list[str]:
 def class_mapping(
     classes: Sequence[str] | Mapping[str, str], known: Sequence[str]
 ) -> Mapping[str, str] | Sequence[str]:
-    """Categories of the data set by the classes that are asked for, where classes of detection are among them."""
+    """Categories of the data set by the classes that are asked for, where classes of detection are among them.
+
+    Raises:
+        SettingError: A class is neither a category of the data set nor one of detection.
+    """
+    problems = [
+        f"classes: there is no category {shown(name)}, nor such a class of detection."
+        f"{did_you_mean(name, [*known, *DETECTION_CLASSES])}"
+        for name in classes
+        if name not in known and name not in DETECTION_CLASSES
+    ]
+    if problems:
+        raise SettingError(
+            f"The data set lacks what is asked for:\n{bullets(problems)}\nClasses of detection: "
+            f"{listed(DETECTION_CLASSES)}. Categories of the data set: {listed(known, 30)}."
+        )
     if not any(name in DETECTION_CLASSES and name not in known for name in classes):
         return classes
     renamed = classes if isinstance(classes, Mapping) else {name: name for name in classes}
