@@ -28,7 +28,6 @@ from ..processing_steps.named_fields import FieldSearch, find_paths
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
-from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .frame_queues import QueueSampler, queue_frames, queue_states
 from .image_augmentation import image_size
 from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
@@ -42,6 +41,7 @@ from .recipe_parts import (
     recipe_loader,
     require_fields,
 )
+from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 _DT = types.DALIDataType
@@ -181,7 +181,7 @@ def bevformer_evaluation(
     queues = BEVFormerQueues(provider, settings, is_training=False)
     return recipe_loader(
         queues,
-        StreamingSequenceSampler(queues.sequence_lengths, shuffle=False),
+        SceneSampler(queues.sequence_lengths),
         bevformer_steps(queues, settings, is_training=False),
         batch_size,
         _Batch(1, queues.num_cameras, is_training=False),

@@ -142,8 +142,8 @@ class BEVFusionSettings:
         if has_lines:
             fields["map_lines"] = True
         if is_training or (self.masks is not None and self.masks.boxes):
-            fields |= {"boxes": True, "classes": tuple(self.classes), "min_points": 1}
-        return fields
+            return {**fields, "boxes": True, "classes": tuple(self.classes), "min_points": 1}
+        return {**fields, "boxes": False}
 
 
 class BEVFusionFormatter(ArrayStep):

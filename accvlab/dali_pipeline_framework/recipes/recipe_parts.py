@@ -110,7 +110,12 @@ def one_image_size(files: Sequence[npt.NDArray[np.uint8]], names: Sequence[str])
     Raises:
         FieldValueError: They differ.
     """
-    sizes = [image_size(file) for file in files]
+    sizes = []
+    for file, name in zip(files, names, strict=True):
+        try:
+            sizes.append(image_size(file))
+        except FieldValueError as error:
+            raise FieldValueError(f"The image of the camera {name!r}: {error}") from error
     if len(set(sizes)) > 1:
         told = ", ".join(f"{name} {size[0]} x {size[1]}" for name, size in zip(names, sizes, strict=True))
         raise FieldValueError(

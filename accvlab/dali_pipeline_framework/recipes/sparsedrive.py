@@ -53,6 +53,7 @@ from .reference_orders import (
     SkippingGroupSampler,
     split_lengths,
 )
+from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 Order = Literal["epochs", "published"]
@@ -437,7 +438,7 @@ def sparsedrive_evaluation(
     settings = settings or SparseDriveSettings()
     frames = driving_provider(provider)
     lengths = frames.sequence_lengths
-    sampler: RandomAccessSampler = StreamingSequenceSampler(lengths, shuffle=False)
+    sampler: RandomAccessSampler = SceneSampler(lengths)
     if order == "published":
         sampler = ChunkSampler(lengths, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)

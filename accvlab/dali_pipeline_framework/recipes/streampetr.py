@@ -48,6 +48,7 @@ from .recipe_parts import (
     turn_about_z,
 )
 from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
+from .scene_sampler import SceneSampler
 
 Order = Literal["epochs", "published"]
 
@@ -363,7 +364,7 @@ def streampetr_evaluation(
     choice(order, "order", ("epochs", "published"))
     frames = driving_provider(provider)
     lengths = frames.sequence_lengths
-    sampler = ChunkSampler(lengths) if order == "published" else StreamingSequenceSampler(lengths, shuffle=False)
+    sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
     of_batch = _AsPublished(False, False)
     return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)
