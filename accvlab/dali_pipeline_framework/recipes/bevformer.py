@@ -36,6 +36,7 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     four_by_four,
     recipe_loader,
@@ -141,7 +142,7 @@ def bevformer_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = settings or BEVFormerSettings()
+    settings = checked_settings(settings, BEVFormerSettings)
     queues = BEVFormerQueues(provider, settings)
     sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
     return recipe_loader(
@@ -177,7 +178,7 @@ def bevformer_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = attrs.evolve(settings or BEVFormerSettings(), queue_length=1)
+    settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
     return recipe_loader(
         queues,
@@ -194,7 +195,7 @@ def bevformer_steps(
     queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
-    settings = settings or BEVFormerSettings()
+    settings = checked_settings(settings, BEVFormerSettings)
     steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
@@ -219,7 +220,7 @@ class BEVFormerQueues(DataProvider):
         Raises:
             SettingError: It lacks something.
         """
-        settings = settings or BEVFormerSettings()
+        settings = checked_settings(settings, BEVFormerSettings)
         driving = driving_provider(provider)
         wanted = {} if settings.zero_can_bus else {"can_bus": True}
         classes = settings.classes if is_training else ()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from .image_augmentation import ImagePlan, image_size
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
+
+_Settings = TypeVar("_Settings")
 
 CAMERAS = (
     "CAM_FRONT",
@@ -63,6 +65,17 @@ def driving_provider(provider: DataProvider) -> DrivingProvider:
             "reader that makes a DrivingIndex."
         )
     return provider
+
+
+def checked_settings(settings: _Settings | None, of_recipe: type[_Settings]) -> _Settings:
+    """The settings of a recipe, or their defaults.
+
+    Raises:
+        SettingError: They are those of another recipe.
+    """
+    if settings is not None and not isinstance(settings, of_recipe):
+        raise SettingError(f"`settings` must be {of_recipe.__name__}, got {type(settings).__name__}.")
+    return of_recipe() if settings is None else settings
 
 
 def require_fields(

@@ -36,6 +36,7 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     four_by_four,
     has_place,
@@ -259,7 +260,7 @@ def streampetr_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = settings or StreamPETRSettings()
+    settings = checked_settings(settings, StreamPETRSettings)
     driving = driving_provider(provider.provider if isinstance(provider, QueueProvider) else provider)
     classes = settings.classes if is_training else ()
     require_fields(driving, "StreamPETR", settings.provider_fields(is_training), classes)
