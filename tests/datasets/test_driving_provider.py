@@ -207,6 +207,58 @@ class TestIndex:
         with pytest.raises(SettingError, match=re.escape("boxes.center: must have the shape (N, 3), got (7, 3)")):
             attrs.evolve(index, boxes=attrs.evolve(index.boxes, center=index.boxes.center[:7]))
 
+    @pytest.mark.parametrize(
+        ("table", "number", "more", "message"),
+        [
+            ("boxes", 3, {}, "boxes.category: must be in [-1, 2], as `categories` has 3 names, got 3 in row 1"),
+            ("boxes", -2, {}, "boxes.category: must be in [-1, 2], as `categories` has 3 names, got -2 in row 1"),
+            (
+                "boxes_2d",
+                3,
+                {},
+                "boxes_2d.category: must be in [-1, 2], as `categories` has 3 names, got 3 in row 1",
+            ),
+            (
+                "boxes_2d",
+                4,
+                {"box2d_categories": ["car", "pedestrian", "barrier", "sign"]},
+                "boxes_2d.category: must be in [-1, 3], as `box2d_categories` has 4 names, got 4 in row 1",
+            ),
+            (
+                "lines",
+                2,
+                {},
+                "lines.category: must be in [-1, 1], as `line_categories` has 2 names, got 2 in row 1",
+            ),
+        ],
+    )
+    def test_must_have_a_name_for_each_category(self, data, table, number, more, message):
+        _, index = data
+        category = getattr(index, table).category.copy()
+        category[1] = number
+        with pytest.raises(SettingError, match=re.escape(message)):
+            attrs.evolve(index, **{table: attrs.evolve(getattr(index, table), category=category)}, **more)
+
+    @pytest.mark.parametrize(
+        ("tables", "message"),
+        [
+            ({"frames": None}, "`frames` must be FrameColumns, got None"),
+            ({"frames": {}, "boxes": [1]}, "`frames` must be FrameColumns, got dict"),
+            ({"boxes": [1]}, "`boxes` must be BoxColumns or None, got list"),
+            ({"cameras": "CAM_FRONT"}, "`cameras` must be CameraColumns or None, got str"),
+        ],
+    )
+    def test_must_have_tables_of_the_right_type(self, data, tables, message):
+        _, index = data
+        with pytest.raises(SettingError, match=re.escape(message)):
+            attrs.evolve(index, **tables)
+
+    @pytest.mark.parametrize("time", [None, 3.0, [1.0, 2.0]])
+    def test_must_have_columns_that_are_arrays(self, data, time):
+        _, index = data
+        with pytest.raises(SettingError, match=r"frames\.time: must be an array of float64, got"):
+            attrs.evolve(index, frames=attrs.evolve(index.frames, time=time))
+
     def test_must_be_there(self, tmp_path):
         with pytest.raises(FileError, match="is no index of driving data that can be used") as caught:
             DrivingProvider(tmp_path / "nothing", tmp_path)

@@ -107,6 +107,9 @@ def write_driving_data(root: Path, seed: int = 0, base: str = "lidar") -> Drivin
         ),
     )
     _put_boxes_ahead(index)
+    index.cameras.ego_from_camera[:] = poses.joined(
+        ego_from_base[:, np.newaxis], poses.inverse(index.cameras.camera_from_base)
+    )
     return index
 
 

@@ -8,6 +8,7 @@ import pytest
 from support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework.datasets import DrivingProvider
+from accvlab.dali_pipeline_framework.datasets.driving import poses
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -54,6 +55,12 @@ def with_row(row, value):
 
 def times(factor):
     return lambda array: np.asarray(array) * np.asarray(factor, np.asarray(array).dtype)
+
+
+def shift(meters):
+    matrix = np.zeros((4, 4))
+    matrix[0, 3] = meters
+    return matrix
 
 
 CASES = {
@@ -108,6 +115,28 @@ CASES = {
         r"cameras\[0\].boxes_2d.box_rows: .*in front of the camera, that of the 2D box \d has the depth -",
     ),
     "points": (("lidar", "points", lambda array: array[:, :4]), r"lidar.points: must have 5 columns \(x, y, z"),
+    "camera turned": (
+        ("cameras", 0, "camera_from_reference", lambda array: np.diag([-1.0, -1, 1, 1]) @ array),
+        r"cameras\[0\].camera_from_reference: must be about inverse\(ego_from_camera\) @ ego_from_reference, but "
+        r"the two are 180 degrees and 0.0 m apart, 0.01 s from the frame. Check which of them is the inverse",
+    ),
+    "camera elsewhere": (
+        ("cameras", 0, "camera_from_reference", lambda array: array + shift(11.0)),
+        r"cameras\[0\].camera_from_reference: .* the two are 0 degrees and 11.0 m apart",
+    ),
+    "mounting": (
+        ("cameras", 0, "ego_from_camera", np.linalg.inv),
+        r"cameras\[0\].camera_from_reference: .*With the inverse of ego_from_camera they agree: give that",
+    ),
+    "pose": (
+        ("cameras", 0, "camera_from_reference", np.linalg.inv),
+        r"cameras\[0\].camera_from_reference: .*With the inverse of camera_from_reference they agree: give that",
+    ),
+    "microseconds": (
+        ("cameras", 1, "timestamp", times(1e6)),
+        r"cameras\[1\].timestamp: must be within 10 s of that of the frame, got .*Give both in seconds",
+    ),
+    "time of points": (("lidar", "timestamp", times(1e3)), r"lidar.timestamp: must be within 10 s of that of the"),
     "first": (("is_first", lambda array: np.array(True)), "is_first: must be whether `frame` is 0"),
 }
 
@@ -138,6 +167,55 @@ def test_times_must_ascend(data):
         match=r"times must ascend in each scene: scene 'scene-a', sample 2, timestamp: must be after",
     ):
         check_provider(DrivingProvider(changed, root), num_workers=0)
+
+
+def test_a_camera_may_move_between_the_two_times(data):
+    index, root = data
+    camera_from_base = index.cameras.camera_from_base.copy()
+    camera_from_base[..., 3] += [5.0, 3.0, 4.0]
+    turn = poses.pose_of_quaternion(poses.quaternion_of_yaw(np.deg2rad(15)), np.zeros(3))
+    moved = attrs.evolve(index.cameras, camera_from_base=poses.joined(turn, camera_from_base))
+    check_provider(DrivingProvider(attrs.evolve(index, cameras=moved), root), num_workers=0)
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e9])
+def test_times_must_be_seconds(data, factor):
+    index, root = data
+    changed = attrs.evolve(
+        index,
+        frames=attrs.evolve(index.frames, time=index.frames.time * factor),
+        cameras=attrs.evolve(index.cameras, time=index.cameras.time * factor),
+    )
+    with pytest.raises(
+        ContractError,
+        match=r"times must be seconds: scene .scene-a., sample 1, timestamp: is (500000|5e\+08) s after the",
+    ):
+        check_provider(DrivingProvider(changed, root), num_workers=0)
+
+
+class TestVehicles:
+    def checked(self, data, size, name="car"):
+        index, root = data
+        boxes = attrs.evolve(
+            index.boxes, size=np.tile(np.array(size), (8, 1)), category=np.zeros(8, np.int32), attribute=None
+        )
+        changed = attrs.evolve(index, boxes=boxes, boxes_2d=None, categories=(name, "pedestrian", "barrier"))
+        check_provider(DrivingProvider(changed, root), num_workers=0)
+
+    @pytest.mark.parametrize("name", ["car", "BUS", "vehicle.bus.rigid"])
+    def test_must_be_longer_than_wide(self, data, name):
+        message = (
+            r"vehicles must be longer than wide: sample 0, boxes.sizes: length, width, height of a vehicle are "
+            r"\[1.9, 4.5, 1.6\]; of 8 boxes of vehicles in these samples, 8 are wider than long. Exchange"
+        )
+        with pytest.raises(ContractError, match=message):
+            self.checked(data, [1.9, 4.5, 1.6], name)
+
+    def test_that_are_so_pass(self, data):
+        self.checked(data, [4.5, 1.9, 1.6])
+
+    def test_are_not_all_things(self, data):
+        self.checked(data, [0.5, 2.5, 1.0], "barrier of concrete")
 
 
 def test_lines_must_add_up(data):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,15 @@ from ..sample_data import SampleDataGroup
 
 # Of rotations: files with few digits, and float32.
 _TOLERANCE = 1e-3
+# Beyond these, times are in another unit than seconds.
+_LONGEST_STEP_S = 1000.0
+_LONGEST_DELAY_S = 10.0
+# How far a camera may be from where it is mounted, beside the motion between the two times.
+_MOST_TURN_DEG, _MOST_TURN_DEG_PER_S = 20.0, 45.0
+_FARTHEST_M, _FASTEST_M_PER_S = 10.0, 70.0
+# Vehicles whose length and width are compared, and how few of them are too few.
+_VEHICLES = ("car", "truck", "bus", "trailer", "vehicle")
+_FEWEST_VEHICLES = 5
 
 
 def scene_problems(provider: DrivingProvider) -> list[str]:
@@ -30,6 +39,45 @@ def scene_problems(provider: DrivingProvider) -> list[str]:
             )
         first += length
     return problems
+
+
+def unit_problems(provider: DrivingProvider) -> list[str]:
+    """Scenes whose frames are so far apart that times cannot be seconds."""
+    times, first, problems = provider.timestamps, 0, []
+    for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
+        steps = np.diff(times[first : first + length])
+        if (steps > _LONGEST_STEP_S).any():
+            sample = first + int(np.argmax(steps > _LONGEST_STEP_S)) + 1
+            problems.append(
+                f"scene {name!r}, sample {sample}, timestamp: is {times[sample] - times[sample - 1]:g} s after "
+                f"the one before, got {times[sample]} after {times[sample - 1]}. Give seconds (of microseconds: "
+                f"times 1e-6), and what was recorded at another time as a scene of its own."
+            )
+        first += length
+    return problems
+
+
+def size_problems(provider: DrivingProvider, samples: Mapping[int, SampleDataGroup]) -> list[str]:
+    """Vehicles that are wider than long, all samples together."""
+    names = [name.lower() for name in provider.class_names]
+    of_vehicles = [name in _VEHICLES or name.startswith("vehicle.") for name in names]
+    is_vehicle = np.array([*of_vehicles, False])
+    num_vehicles, wider, example = 0, 0, ""
+    for index, sample in samples.items():
+        if "boxes" not in sample:
+            continue
+        sizes = sample["boxes"]["sizes"][is_vehicle[sample["boxes"]["categories"]]]
+        is_wider = sizes[:, 1] > sizes[:, 0]
+        if is_wider.any() and not example:
+            size = [round(float(value), 3) for value in sizes[is_wider][0]]
+            example = f"sample {index}, boxes.sizes: length, width, height of a vehicle are {size}"
+        num_vehicles, wider = num_vehicles + len(sizes), wider + int(is_wider.sum())
+    if num_vehicles < _FEWEST_VEHICLES or 2 * wider <= num_vehicles:
+        return []
+    return [
+        f"{example}; of {num_vehicles} boxes of vehicles in these samples, {wider} are wider than long. Exchange "
+        f"the first two columns of `boxes.size`: the length, along x of the box, is the first."
+    ]
 
 
 def driving_problems(provider: DrivingProvider, sample: SampleDataGroup) -> list[str]:
@@ -53,8 +101,15 @@ def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[st
         yield from _of_boxes(provider, sample["boxes"])
     for number, camera in enumerate(sample["cameras"].values() if "cameras" in sample else ()):
         path = f"cameras[{number}]"
-        yield from _of_pose(f"{path}.camera_from_reference", camera["camera_from_reference"])
-        yield from _of_pose(f"{path}.ego_from_camera", camera["ego_from_camera"])
+        yield from _of_delay(path, camera["timestamp"], sample["timestamp"])
+        wrong_poses = [
+            problem
+            for name in ("camera_from_reference", "ego_from_camera")
+            for problem in _of_pose(f"{path}.{name}", camera[name])
+        ]
+        yield from wrong_poses
+        if not wrong and not wrong_poses:
+            yield from _of_mounting(path, camera, ego["ego_from_reference"], sample["timestamp"])
         yield from _of_intrinsics(f"{path}.intrinsics", camera["intrinsics"])
         if "boxes_2d" in camera:
             centers = sample["boxes"]["centers"] if "boxes" in sample else np.zeros((0, 3))
@@ -66,6 +121,8 @@ def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[st
         (f"sweeps[{k}]", one) for k, one in enumerate(sample["sweeps"].values() if "sweeps" in sample else ())
     ]
     for path, record in records:
+        if path == "lidar":
+            yield from _of_delay(path, record["timestamp"], sample["timestamp"])
         yield from _of_pose(f"{path}.reference_from_lidar", record["reference_from_lidar"])
         num_columns = record["points"].shape[1]
         if num_columns != len(provider.point_columns):
@@ -94,6 +151,55 @@ def _of_pose(path: str, pose: npt.NDArray[Any]) -> Iterator[str]:
         if off > _TOLERANCE or np.linalg.det(rotation) < 0:
             what = "a mirror image" if off <= _TOLERANCE else f"off by {off:.2g}"
             yield f"{path}: its rotation must be orthonormal, got {what}"
+
+
+def _of_delay(path: str, time: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]) -> Iterator[str]:
+    delay = abs(float(time) - float(time_of_frame))
+    if not delay <= _LONGEST_DELAY_S:
+        yield (
+            f"{path}.timestamp: must be within {_LONGEST_DELAY_S:g} s of that of the frame, got {float(time)} and "
+            f"{float(time_of_frame)}. Give both in seconds (of microseconds: times 1e-6), of one clock."
+        )
+
+
+def _of_mounting(
+    path: str, camera: SampleDataGroup, ego_from_reference: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]
+) -> Iterator[str]:
+    """The camera must be where it is mounted, but for what the vehicle drives between the two times."""
+    delay = abs(float(camera["timestamp"]) - float(time_of_frame))
+    if not delay <= _LONGEST_DELAY_S:
+        return
+    from_reference, mounted = camera["camera_from_reference"], camera["ego_from_camera"]
+
+    def difference(camera_from_reference: Any, ego_from_camera: Any) -> tuple[float, float]:
+        """Angle in degrees, and meters, between two places of the camera."""
+        moved = np.linalg.inv(ego_from_camera) @ ego_from_reference @ np.linalg.inv(camera_from_reference)
+        cosine = np.clip((np.trace(moved[:3, :3]) - 1) / 2, -1, 1)
+        return float(np.rad2deg(np.arccos(cosine))), float(np.linalg.norm(moved[:3, 3]))
+
+    def fits(turn: float, distance: float) -> bool:
+        most_turn = _MOST_TURN_DEG + _MOST_TURN_DEG_PER_S * delay
+        return turn <= most_turn and distance <= _FARTHEST_M + _FASTEST_M_PER_S * delay
+
+    found = difference(from_reference, mounted)
+    if fits(*found):
+        return
+    inverse_pose, inverse_mounted = np.linalg.inv(from_reference), np.linalg.inv(mounted)
+    others = {
+        "With the inverse of ego_from_camera they agree: give that.": (from_reference, inverse_mounted),
+        "With the inverse of camera_from_reference they agree: give that.": (inverse_pose, mounted),
+        "With the inverse of both they agree: give those.": (inverse_pose, inverse_mounted),
+    }
+    hints = [hint for hint, both in others.items() if fits(*difference(*both))]
+    general = (
+        "Check which of them is the inverse of what it should be, the order of quaternions (w first), and the "
+        "axes (cameras: x to the right, y down, z ahead)."
+    )
+    yield (
+        f"{path}.camera_from_reference: must be about inverse(ego_from_camera) @ ego_from_reference, but the two "
+        f"are {found[0]:.0f} degrees and {found[1]:.1f} m apart, {delay:.3g} s from the frame. "
+        f"{hints[0] if len(hints) == 1 else general}"
+    )
 
 
 def _of_intrinsics(path: str, matrix: npt.NDArray[Any]) -> Iterator[str]:

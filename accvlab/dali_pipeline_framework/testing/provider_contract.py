@@ -19,7 +19,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
 from ..sample_data.format_problems import described_together
 from ..sources.callable_base import CallableBase
-from .driving_contract import driving_problems, scene_problems
+from .driving_contract import driving_problems, scene_problems, size_problems, unit_problems
 from .given_samples import filled
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
@@ -48,10 +48,15 @@ def check_provider(
 
     Of a `DrivingProvider`, also:
 
-    *   Times ascend in each scene.
+    *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, images and points
+        at most 10 s from their frame.
     *   Matrices are rigid motions, those of cameras have focal lengths above 0.
+    *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
+        ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
     *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
         name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the camera.
+    *   Vehicles (classes ``car``, ``truck``, ``bus``, ``trailer``, ``vehicle``, ``vehicle.*``) are longer than
+        wide, at least half of them, where the samples have five or more.
 
     Args:
         provider: The provider.
@@ -146,10 +151,14 @@ class _ProviderCheck(RuleCheck):
         with self.reporting(rule):
             for problem in scene_problems(provider):
                 self.break_rule("times must ascend in each scene", problem)
+            for problem in unit_problems(provider):
+                self.break_rule("times must be seconds", problem)
             found = {
                 index: driving_problems(provider, sample) for index, sample in zip(indices, samples, strict=True)
             }
             self._break_for_samples(rule, found)
+            for problem in size_problems(provider, dict(zip(indices, samples, strict=True))):
+                self.break_rule("vehicles must be longer than wide", problem)
 
     def index_rule(self, count: int) -> None:
         for index in (-1, count):

@@ -225,17 +225,49 @@ class DrivingIndex:
     def __attrs_post_init__(self) -> None:
         """Check that the columns go together."""
         choice(self.base, "base", ("lidar", "ego"))
-        num_frames = len(self.frames.time)
-        lengths = {"F": num_frames, "C": len(self.camera_names), "I": num_frames * len(self.camera_names)}
+        self._check_tables()
+        num_cameras, lengths = len(self.camera_names), {}
+        if isinstance(self.frames.time, np.ndarray) and self.frames.time.ndim:
+            num_frames = len(self.frames.time)
+            lengths = {"F": num_frames, "C": num_cameras, "I": num_frames * num_cameras}
         problems = []
         for table_name, table_class in _TABLES.items():
             table = getattr(self, table_name)
             for name, column in _columns(table_class).items() if table is not None else ():
                 values = getattr(table, name)
-                if values is not None:
+                if values is not None or column.is_required:
                     problems += _problems_of(f"{table_name}.{name}", values, column, lengths)
+        problems = problems or self._category_problems()
         if problems:
             raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
+
+    def _check_tables(self) -> None:
+        problems = []
+        for name, table_class in _TABLES.items():
+            table, is_required = getattr(self, name), name == "frames"
+            if not isinstance(table, table_class) and (is_required or table is not None):
+                or_none = "" if is_required else " or None"
+                got = "None" if table is None else type(table).__name__
+                problems.append(f"`{name}` must be {table_class.__name__}{or_none}, got {got}")
+        if problems:
+            raise SettingError(f"The tables of an index have types of their own:\n{bullets(problems)}")
+
+    def _category_problems(self) -> list[str]:
+        """Numbers of categories that have no name."""
+        of_2d = "box2d_categories" if self.box2d_categories else "categories"
+        problems = []
+        for table_name, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
+            table, most = getattr(self, table_name), len(getattr(self, names)) - 1
+            if table is None or not len(table.category):
+                continue
+            is_wrong = (table.category < -1) | (table.category > most)
+            if is_wrong.any():
+                row = int(np.argmax(is_wrong))
+                problems.append(
+                    f"{table_name}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
+                    f"{table.category[row]} in row {row}"
+                )
+        return problems
 
     @property
     def num_frames(self) -> int:
@@ -323,21 +355,24 @@ class _Column:
         dtype: Type.
         shape: Letters and numbers of the shape.
         elements: Letter of the elements, of a column that says where they begin.
+        is_required: Whether each table of the kind has it.
     """
 
     dtype: Any
     shape: tuple[str, ...]
     elements: str | None
+    is_required: bool
 
 
 @functools.cache
 def _columns(table: type[object]) -> dict[str, _Column]:
     columns = {}
     for name, hint in typing.get_type_hints(table, include_extras=True).items():
-        annotated = hint if hasattr(hint, "__metadata__") else typing.get_args(hint)[0]
+        is_required = hasattr(hint, "__metadata__")
+        annotated = hint if is_required else typing.get_args(hint)[0]
         shape, *elements = annotated.__metadata__
         dtype = typing.get_args(typing.get_args(annotated.__origin__)[1])[0]
-        columns[name] = _Column(dtype, tuple(shape.split()), elements[0] if elements else None)
+        columns[name] = _Column(dtype, tuple(shape.split()), elements[0] if elements else None, is_required)
     return columns
 
 
