@@ -150,3 +150,12 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
         batch_view(batch, {})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`sample`"):
         batch_view(batch, RECIPES["streampetr"][0], 3)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_takes_its_own_settings_only(data: Any, name: str) -> None:
+    root, index = data
+    settings, make_loader, _ = RECIPES[name]
+    wrong = Detection2DSettings()
+    with pytest.raises(SettingError, match=f"`settings` must be {type(settings).__name__}, got Detection2DSett"):
+        make_loader(DrivingProvider(index, root), 1, wrong)

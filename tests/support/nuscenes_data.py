@@ -50,10 +50,11 @@ def changed_table(root: Path, name: str) -> Iterator[list[dict[str, Any]]]:
 
 def devkit(module: str) -> Any:
     """A module of the nuScenes devkit; the test is skipped where it cannot be imported."""
+    added = []
     if "sklearn" not in sys.modules and importlib.util.find_spec("sklearn") is None:
         # It is imported for a single function, that no test needs.
-        sys.modules["sklearn"] = types.ModuleType("sklearn")
-        sys.modules["sklearn.metrics"] = types.ModuleType("sklearn.metrics")
+        added = ["sklearn", "sklearn.metrics"]
+        sys.modules |= {name: types.ModuleType(name) for name in added}
         sys.modules["sklearn"].metrics = sys.modules["sklearn.metrics"]  # type: ignore[attr-defined]
     try:
         with warnings.catch_warnings():
@@ -61,6 +62,9 @@ def devkit(module: str) -> Any:
             return importlib.import_module(module)
     except ImportError as error:
         pytest.skip(f"needs the nuScenes devkit, see the Makefile: {error}")
+    finally:
+        for name in added:  # others look whether it is there
+            del sys.modules[name]
 
 
 def open_devkit(root: Path, version: str = VERSION) -> Any:

@@ -26,6 +26,7 @@ from .reference_orders import EndlessGroupSampler as EndlessGroupSampler
 from .reference_orders import ShuffledGroupSampler as ShuffledGroupSampler
 from .reference_orders import SkippingGroupSampler as SkippingGroupSampler
 from .reference_orders import split_lengths as split_lengths
+from .scene_sampler import SceneSampler as SceneSampler
 from .sparsedrive import SparseDriveFormatter as SparseDriveFormatter
 from .sparsedrive import SparseDriveSettings as SparseDriveSettings
 from .sparsedrive import sparsedrive_evaluation as sparsedrive_evaluation

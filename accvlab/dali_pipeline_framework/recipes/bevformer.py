@@ -28,7 +28,6 @@ from ..processing_steps.named_fields import FieldSearch, find_paths
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
-from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .frame_queues import QueueSampler, queue_frames, queue_states
 from .image_augmentation import image_size
 from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
@@ -37,11 +36,13 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     four_by_four,
     recipe_loader,
     require_fields,
 )
+from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 _DT = types.DALIDataType
@@ -141,7 +142,7 @@ def bevformer_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = settings or BEVFormerSettings()
+    settings = checked_settings(settings, BEVFormerSettings)
     queues = BEVFormerQueues(provider, settings)
     sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
     return recipe_loader(
@@ -177,11 +178,11 @@ def bevformer_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = attrs.evolve(settings or BEVFormerSettings(), queue_length=1)
+    settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
     return recipe_loader(
         queues,
-        StreamingSequenceSampler(queues.sequence_lengths, shuffle=False),
+        SceneSampler(queues.sequence_lengths),
         bevformer_steps(queues, settings, is_training=False),
         batch_size,
         _Batch(1, queues.num_cameras, is_training=False),
@@ -194,7 +195,7 @@ def bevformer_steps(
     queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
-    settings = settings or BEVFormerSettings()
+    settings = checked_settings(settings, BEVFormerSettings)
     steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
@@ -219,7 +220,7 @@ class BEVFormerQueues(DataProvider):
         Raises:
             SettingError: It lacks something.
         """
-        settings = settings or BEVFormerSettings()
+        settings = checked_settings(settings, BEVFormerSettings)
         driving = driving_provider(provider)
         wanted = {} if settings.zero_can_bus else {"can_bus": True}
         classes = settings.classes if is_training else ()

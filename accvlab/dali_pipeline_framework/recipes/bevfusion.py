@@ -33,6 +33,7 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     four_by_four,
     one_image_size,
@@ -142,8 +143,8 @@ class BEVFusionSettings:
         if has_lines:
             fields["map_lines"] = True
         if is_training or (self.masks is not None and self.masks.boxes):
-            fields |= {"boxes": True, "classes": tuple(self.classes), "min_points": 1}
-        return fields
+            return {**fields, "boxes": True, "classes": tuple(self.classes), "min_points": 1}
+        return {**fields, "boxes": False}
 
 
 class BEVFusionFormatter(ArrayStep):
@@ -317,7 +318,7 @@ def bevfusion_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = settings or BEVFusionSettings()
+    settings = checked_settings(settings, BEVFusionSettings)
     driving = driving_provider(provider)
     wanted = settings.provider_fields(is_training)
     needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
@@ -390,7 +391,7 @@ def bevfusion_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = settings or BEVFusionSettings()
+    settings = checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
     return recipe_loader(
         provider,

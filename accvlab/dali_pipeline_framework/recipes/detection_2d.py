@@ -40,6 +40,7 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     has_place,
     recipe_loader,
@@ -175,7 +176,7 @@ def detection_2d_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = settings or Detection2DSettings()
+    settings = checked_settings(settings, Detection2DSettings)
     driving = driving_provider(provider)
     needed = {"boxes_2d": True} if is_training else {}
     require_fields(driving, "2D detection", needed, settings.classes if is_training else ())

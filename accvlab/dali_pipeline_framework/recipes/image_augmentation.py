@@ -93,7 +93,10 @@ class ImageAugmentation:
 
     Attributes:
         output_hw: ``final_dim``: height and width of the output.
-        scale_range: ``resize_lim``: least and greatest factor. None: what fills the output, as in evaluation.
+        scale_range: ``resize_lim``: least and greatest factor, pixels of the output per pixel of the file. None:
+            what fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive, Sparse4D,
+            BEVFusion) are those of the published configurations, for images of 1600 x 900: for 800 x 450, they
+            must be doubled, or much of the image is black.
         bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
         crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
         flip_prob: Probability that an image is mirrored.

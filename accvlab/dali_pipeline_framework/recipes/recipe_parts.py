@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from .image_augmentation import ImagePlan, image_size
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
+
+_Settings = TypeVar("_Settings")
 
 CAMERAS = (
     "CAM_FRONT",
@@ -63,6 +65,17 @@ def driving_provider(provider: DataProvider) -> DrivingProvider:
             "reader that makes a DrivingIndex."
         )
     return provider
+
+
+def checked_settings(settings: _Settings | None, of_recipe: type[_Settings]) -> _Settings:
+    """The settings of a recipe, or their defaults.
+
+    Raises:
+        SettingError: They are those of another recipe.
+    """
+    if settings is not None and not isinstance(settings, of_recipe):
+        raise SettingError(f"`settings` must be {of_recipe.__name__}, got {type(settings).__name__}.")
+    return of_recipe() if settings is None else settings
 
 
 def require_fields(
@@ -110,7 +123,12 @@ def one_image_size(files: Sequence[npt.NDArray[np.uint8]], names: Sequence[str])
     Raises:
         FieldValueError: They differ.
     """
-    sizes = [image_size(file) for file in files]
+    sizes = []
+    for file, name in zip(files, names, strict=True):
+        try:
+            sizes.append(image_size(file))
+        except FieldValueError as error:
+            raise FieldValueError(f"The image of the camera {name!r}: {error}") from error
     if len(set(sizes)) > 1:
         told = ", ".join(f"{name} {size[0]} x {size[1]}" for name, size in zip(names, sizes, strict=True))
         raise FieldValueError(

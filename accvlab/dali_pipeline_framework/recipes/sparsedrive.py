@@ -36,6 +36,7 @@ from .recipe_parts import (
     PLACE,
     STD_DEV,
     Fields,
+    checked_settings,
     driving_provider,
     four_by_four,
     one_image_size,
@@ -53,6 +54,7 @@ from .reference_orders import (
     SkippingGroupSampler,
     split_lengths,
 )
+from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 Order = Literal["epochs", "published"]
@@ -296,7 +298,7 @@ def sparsedrive_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = settings or SparseDriveSettings()
+    settings = checked_settings(settings, SparseDriveSettings)
     driving = driving_provider(provider)
     classes = settings.classes if is_training else ()
     require_fields(driving, settings.model, settings.provider_fields(is_training), classes)
@@ -367,7 +369,7 @@ def sparsedrive_training(
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
     choice(order, "order", ("epochs", "published"))
-    settings = settings or SparseDriveSettings()
+    settings = checked_settings(settings, SparseDriveSettings)
     frames = driving_provider(provider)
     steps = sparsedrive_steps(frames, settings, reduced_decoding=reduced_decoding)
     pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=order != "published")
@@ -434,10 +436,10 @@ def sparsedrive_evaluation(
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
     choice(order, "order", ("epochs", "published"))
-    settings = settings or SparseDriveSettings()
+    settings = checked_settings(settings, SparseDriveSettings)
     frames = driving_provider(provider)
     lengths = frames.sequence_lengths
-    sampler: RandomAccessSampler = StreamingSequenceSampler(lengths, shuffle=False)
+    sampler: RandomAccessSampler = SceneSampler(lengths)
     if order == "published":
         sampler = ChunkSampler(lengths, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)

@@ -36,6 +36,7 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    checked_settings,
     driving_provider,
     four_by_four,
     has_place,
@@ -48,6 +49,7 @@ from .recipe_parts import (
     turn_about_z,
 )
 from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
+from .scene_sampler import SceneSampler
 
 Order = Literal["epochs", "published"]
 
@@ -258,7 +260,7 @@ def streampetr_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = settings or StreamPETRSettings()
+    settings = checked_settings(settings, StreamPETRSettings)
     driving = driving_provider(provider.provider if isinstance(provider, QueueProvider) else provider)
     classes = settings.classes if is_training else ()
     require_fields(driving, "StreamPETR", settings.provider_fields(is_training), classes)
@@ -363,7 +365,7 @@ def streampetr_evaluation(
     choice(order, "order", ("epochs", "published"))
     frames = driving_provider(provider)
     lengths = frames.sequence_lengths
-    sampler = ChunkSampler(lengths) if order == "published" else StreamingSequenceSampler(lengths, shuffle=False)
+    sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
     of_batch = _AsPublished(False, False)
     return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)

@@ -160,6 +160,11 @@ def scene_view(
     centers = tree.array(fields.boxes, fields.centers)
     points = tree.array(fields.lidar, fields.points)
     if not cameras and centers is None and points is None:
+        if "img" in tree.names() or "input" in tree.names():
+            raise SettingError(
+                "Batches of recipes have names of their own: `show(batch_view(batch, settings))` draws them, with "
+                "`batch_view` of `recipes` and the settings of the recipe."
+            )
         raise SettingError(
             f"There is nothing to show: no field {shown(fields.cameras)}, {shown(fields.boxes)} or "
             f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
