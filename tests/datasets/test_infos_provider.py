@@ -396,7 +396,7 @@ class TestRefused:
 
     def test_folders_and_files_that_are_exchanged(self, root, tmp_path):
         path = write_pickle(tmp_path / "infos.pkl", pickle_content(SCENES, "mmdet3d_v1"))
-        with pytest.raises(FileError, match="`path` must be a pickle file, but '.*' is a folder.$") as caught:
+        with pytest.raises(FileError, match=r"`path` must be a pickle file, but '.*' is a folder\.$") as caught:
             InfosProvider(root, root)
         assert isinstance(caught.value, IsADirectoryError)
         with pytest.raises(
