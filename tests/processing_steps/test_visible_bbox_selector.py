@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.pipelines import make_iterator, shuffled
@@ -23,7 +23,8 @@ from accvlab.dali_pipeline_framework.processing_steps import VisibleBboxSelector
 def painted(boxes: np.ndarray, depths: np.ndarray, hw: tuple[int, int]) -> np.ndarray:
     """Which boxes are left on a canvas."""
     canvas = np.full(hw, -1)
-    farthest_first = np.argsort(np.where(np.isnan(depths), -np.inf, -depths), kind="stable")
+    # NaN is farther than infinity; of equal depths, the last one is painted last.
+    farthest_first = np.lexsort((np.where(np.isnan(depths), 0, -depths), ~np.isnan(depths)))
     for index in farthest_first:
         if np.isnan(boxes[index]).any():
             continue
@@ -56,6 +57,7 @@ BOXES = st.lists(st.tuples(*[COORDINATES] * 4, st.integers(1, 4).map(float)), ma
 ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECIAL), max_size=6)
 
 
+@example([[(2.5, 0.0, 0.0, 0.5, np.inf), (0.0, 0.0, 0.5, 20.0, np.nan)]], 1, 1)
 @given(
     samples=st.lists(BOXES | ODD_BOXES, min_size=1, max_size=8),
     height=st.integers(1, 14),
