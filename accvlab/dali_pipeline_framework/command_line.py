@@ -29,6 +29,7 @@ import numpy as np
 from .checks import did_you_mean
 from .errors import FrameworkError, SettingError
 from .loader.data_loader import DataLoader
+from .loader.report import LoaderReport
 from .pipeline.pipeline import PipelineDefinition
 from .providers.data_provider import DataProvider
 
@@ -179,7 +180,8 @@ def _bench(subject: Any, options: argparse.Namespace) -> None:
     if options.batches < 1:
         raise SettingError(f"`--batches` must be at least 1, got {options.batches}.")
     is_loader = isinstance(subject, DataLoader)
-    delivered = _endless_batches(subject) if is_loader else _endless_samples(subject)
+    reports: list[LoaderReport] = []
+    delivered = _endless_batches(subject, reports) if is_loader else _endless_samples(subject)
     start_s = time.perf_counter()
     next(delivered)
     first_s = time.perf_counter() - start_s
@@ -199,7 +201,8 @@ def _bench(subject: Any, options: argparse.Namespace) -> None:
     own_s = _processor_time_s() - cpu_s
     _say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
     if is_loader:
-        _say(f"\n{subject!r}\n\n{subject.plan}")
+        longest = max([*reports, subject.report()], key=lambda report: report.num_batches)
+        _say(f"\n{longest}\n\n{subject!r}\n\n{subject.plan}")
 
 
 def _processor_time_s() -> float:
@@ -207,7 +210,7 @@ def _processor_time_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _endless_batches(loader: DataLoader) -> Iterator[Any]:
+def _endless_batches(loader: DataLoader, reports: list[LoaderReport]) -> Iterator[Any]:
     while True:
         count = 0
         for batch in loader:
@@ -215,6 +218,7 @@ def _endless_batches(loader: DataLoader) -> Iterator[Any]:
             count += 1
         if not count:
             raise SettingError("The loader delivers no batch in an epoch.")
+        reports.append(loader.report())
 
 
 def _endless_samples(provider: DataProvider) -> Iterator[Any]:

@@ -115,6 +115,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._parallel_input_callbacks.0.prefetch_queue_depth": lambda value: value == 1,
     f"{CONTEXT}.shm_manager.queue_depth": lambda value: value == 2,
     f"{CONTEXT}.shm_manager.get_chunks": lambda get: len([*get()]) > 0,
+    f"{WORKERS}.wait_for_res": callable,
     f"{WORKERS}._processes.0.sentinel": lambda value: isinstance(value, int),
     f"{WORKERS}._processes.0.exitcode": lambda value: value is None,
     f"{WORKERS}._observer.interrupt_pipe.send": callable,

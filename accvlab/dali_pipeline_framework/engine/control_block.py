@@ -6,10 +6,35 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import mmap
+import operator
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+_nbytes_of = operator.attrgetter("nbytes")
+
+
+class Work(NamedTuple):
+    """What a worker has done since it started.
+
+    Attributes:
+        pid: Its process.
+        reading_ns: Time in which it has read samples.
+        steps_ns: Time in steps on arrays, and in random draws for steps of the graph.
+        packing_ns: Time in which it has made batches of samples.
+        num_samples: Samples.
+        num_bytes: Bytes that it has sent to the graph.
+        num_batches: Batches.
+    """
+
+    pid: int
+    reading_ns: int = 0
+    steps_ns: int = 0
+    packing_ns: int = 0
+    num_samples: int = 0
+    num_bytes: int = 0
+    num_batches: int = 0
 
 
 class ControlBlock:
@@ -28,23 +53,29 @@ class ControlBlock:
                                           since they count over all), its number plus 1 (0: no batch), then
                                           for iterables the sample indices of the batch, for callables the
                                           process and the slot that it loads (0: none)
+                     behind them          a row per worker: what it has done, see `Work`
     """
 
     _EPOCH_RING = 8
     _EPOCHS_AT = 3
     _HEADER = _EPOCHS_AT + 3 * _EPOCH_RING
     _ROW_HEADER = 2
+    _WORK_WORDS = 7
 
-    def __init__(self, batch_size: int, num_in_flight: int = 64) -> None:
+    def __init__(self, batch_size: int, num_in_flight: int = 64, num_workers: int = 1) -> None:
         """Create a block.
 
         Args:
             batch_size: Samples per batch, at most.
             num_in_flight: Batches that can be loaded or wait for delivery at a time, at most; two batches whose
                 numbers differ by this many share a row.
+            num_workers: Worker processes; 0 where this process loads.
         """
         self._row_words = self._ROW_HEADER + batch_size
         self._num_rows = num_in_flight
+        self._work_at = self._HEADER + self._num_rows * self._row_words
+        self._num_work_rows = max(1, num_workers)
+        self._final_work: list[Work] = []
         self.parent_pid = os.getpid()
         self._path = ""  # of the file, in spawned workers
         self._fd = os.memfd_create("dali_pipeline_framework", os.MFD_CLOEXEC)
@@ -56,7 +87,7 @@ class ControlBlock:
 
     @property
     def _size(self) -> int:
-        return 8 * (self._HEADER + self._num_rows * self._row_words)
+        return 8 * (self._work_at + self._num_work_rows * self._WORK_WORDS)
 
     def _map_file(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, self._size)
@@ -66,6 +97,8 @@ class ControlBlock:
         return {
             "_row_words": self._row_words,
             "_num_rows": self._num_rows,
+            "_work_at": self._work_at,
+            "_num_work_rows": self._num_work_rows,
             "parent_pid": self.parent_pid,
             "_fd": -1,
             "_start_report_fd": -1,
@@ -92,6 +125,7 @@ class ControlBlock:
         """Give files and memory back, in the process that made the block. It cannot be used after that."""
         if self._fd < 0 or os.getpid() != self.parent_pid:
             return
+        self._final_work = self.work()
         self._close_files()
         self._fd = self._start_report_fd = -1
         self._words.release()
@@ -188,6 +222,46 @@ class ControlBlock:
         if self._words[row + 1] != batch + 1:
             return None
         return [index for index in self._words[row + self._ROW_HEADER : row + self._row_words] if index >= 0]
+
+    # --- what workers have done -----------------------------------------------------------------------
+
+    def add_work(
+        self, worker: int, times_ns: tuple[int, int, int, int], num_samples: int, outputs: Sequence[Any]
+    ) -> None:
+        """Count a batch that this process has loaded.
+
+        Args:
+            worker: Number of the worker; 0 in a process that loads for itself.
+            times_ns: When it began, and when the samples were read, had gone through the steps, and were packed.
+            num_samples: Samples of the batch.
+            outputs: The arrays, and lists of arrays, that are sent.
+        """
+        began, read, stepped, packed = times_ns
+        num_bytes = 0
+        for output in outputs:
+            num_bytes += sum(map(_nbytes_of, output)) if isinstance(output, list) else output.nbytes
+        words = self._words
+        at = self._work_at + (worker % self._num_work_rows) * self._WORK_WORDS
+        words[at] = os.getpid()
+        words[at + 1] += read - began
+        words[at + 2] += stepped - read
+        words[at + 3] += packed - stepped
+        words[at + 4] += num_samples
+        words[at + 5] += num_bytes
+        words[at + 6] += 1
+
+    def work(self) -> list[Work]:
+        """What each worker has done since it started; none of those that have not delivered a batch yet."""
+        if self._fd < 0 and not self._path:
+            return self._final_work
+        words = self._words[self._work_at :].tolist()
+        rows = (words[at : at + self._WORK_WORDS] for at in range(0, len(words), self._WORK_WORDS))
+        return [Work(*row) for row in rows if row[0]]
+
+    @property
+    def num_loaded(self) -> int:
+        """How many batches all workers have loaded."""
+        return sum(self._words[self._work_at + 6 :: self._WORK_WORDS])
 
 
 def _close_files(pid: int, *files: int) -> None:

@@ -8,7 +8,8 @@ import contextlib
 import functools
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from nvidia.dali import types
@@ -22,10 +23,14 @@ from ..user_warnings import warn_user
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
 from .interrupts import DeferredInterrupt
+from .timing.processor_times import threads_of_dali
+from .timing.ranges import mark
+from .timing.stage_times import StageTimes, time_waits
 
 # What only making a pipeline, starting workers and failing needs is imported there: imports take time.
 if TYPE_CHECKING:
     from ..sources.reader_epochs import ReaderEpochs
+    from .control_block import Work
     from .delivery import Delivery
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
@@ -64,6 +69,7 @@ class StructuredPipeline(Pipeline):
     """
 
     _context: PipelineContext
+    times: StageTimes
     _failure: Exception | None = None
     _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
     _is_failure_due: bool = False  # whether the batch that failed was asked for
@@ -77,6 +83,8 @@ class StructuredPipeline(Pipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     _delivers_graph_outputs: bool = False
+    _num_handed_over: int = 0  # of the batches that workers have loaded
+    graph_threads: Set[int] = frozenset()  # threads that DALI has started for it
 
     @classmethod
     def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
@@ -87,6 +95,7 @@ class StructuredPipeline(Pipeline):
         pipeline.__class__ = cls
         adopted = cast(StructuredPipeline, pipeline)
         adopted._context = context
+        adopted.times = StageTimes()
         return adopted
 
     @property
@@ -128,6 +137,7 @@ class StructuredPipeline(Pipeline):
                 super().start_py_workers()
             if self._py_pool is not None:
                 watch_workers(self._py_pool.pool)
+                time_waits(self._py_pool.pool, self.times)
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
             _with_workers.add(self)
@@ -146,6 +156,7 @@ class StructuredPipeline(Pipeline):
                 f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
         reuse_host_memory()
+        threads_before = threads_of_dali()
         try:
             super().build()
         except RuntimeError as error:
@@ -157,6 +168,7 @@ class StructuredPipeline(Pipeline):
             raise SettingError(
                 f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}"
             ) from error
+        self.graph_threads = threads_of_dali() - threads_before
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
         if not self._context.has_workers and len({run.epochs for run in self._runs}) > 1:
@@ -244,7 +256,16 @@ class StructuredPipeline(Pipeline):
 
             discard_loaded(self._py_pool)
             raise StopIteration
-        super()._iter_setup()
+        began, waited_ns = perf_counter_ns(), self.times.workers_ns
+        if self._py_pool is not None:
+            self.times.count_input(self._context.control.num_loaded - self._num_handed_over)
+        try:
+            super()._iter_setup()
+        except BaseException:  # there is no such batch
+            self.times.workers_ns = waited_ns
+            raise
+        self.times.input_ns += perf_counter_ns() - began
+        self._num_handed_over += 1
         if self._load_ahead is not None:
             self._load_ahead.deepen()
 
@@ -265,6 +286,22 @@ class StructuredPipeline(Pipeline):
             return self.run()
         finally:
             self._delivers_graph_outputs = False
+
+    def work(self) -> list[Work]:
+        """What its workers have done, or this process where it loads."""
+        return self._context.control.work()
+
+    @property
+    def depth(self) -> int:
+        """How many batches workers may load ahead; 0 where there are no workers."""
+        sources: Any = None if self._py_pool is None else self._parallel_input_callbacks
+        return max((source.prefetch_queue_depth for source in sources or ()), default=0)
+
+    def mark_stages(self) -> None:
+        """Mark its stages for NVIDIA's profiler, if that is wanted; it must be built."""
+        mark(self, _iter_setup="hand over", outputs="wait for the graph")
+        if self._py_pool is not None:
+            mark(self._py_pool.pool, wait_for_res="wait for workers")
 
     @property
     def delivery(self) -> Delivery:
@@ -374,6 +411,7 @@ class StructuredPipeline(Pipeline):
             self._num_in_epoch = 0
             self._first_in_epoch = 0
             self._has_scheduled = False
+            self._num_handed_over = self._context.control.num_loaded  # the others were thrown away
             if not self._context.has_workers:
                 for run in self._runs:
                     run.begin_epoch()

@@ -14,8 +14,9 @@ import itertools
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, cast
 
 import attrs
 import numpy as np
@@ -28,6 +29,7 @@ from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .timing.ranges import mark
 from .transport import (
     MOST_BYTES,
     DimensionClashError,
@@ -242,6 +244,8 @@ class _WorkerSource:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
     """
 
+    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "_batch_of": "pack"}
+
     def __init__(
         self,
         source: Any,
@@ -341,6 +345,7 @@ class _WorkerSource:
                 init_fn = self._loads(self._pickled_init_fn)
             if init_fn is not None:
                 init_fn(self._worker)
+            mark(self, **self._ranges)
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
 
@@ -458,19 +463,45 @@ class CallableSource(_WorkerSource):
     small fields can travel as one array per batch, which costs DALI a fraction of one array per sample.
     """
 
+    _ranges: ClassVar[Mapping[str, str]] = {"_read": "read", **_WorkerSource._ranges}
+
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
         if self._control.is_abandoned(batch_info.epoch_idx):
             raise StopIteration
         self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
-        samples: list[Sequence[Any]] = []
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         where = f"epoch {epoch}, batch {batch}"
         row = self._control.begin_batch(epoch, batch)
-        check = self._get_checker().check
+        began = perf_counter_ns()
+        samples = self._read(infos, row, where)
+        read = perf_counter_ns()
+        draws: Sequence[Any] = ()
+        if self._draws is not None:
+            draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
+        sent: Sequence[Sequence[Any]] = samples
+        if self._steps is not None:
+            sent = self._after_steps(
+                samples,
+                draws,
+                where,
+                lambda slot: self._sample_index(infos[slot]),
+                functools.partial(self._control.note_loading, row),
+            )
+        self._control.note_loaded(row)
+        stepped = perf_counter_ns()
+        outputs = self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
+        times_ns = began, read, stepped, perf_counter_ns()
+        self._control.add_work(self._worker or 0, times_ns, len(samples), outputs)
+        return outputs
+
+    def _read(self, infos: Sequence[types.SampleInfo], row: int, where: str) -> list[Sequence[Any]]:
+        """Load and check the samples of a batch."""
+        samples: list[Sequence[Any]] = []
+        checker = self._get_checker() if self._checker is None else self._checker
         loaded: Iterator[Any] | None = None
         for slot, info in enumerate(infos):
             self._control.note_loading(row, slot)
@@ -486,23 +517,10 @@ class CallableSource(_WorkerSource):
             except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
                 self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info))
             try:
-                samples.append(check(flat))
+                samples.append(checker.check(flat))
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info))
-        draws: Sequence[Any] = ()
-        if self._draws is not None:
-            draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
-        sent: Sequence[Sequence[Any]] = samples
-        if self._steps is not None:
-            sent = self._after_steps(
-                samples,
-                draws,
-                where,
-                lambda slot: self._sample_index(infos[slot]),
-                functools.partial(self._control.note_loading, row),
-            )
-        self._control.note_loaded(row)
-        return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
+        return samples
 
     def _drawn(
         self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
@@ -538,6 +556,7 @@ class IterableSource(_WorkerSource):
         epoch: Iterator[Any] | None = None
         while generation == self._control.generation:
             where = f"batch {self._num_delivered} since the start"
+            began = perf_counter_ns()
             try:
                 if epoch is None:
                     epoch = iter(self._get_source())
@@ -546,10 +565,10 @@ class IterableSource(_WorkerSource):
                 return
             except (Exception, SystemExit) as error:
                 self._fail_with(error, where, None)
-            yield self._checked(batch, where)
+            yield self._checked(batch, where, began)
             self._num_delivered += 1
 
-    def _checked(self, batch: Any, where: str) -> list[Any]:
+    def _checked(self, batch: Any, where: str, began: int) -> list[Any]:
         indices = getattr(self._source, "current_sample_indices", None)
         paths = [format_path(path) for path in self._blueprint.flat_paths]
         if not isinstance(batch, tuple | list) or len(batch) != len(paths):
@@ -578,13 +597,18 @@ class IterableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
+        read = perf_counter_ns()
         draws: Sequence[Any] = ()
         if self._draws is not None:
             infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
             draws = self._draws.of_batch(self._source, infos, samples)
         if self._steps is not None:
             samples = [*self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))]
-        return self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
+        stepped = perf_counter_ns()
+        outputs = self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
+        times_ns = began, read, stepped, perf_counter_ns()
+        self._control.add_work(self._worker or 0, times_ns, len(samples), outputs)
+        return outputs
 
 
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:

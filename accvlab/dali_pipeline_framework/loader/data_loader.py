@@ -8,6 +8,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, cast
 
 from ..checks import whole_number
@@ -26,8 +27,10 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .loop_times import LoopTimes
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
+from .report_interface import ReportInterface
 from .state import (
     NO_SEGMENTS,
     LoaderState,
@@ -51,7 +54,7 @@ from .torch_interface import (
 _logger = logging.getLogger(__name__)
 
 
-class DataLoader(TorchInterface):
+class DataLoader(TorchInterface, ReportInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
@@ -197,6 +200,7 @@ class DataLoader(TorchInterface):
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        self._times = LoopTimes()
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
         self._has_logged_account = False
@@ -248,6 +252,7 @@ class DataLoader(TorchInterface):
         self._progress.end_setting()
         self._forget_segments()
         self._begin()
+        self._times.begin()
         self._log_sample_counts()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
@@ -311,6 +316,7 @@ class DataLoader(TorchInterface):
 
     def _end_loop(self, loop: _Loop) -> None:
         loop.has_ended = True
+        self._times.now()
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
         self._forget_segments()
@@ -567,6 +573,7 @@ class DataLoader(TorchInterface):
 
     def close(self) -> None:
         """End the worker processes and free their memory. Batches that were delivered stay valid."""
+        self._times.now()
         self._run.close()
 
     def __enter__(self) -> DataLoader:
@@ -586,7 +593,18 @@ class _Loop(Iterator[Any]):
         self.has_ended = False
 
     def __next__(self) -> Any:
-        return self._loader._next(self)
+        loader, times = self._loader, self._loader._times
+        asked_at = perf_counter_ns()
+        batch = loader._next(self)
+        received_at = perf_counter_ns()
+        times.num_batches += 1
+        times.next_ns += received_at - asked_at
+        times.between_ns += asked_at - times.received_at
+        times.received_at = received_at
+        pipeline = loader._run.pipeline
+        if received_at >= times.due_at or pipeline is not times.pipeline:
+            times.read_clocks(received_at - asked_at, pipeline)
+        return batch
 
 
 def _no_loop() -> None:

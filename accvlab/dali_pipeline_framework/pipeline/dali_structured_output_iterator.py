@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
 
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.timing.ranges import mark
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup, nested_dictionary
 from ..sources.input_adapter import InputAdapter
@@ -153,6 +155,11 @@ class DALIStructuredOutputIterator:
                 self._format = self._convert.format
                 self._blueprint = SampleDataGroup.from_format(self._format)
             pipeline.build()
+            mark(self, next_batch="next", _convert="convert")
+            if post_process_func is not None:
+                mark(self, _post_process="post_process_func")
+            if self._structured is not None:
+                self._structured.mark_stages()
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()
             self._release = weakref.finalize(self, self._structured.detach_iterator)
@@ -208,14 +215,30 @@ class DALIStructuredOutputIterator:
         """
         if self._is_closed:
             self._require_open()
+        pipeline = self._structured
+        if pipeline is None or self._foreign_iterator is not None:
+            return self._foreign_batch()
+        began = perf_counter_ns()
+        outputs = pipeline.run_graph()
+        ran = perf_counter_ns()
+        values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
+        result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
+        converted = perf_counter_ns()
+        if self._post_process is not None:
+            result = self._post_process(result)
+        times = pipeline.times
+        times.run_ns += ran - began
+        times.conversion_ns += converted - ran
+        times.post_process_ns += perf_counter_ns() - converted
+        times.num_samples += len(values[0]) if values else pipeline.max_batch_size
+        return result
+
+    def _foreign_batch(self) -> Any:
+        """A batch of an iterator of DALI, or of a pipeline that was not made by a definition."""
         if self._foreign_iterator is None:
-            if self._structured is None:
-                outputs = self._pipeline.run()
-                self._require_fields(len(outputs))
-                values = self._convert(outputs)
-            else:
-                outputs = self._structured.run_graph()
-                values = self._convert(outputs, None if self._is_full else self._structured.num_valid)
+            outputs = self._pipeline.run()
+            self._require_fields(len(outputs))
+            values = self._convert(outputs)
             result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         else:
             sample = self._next_of_foreign_iterator()

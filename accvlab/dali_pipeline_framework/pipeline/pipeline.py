@@ -396,7 +396,8 @@ class PipelineDefinition:
         if self._evens_out and is_parallel and self._prefetch_queue_depth == _DEFAULT_DEPTH:
             depth = evening_depth(arguments.get("py_num_workers", 1), arguments["batch_size"])
             num_ahead = max(num_ahead, depth)
-        control = ControlBlock(arguments["batch_size"], max_in_flight(arguments, num_ahead))
+        num_workers = arguments.get("py_num_workers", 1)
+        control = ControlBlock(arguments["batch_size"], max_in_flight(arguments, num_ahead), num_workers)
         lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
         has_gpu = arguments["device_id"] is not None and not lacks_gpu
         placement = self._placement(has_gpu)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 
 from nvidia.dali.data_node import DataNode
 
@@ -13,23 +13,21 @@ from .names import FieldPath, Name
 from .strings import decoded
 
 
-def nested_dictionary(sample_format: GroupFormat, values: Sequence[FieldValue]) -> dict[Name, FieldValue]:
+def nested_dictionary(
+    sample_format: GroupFormat, values: Iterable[FieldValue], prefix: FieldPath = ()
+) -> dict[Name, FieldValue]:
     """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
 
     Args:
         sample_format: Names and types.
         values: As many values as the format has data fields.
+        prefix: Path of the group, for messages.
     """
-    return _nested_dictionary(sample_format, iter(values), ())
-
-
-def _nested_dictionary(
-    group: GroupFormat, values: Iterator[FieldValue], prefix: FieldPath
-) -> dict[Name, FieldValue]:
+    values = iter(values)
     result: dict[Name, FieldValue] = {}
-    for name, child in zip(group.names, group.children, strict=True):
+    for name, child in zip(sample_format.names, sample_format.children, strict=True):
         if isinstance(child, GroupFormat):
-            result[name] = _nested_dictionary(child, values, (*prefix, name))
+            result[name] = nested_dictionary(child, values, (*prefix, name))
         elif child.is_string:
             result[name] = read_text(next(values), (*prefix, name))
         else:
