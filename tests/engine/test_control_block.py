@@ -6,11 +6,12 @@ import os
 import pickle
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
+from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
 
 RING = 64
 
@@ -95,6 +96,22 @@ def test_each_worker_takes_a_number_of_its_own(block: ControlBlock) -> None:
             os._exit(block.take_worker_number())
         pids.append(pid)
     assert sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids) == [3, 4, 5, 6]
+
+
+def test_work_of_workers_adds_up() -> None:
+    block = ControlBlock(4, num_workers=2)
+    copy = pickle.loads(pickle.dumps(block))  # as in a spawned worker
+    assert (block.work(), block.num_loaded) == ([], 0)
+    outputs = [np.zeros((4, 5), np.uint8), [np.zeros(3, np.float32), np.zeros(2, np.float32)]]
+    copy.add_work(1, (10, 17, 20, 21), 4, outputs)
+    copy.add_work(1, (100, 200, 300, 400), 3, outputs)
+    block.add_work(0, (2**40, 2**41, 2**41, 2**41 + 1), 1, [])
+    expected = [Work(os.getpid(), 2**40, 0, 1, 1, 0, 1), Work(os.getpid(), 107, 103, 101, 7, 80, 2)]
+    assert (block.work(), copy.work(), block.num_loaded) == (expected, expected, 3)
+    block.record_batch(63, [1, 2, 3, 4])  # the last row before
+    assert block.work() == expected
+    block.close()
+    assert block.work() == expected
 
 
 def test_abandoned_epochs(block: ControlBlock) -> None:

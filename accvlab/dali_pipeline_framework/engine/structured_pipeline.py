@@ -23,7 +23,7 @@ from ..user_warnings import warn_user
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
 from .interrupts import DeferredInterrupt
-from .timing.processor_times import threads_of_dali
+from .timing.processor_times import threads_of_dali, threads_of_process
 from .timing.ranges import mark
 from .timing.stage_times import StageTimes, time_waits
 
@@ -84,7 +84,7 @@ class StructuredPipeline(Pipeline):
     _load_ahead: LoadAhead | None = None
     _delivers_graph_outputs: bool = False
     _num_handed_over: int = 0  # of the batches that workers have loaded
-    graph_threads: Set[int] = frozenset()  # threads that DALI has started for it
+    _threads: Set[int] = frozenset()  # that were started with it
 
     @classmethod
     def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
@@ -156,7 +156,7 @@ class StructuredPipeline(Pipeline):
                 f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
         reuse_host_memory()
-        threads_before = threads_of_dali()
+        threads_before = threads_of_process()
         try:
             super().build()
         except RuntimeError as error:
@@ -168,7 +168,7 @@ class StructuredPipeline(Pipeline):
             raise SettingError(
                 f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}"
             ) from error
-        self.graph_threads = threads_of_dali() - threads_before
+        self._threads = threads_of_process() - threads_before
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
         if not self._context.has_workers and len({run.epochs for run in self._runs}) > 1:
@@ -290,6 +290,10 @@ class StructuredPipeline(Pipeline):
     def work(self) -> list[Work]:
         """What its workers have done, or this process where it loads."""
         return self._context.control.work()
+
+    def graph_threads(self) -> set[int]:
+        """The threads in which the graph runs, once it has run."""
+        return threads_of_dali(self._threads)
 
     @property
     def depth(self) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
 import attrs
 
-from ..engine.timing.processor_times import processor_time_of_process, processor_time_of_threads
+from ..engine.timing.processor_times import (
+    processor_time_of_process,
+    processor_time_of_threads,
+    queued_time_of_process,
+)
 from ..engine.timing.stage_times import StageTimes
 
 if TYPE_CHECKING:
@@ -32,7 +36,8 @@ class Counts:
         next_ns: Time inside of ``next``.
         between_ns: Time between one ``next`` and another.
         stages: Of the pipeline.
-        clocks: What takes longer to read; it is older by up to 50 ms.
+        clocks: Of processes and threads.
+        queued_ns: Time in which workers could have run, but others had the cores, by process.
     """
 
     loop: int
@@ -42,11 +47,12 @@ class Counts:
     between_ns: int
     stages: StageTimes
     clocks: Clocks
+    queued_ns: Mapping[int, int]
 
 
 @attrs.frozen
 class Clocks:
-    """Processor times and the work of the workers.
+    """Processor times and the work of the workers, at the end of a batch.
 
     Attributes:
         at_ns: When they were read.
@@ -88,6 +94,8 @@ class LoopTimes:
         self.start: Counts | None = None
         self.replayed_per_s: float | None = None
         self._clocks = Clocks(0, {}, {}, 0, 0)
+        self._queued_ns: dict[int, int] = {}
+        self._graph_threads: Set[int] = frozenset()
         self._loop = 0
         self._is_first = True
 
@@ -104,7 +112,9 @@ class LoopTimes:
             pipeline: The pipeline that has delivered the batch.
         """
         is_first = self._is_first or pipeline is not self.pipeline
-        self._clocks = _read_clocks(self.received_at, pipeline)
+        if pipeline is not self.pipeline:
+            self._graph_threads = pipeline.graph_threads()
+        self._clocks = _read_clocks(self.received_at, pipeline, self._graph_threads)
         self.due_at = self.received_at + _SAMPLE_INTERVAL_NS
         if is_first:
             self._is_first = False
@@ -122,19 +132,32 @@ class LoopTimes:
         if pipeline is None:
             return None
         if clocks.at_ns != at_ns:
-            self._clocks = clocks = _interpolated(clocks, _read_clocks(time.perf_counter_ns(), pipeline), at_ns)
-        stages = attrs.evolve(pipeline.times)
-        return Counts(self._loop, at_ns, self.num_batches, self.next_ns, self.between_ns, stages, clocks)
+            self._clocks = clocks = _interpolated(
+                clocks, _read_clocks(time.perf_counter_ns(), pipeline, self._graph_threads), at_ns
+            )
+        self._queued_ns = self._queued_ns | {
+            pid: queued_ns for pid in clocks.work if (queued_ns := queued_time_of_process(pid))
+        }
+        return Counts(
+            loop=self._loop,
+            at_ns=at_ns,
+            num_batches=self.num_batches,
+            next_ns=self.next_ns,
+            between_ns=self.between_ns,
+            stages=attrs.evolve(pipeline.times),
+            clocks=clocks,
+            queued_ns=self._queued_ns,
+        )
 
 
-def _read_clocks(at_ns: int, pipeline: StructuredPipeline) -> Clocks:
+def _read_clocks(at_ns: int, pipeline: StructuredPipeline, graph_threads: Set[int]) -> Clocks:
     work = {each.pid: each for each in pipeline.work()}
     times = {pid: processor_time_of_process(pid) for pid in work if pid != os.getpid()}
     return Clocks(
         at_ns,
         work,
         {pid: spent for pid, spent in times.items() if spent is not None},
-        processor_time_of_threads(pipeline.graph_threads),
+        processor_time_of_threads(graph_threads),
         time.process_time_ns(),
     )
 

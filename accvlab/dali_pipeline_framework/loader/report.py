@@ -46,12 +46,14 @@ class WorkerUse:
         pid: The process.
         busy_share: Share of the time in which it was loading, else it waited for work.
         cores: Processor time per time; None where the process has ended before that could be read.
+        queued_share: Share of the time in which it could have run, but others had the cores.
         num_samples: Samples that it has loaded.
     """
 
     pid: int
     busy_share: float
     cores: float | None
+    queued_share: float
     num_samples: int
 
 
@@ -356,7 +358,9 @@ def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> Worke
     spent = end.clocks.workers_ns.get(work.pid)
     before = start.clocks.workers_ns.get(work.pid, 0)
     cores = None if spent is None else (spent - before) / clocks_ns
-    return WorkerUse(work.pid, min(1.0, busy_ns / clocks_ns), cores, work.num_samples)
+    queued_ns = end.queued_ns.get(work.pid, 0) - start.queued_ns.get(work.pid, 0)
+    shares = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
+    return WorkerUse(work.pid, next(shares), cores, next(shares), work.num_samples)
 
 
 def _busy_cores(start: Counts, end: Counts, clocks_ns: int) -> BusyCores:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .report import Bottleneck, LoaderReport, Stage
 
-_HIDDEN_BELOW = 0.05  # share of waiting that nobody needs to mind
+_HIDDEN_BELOW = 0.1  # share of waiting that nobody needs to mind
 _BUSY_FROM = 0.75  # share of their time in which workers load, above which they are what limits
 _COMPUTES_FROM = 0.5  # processor time per time of loading, above which it computes rather than waits
 _FULL_FROM = 0.9  # of the cores
@@ -86,7 +86,7 @@ def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> 
 
 def _computes(report: LoaderReport) -> bool:
     """Whether workers compute while they load; otherwise they wait for files or a network."""
-    loading_cores = sum(use.cores or 0.0 for use in report.worker_uses)
+    loading_cores = sum((use.cores or 0.0) + use.queued_share for use in report.worker_uses)
     return loading_cores > _COMPUTES_FROM * sum(use.busy_share for use in report.worker_uses)
 
 

@@ -18,6 +18,14 @@ def processor_time_of_process(pid: int) -> int | None:
     return _read(~pid << 3 | _OF_PROCESS)
 
 
+def queued_time_of_process(pid: int) -> int:
+    """Time in ns in which the main thread of a process could have run, but others had the cores; 0: unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def processor_time_of_threads(threads: Iterable[int]) -> int:
     """Processor time of threads of this process together, in ns, of those that still run."""
     return sum(_read(~thread << 3 | _OF_THREAD) or 0 for thread in threads)
@@ -30,13 +38,21 @@ def _read(clock: int) -> int | None:
         return None
 
 
-def threads_of_dali() -> set[int]:
-    """Threads of this process in which DALI runs operators; it gives them names."""
-    found = set()
+def threads_of_process() -> set[int]:
+    """All threads of this process."""
     try:
-        for thread in os.listdir("/proc/self/task"):
+        return {int(thread) for thread in os.listdir("/proc/self/task")}
+    except OSError:
+        return set()
+
+
+def threads_of_dali(threads: Iterable[int]) -> set[int]:
+    """Those of some threads in which DALI runs operators; once they run, they give themselves names."""
+    found = set()
+    for thread in threads:
+        try:
             if Path(f"/proc/self/task/{thread}/comm").read_text().startswith(_THREADS_OF_DALI):
-                found.add(int(thread))
-    except OSError:  # it has ended meanwhile
-        pass
+                found.add(thread)
+        except OSError:  # it has ended
+            pass
     return found

@@ -1,0 +1,90 @@
+"""Pipelines of which one stage is slow, on purpose, and loops that take their time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, types
+
+from accvlab.dali_pipeline_framework.inputs import DataProvider
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps.array_step import ArrayStep
+
+SLOW_S = 0.006
+"""What the slow stage takes for a sample."""
+
+
+class Disk(DataProvider):
+    """Numbers that are read in a time of its own."""
+
+    def __init__(self, seconds: float = 0.0, num_samples: int = 60, computes: bool = False) -> None:
+        self.seconds = seconds
+        self.num_samples = num_samples
+        self.computes = computes
+
+    def get_number_of_samples(self) -> int:
+        return self.num_samples
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = SampleDataGroup()
+        blueprint.add_data_field("x", types.DALIDataType.FLOAT)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["x"] = np.full(1000, sample_index, np.float32)
+        spend(self.seconds, self.computes)
+        return sample
+
+
+class StragglingDisk(Disk):
+    """Takes long for every twentieth sample, and little time for the others."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        spend((10 if sample_index % 20 == 0 else 0.1) * self.seconds)
+        return Disk(0, self.num_samples).get_data(sample_index)
+
+
+def spend(seconds: float, computes: bool = False) -> None:
+    if computes:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+    elif seconds:
+        time.sleep(seconds)
+
+
+class SlowInWorkers(ArrayStep):
+    """A step on arrays that takes long."""
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        time.sleep(SLOW_S)
+        return data
+
+
+class SlowInGraph(PipelineStepBase):
+    """A step of the graph that takes long: an operator that runs Python."""
+
+    def __init__(self, computes: bool = False) -> None:
+        self.computes = computes
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data["x"] = fn.python_function(data["x"], function=_computed if self.computes else _delayed)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+def _delayed(x: Any) -> Any:
+    time.sleep(SLOW_S)
+    return x
+
+
+def _computed(x: Any) -> Any:
+    spend(SLOW_S, computes=True)
+    return x
