@@ -110,7 +110,11 @@ class TestBench:
     @pytest.mark.parametrize("subject", ["provider", "loader"])
     def test_measures(self, subject, capsys):
         assert main(["bench", f"commanded:{subject}", "--batches", "4"]) == 0
-        assert "samples/s: " in capsys.readouterr().out
+        output = capsys.readouterr().out
+        assert "samples/s: " in output
+        if subject == "loader":
+            assert "\nThe loop waits " in output
+            assert "\nbusy cores: " in output
 
 
 class TestCheck:
