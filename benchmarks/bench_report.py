@@ -92,10 +92,12 @@ class Payload:
 
     Attributes:
         num_batches: Batches of a turn.
+        num_turns: Turns, with counters and without.
         make: Makes a loader with a number of workers.
     """
 
     num_batches: int
+    num_turns: int
     make: Callable[[int], DataLoader]
 
 
@@ -107,8 +109,12 @@ def loader_of(provider: DataProvider, steps: Sequence[Any], num_workers: int) ->
 def payloads(is_quick: bool) -> dict[str, Payload]:
     steps = [ImageDecoder("image", use_device_mixed=True), ImageResizer("image", output_hw=(256, 704))]
     return {
-        "numbers": Payload(10 if is_quick else 200, lambda workers: loader_of(Numbers(), [], workers)),
-        "images": Payload(2 if is_quick else 10, lambda workers: loader_of(Images(), steps, workers)),
+        "numbers": Payload(
+            10 if is_quick else 50, 3 if is_quick else 400, lambda workers: loader_of(Numbers(), [], workers)
+        ),
+        "images": Payload(
+            2 if is_quick else 4, 3 if is_quick else 60, lambda workers: loader_of(Images(), steps, workers)
+        ),
     }
 
 
@@ -178,11 +184,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def measure(payload: Payload, num_workers: int, num_turns: int) -> dict[str, Any]:
+def measure(payload: Payload, num_workers: int) -> dict[str, Any]:
     """Measure with and without counters, in pairs of turns."""
     contestants = {is_counted: Contestant(payload, num_workers, is_counted) for is_counted in (True, False)}
     turns: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for _ in range(num_turns):
+    for _ in range(payload.num_turns):
         for is_counted in random.sample([True, False], 2):
             turns[is_counted].append(contestants[is_counted].turn())
     for contestant in contestants.values():
@@ -201,7 +207,7 @@ def results(is_quick: bool) -> list[dict[str, Any]]:
     rows = []
     for name, payload in payloads(is_quick).items():
         for num_workers in (0, 1):
-            measured = measure(payload, num_workers, 3 if is_quick else 120)
+            measured = measure(payload, num_workers)
             rows.append({"payload": name, "num_workers": num_workers, **measured})
     return rows
 

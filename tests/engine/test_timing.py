@@ -10,8 +10,11 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nvidia.dali import types
+from support.inputs import NumberCallable
 from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.slow_stages import Disk, SlowInGraph, SlowInWorkers
@@ -75,6 +78,8 @@ def test_processor_time_of_threads() -> None:
     end.set()
     for thread in threads:
         thread.join()
+    while processor_time_of_threads(ids) and time.monotonic() < deadline:  # they end a little later
+        time.sleep(0.01)
     assert processor_time_of_threads(ids) == 0
 
 
@@ -120,6 +125,25 @@ def test_stages_lie_within_each_other(num_workers: int) -> None:
         work = loader._run.pipeline.work()
         assert [(each.num_samples, each.num_batches) for each in work] == [(40, 10)]
         assert (work[0].pid == os.getpid()) == (num_workers == 0)
+
+
+class LateEnd(NumberCallable):
+    """Takes long to find out that there is nothing more."""
+
+    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+        if sample_info.idx_in_epoch >= self.num_samples:
+            time.sleep(1.5)
+        return super().__call__(sample_info)
+
+
+def test_the_wait_for_the_end_of_an_epoch_is_no_batch() -> None:
+    began = time.perf_counter()
+    with make_loader(LateEnd(8), 4, num_workers=1) as loader:
+        deliver(loader)
+        passed_s = time.perf_counter() - began
+        times = loader._run.pipeline.times
+        assert passed_s > 1.5
+        assert times.workers_ns < times.input_ns < 1.4e9
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

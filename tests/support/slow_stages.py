@@ -61,30 +61,28 @@ def spend(seconds: float, computes: bool = False) -> None:
 class SlowInWorkers(ArrayStep):
     """A step on arrays that takes long."""
 
+    def __init__(self, seconds: float = SLOW_S) -> None:
+        self.seconds = seconds
+
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        time.sleep(SLOW_S)
+        spend(self.seconds)
         return data
 
 
 class SlowInGraph(PipelineStepBase):
     """A step of the graph that takes long: an operator that runs Python."""
 
-    def __init__(self, computes: bool = False) -> None:
+    def __init__(self, seconds: float = SLOW_S, computes: bool = False) -> None:
+        self.seconds = seconds
         self.computes = computes
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data["x"] = fn.python_function(data["x"], function=_computed if self.computes else _delayed)
+        def passed_on(x: Any) -> Any:
+            spend(self.seconds, self.computes)
+            return x
+
+        data["x"] = fn.python_function(data["x"], function=passed_on)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return data_empty
-
-
-def _delayed(x: Any) -> Any:
-    time.sleep(SLOW_S)
-    return x
-
-
-def _computed(x: Any) -> Any:
-    spend(SLOW_S, computes=True)
-    return x

@@ -75,7 +75,7 @@ class LoopTimes:
     The first batch of a loop is left out: workers start before it, and queues are empty.
 
     Attributes:
-        num_batches: Batches of the loop behind its first.
+        num_batches: Batches that were received.
         next_ns: Time inside of ``next``.
         between_ns: Time between one ``next`` and another.
         received_at: When the last batch was received.
@@ -120,7 +120,6 @@ class LoopTimes:
             self._is_first = False
             self._loop += 1
             self.first_ns, self.pipeline = next_ns, pipeline
-            self.num_batches = self.next_ns = self.between_ns = 0
             self.start = self.now()
 
     def now(self) -> Counts | None:

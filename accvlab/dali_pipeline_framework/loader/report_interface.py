@@ -123,7 +123,7 @@ class ReportInterface:
 
 def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     """Take the next few batches, and have the loader go on as if it had not, where its input can be told to."""
-    before, segments = copy.copy(loader._progress), loader._run.segments
+    before = copy.copy(loader._progress)
     loop = cast("_Loop", iter(loader))
     batches: list[Any] = []
     with contextlib.suppress(StopIteration):
@@ -132,8 +132,6 @@ def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     loop.has_ended = True
     tell_accelerate(loader, is_running=False)
     if loader._bound.is_callable and not loader._bound.parts.native:
-        if loader._run.segments != segments:
-            loader._use(loader._run.replace(segments))
         before.pipeline = loader._progress.pipeline
         loader._progress = before
     return batches
