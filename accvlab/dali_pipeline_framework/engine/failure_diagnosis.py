@@ -23,7 +23,8 @@ from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
-from .worker_source import SampleStepError, SampleSteps, after_steps, infos_of_batch
+from .samples.sample_steps import SampleStepError, SampleSteps, after_steps
+from .worker_source import infos_of_batch
 
 if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws

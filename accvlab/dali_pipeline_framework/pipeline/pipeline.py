@@ -301,7 +301,7 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
-        from ..engine.worker_source import SampleStepError
+        from ..engine.samples.sample_steps import SampleStepError
         from .array_steps import ArraySteps
 
         parts = InputParts.of(self._data_input)
