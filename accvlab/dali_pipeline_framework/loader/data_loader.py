@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
+from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
@@ -100,6 +101,7 @@ class DataLoader(TorchInterface):
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
+        faults: FaultPolicy | SamplePolicy | None = None,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
@@ -144,6 +146,9 @@ class DataLoader(TorchInterface):
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
+            faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
+                becomes of samples, ``"raise"``, ``"skip"``, ``"replace"`` or ``"mask"``. None: the first one is
+                raised.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
@@ -154,6 +159,7 @@ class DataLoader(TorchInterface):
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
+        self._faults = FaultPolicy.of(faults)
         self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
         self._steps = None
         if steps_per_epoch is not None:

@@ -1,0 +1,2 @@
+from .fault_policy import FaultPolicy as FaultPolicy
+from .fault_policy import SamplePolicy as SamplePolicy
