@@ -104,6 +104,11 @@ class StructuredPipeline(Pipeline):
         """Whether the pipeline was closed."""
         return self._is_closed
 
+    @property
+    def failure(self) -> Exception | None:
+        """What has failed, also where that is not due yet; nothing comes behind it."""
+        return self._failure
+
     # --- starting ---------------------------------------------------------------------------------
 
     def start_py_workers(self) -> None:

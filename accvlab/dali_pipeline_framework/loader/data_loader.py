@@ -29,6 +29,7 @@ from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
+from .recovery import Recovery
 from .state import (
     NO_SEGMENTS,
     LoaderState,
@@ -203,6 +204,7 @@ class DataLoader(TorchInterface):
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        self._recovery = Recovery(self._run, self._progress)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
         self._has_logged_account = False
@@ -252,6 +254,7 @@ class DataLoader(TorchInterface):
         self.start()
         self._loop = _no_loop
         self._progress.end_setting()
+        self._recovery.restore()
         self._forget_segments()
         self._begin()
         self._log_sample_counts()
@@ -281,10 +284,9 @@ class DataLoader(TorchInterface):
         """Tell the pipeline where the loop starts."""
         start, stands_at = self._progress.next_start, self._progress.pipeline
         if self._bound.is_callable:
-            if not self._bound.is_endless:
-                self._run.pipeline.begin_epoch(start.epoch, start.batch)
-            elif start != stands_at:  # else an endless stream goes on: nothing that was prefetched is lost
-                self._run.pipeline.begin_epoch(0, start.epoch * (self._steps or 0) + start.batch)
+            # An endless stream may go on: nothing that was prefetched is lost.
+            if not self._bound.is_endless or start != stands_at:
+                self._recovery.go_to(start)
         elif self._run.iterator is not None and not (self._bound.is_read_natively and start == stands_at):
             self._run.iterator.reset()
         self._progress.begin()
@@ -298,20 +300,16 @@ class DataLoader(TorchInterface):
                 "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
                 "loop."
             )
-        if loop.has_ended or run.iterator is None:
+        if loop.has_ended or (run.iterator is None and not run.is_lost):
             raise StopIteration
         if self._steps is not None and self._progress.pipeline.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
-        num_before = run.pipeline.num_delivered
         try:
-            data = run.iterator.next_batch()
+            data = self._recovery.next_batch()
         except StopIteration:
             self._end_loop(loop)
             raise
-        finally:
-            if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
-                self._progress.leave_pipeline()
         self._progress.deliver()
         return data
 

@@ -34,6 +34,7 @@ class LoaderPipeline:
         data_input: What workers load: the input of the loader, or that of an epoch that goes on.
         starts_at: Where the present pipeline goes on if it is not told otherwise.
         is_closed: Whether the loader was closed.
+        is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
         choice: The number of workers that was chosen with ``"auto"``, once the pipeline was started.
@@ -76,6 +77,7 @@ class LoaderPipeline:
 
     def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
         self.segments, self.loaded_reader = segments, reader
+        self.is_lost = False
         self.pipeline, self.data_input, self.starts_at = made
         self._num_batches: dict[int, int | None] = {}
 
@@ -135,6 +137,50 @@ class LoaderPipeline:
         was_started = self._close_pipeline()
         self._use(segments, reader, made)
         return was_started and self.start()
+
+    def renew(self, position: Position) -> None:
+        """Replace a pipeline that was lost by one of the same arguments, started, that goes on at a position.
+
+        Native readers go on behind the batch that was delivered last.
+
+        Raises:
+            NotSupportedError: The input cannot be positioned.
+            StateError: The native readers do not tell any more where they stood.
+            WorkerStartError: The workers could not be started; another call tries it again.
+        """
+        self.require_resumable()
+        if self._bound.keeps_checkpoints:
+            self.loaded_reader = self._reader_state_of_lost(position)
+        self.is_lost = True
+        self._close_pipeline()
+        self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
+        self.is_lost = True
+        self.start()
+        if not self._bound.is_read_natively:
+            self.go_to(position)
+        self.is_lost = False
+
+    def _reader_state_of_lost(self, position: Position) -> ReaderState | None:
+        try:
+            return self.reader_state(position)
+        except RuntimeError as error:
+            raise StateError(f"Where the native readers stood cannot be told after the failure: {error}") from error
+
+    def go_to(self, position: Position) -> None:
+        """Have the input, a callable, go on at a position."""
+        epoch, batch = position.epoch, position.batch
+        if self._bound.is_endless:
+            epoch, batch = 0, epoch * (self._steps or 0) + batch
+        self.pipeline.begin_epoch(epoch, batch)
+
+    def require_resumable(self) -> None:
+        """Raise a `NotSupportedError` where the input cannot be positioned."""
+        self._bound.require_resumable()
+
+    @property
+    def has_native_readers(self) -> bool:
+        """Whether operators of DALI read the samples, or a part of them."""
+        return bool(self._bound.parts.native)
 
     def reader_state(self, position: Position) -> ReaderState | None:
         """Where native readers stand, while the loader stands at a position; None where none keep their place."""
