@@ -64,6 +64,7 @@ class FailedSamples:
         not_tried: Those that are not tried (again), and why: they stand on an exclusion list, or failed in the
             graph.
         re_encoded: Fields that the fallback decoder decodes, by sample: positions among the flat fields.
+        num_delivered: Samples that were delivered so far.
     """
 
     def __init__(self, policy: FaultPolicy) -> None:
@@ -75,6 +76,7 @@ class FailedSamples:
         self.policy = policy
         self.not_tried: dict[int, str] = {}
         self.re_encoded: dict[int, tuple[int, ...]] = {}
+        self.num_delivered = 0
         for path in policy.exclude or ():
             for entry in read_quarantine(path):
                 self.not_tried.setdefault(entry.sample_index, f"excluded: {entry.reason}")
@@ -100,18 +102,15 @@ class FailedSamples:
         self.not_tried[failed.sample_index] = failed.reason
         self.note(failed)
 
-    def require_budget(self, num_delivered: int) -> None:
-        """Raise a `TooManyFailedError` where more samples have failed than may.
-
-        Args:
-            num_delivered: Samples that were delivered so far.
-        """
+    def require_budget(self) -> None:
+        """Raise a `TooManyFailedError` where more samples have failed than may."""
         most, share = self.policy.max_failed, self.policy.max_failed_share
+        num_delivered = max(self.num_delivered, _FEW)
         limits = []
         if most is not None and len(self._failed) > most:
             limits.append(f"max_failed={most}")
-        if share is not None and len(self._failed) > share * max(num_delivered, _FEW):
-            limits.append(f"max_failed_share={share:g} of {max(num_delivered, _FEW)} samples")
+        if share is not None and len(self._failed) > share * num_delivered:
+            limits.append(f"max_failed_share={share:g} of {num_delivered} samples")
         if limits:
             error = TooManyFailedError(f"{self.summary()}\nThat is more than {' and '.join(limits)} allow(s).")
             error.failed_samples = self.samples

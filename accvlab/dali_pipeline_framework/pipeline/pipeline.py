@@ -482,6 +482,7 @@ class PipelineDefinition:
             batch_size=batch_size,
             unused_fields=unused_names(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
+            worker_source=source.get("source"),
             least_ahead=least_ahead,
             diagnose=_cannot_diagnose
             if parts.native

@@ -32,14 +32,15 @@ class TolerantSource(CallableSource):
         loading = BatchLoading(self.tolerance, self.chain(), lambda slot: self._control.note_loading(row, slot))
         try:
             loading.run(infos)
-            outputs = self._outputs_of(loading, where)
+            outputs = self.fit_together(loading)
         except SampleFailureError as failure:
             raise self._reported(failure, where) from failure.cause
         self._control.note_loaded(row)
         loading.write_records(batch_info.epoch_idx, batch_info.iteration)
         return outputs
 
-    def _outputs_of(self, loading: BatchLoading, where: str) -> list[Any]:
+    def fit_together(self, loading: BatchLoading) -> list[Any]:
+        """Make the outputs of a batch; what does not go with the other samples is replaced."""
         while True:
             loaded = loading.loaded
             try:
