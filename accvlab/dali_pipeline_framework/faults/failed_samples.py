@@ -112,7 +112,7 @@ class FailedSamples:
         if share is not None and len(self._failed) > share * num_delivered:
             limits.append(f"max_failed_share={share:g} of {num_delivered} samples")
         if limits:
-            error = TooManyFailedError(f"{self.summary()}\nThat is more than {' and '.join(limits)} allow(s).")
+            error = TooManyFailedError(f"{self.summary()}\nMore than there may be: {', '.join(limits)}.")
             error.failed_samples = self.samples
             raise error
 

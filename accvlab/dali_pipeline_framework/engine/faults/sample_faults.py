@@ -196,6 +196,7 @@ class SampleFaults:
                 self._file(index),
                 epoch,
                 batch,
+                self._slot(member),
                 message=finding.line.strip(),
             )
             self._note(failed, is_tried_again=policy.samples == "raise")
@@ -228,6 +229,10 @@ class SampleFaults:
             self._failed.re_encoded[index] = fields
             _logger.info("Sample %d%s is decoded by %s.", index, f" ({self._file(index)})", decoder)
         return bool(fields)
+
+    def _slot(self, member: BatchMember) -> int:
+        loaded = self._loaded.get(member.name)
+        return 0 if loaded is None else int(loaded[0].info.idx_in_batch)
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
