@@ -25,6 +25,7 @@ from .tolerant_loading import (
     TolerantLoading,
     description_of,
     fields_to_re_encode,
+    image_fields,
 )
 from .tolerant_source import TolerantSource
 
@@ -72,7 +73,7 @@ class SampleFaults:
                 policy.fallback_decoder,
                 dict(failed.not_tried),
                 dict(failed.re_encoded),
-                _image_fields(pipeline.data_input.used_sample_data_structure.format),
+                image_fields(pipeline.data_input.used_sample_data_structure.format),
                 self._journal,
             )
         self._diagnosis = pipeline.diagnose_by(self._diagnose)
@@ -258,18 +259,6 @@ _OUTCOMES = {
 
 def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     return lambda: flat
-
-
-def _image_fields(blueprint: GroupFormat) -> list[int]:
-    """Positions of the fields that may be image files."""
-    return [
-        position
-        for position, leaf in enumerate(blueprint.flat_leaves)
-        if leaf.numpy_dtype == np.uint8
-        and not leaf.is_string
-        and leaf.ndim in (None, 1)
-        and leaf.content.is_encoded is not False
-    ]
 
 
 def _zeroed(value: Any, slots: Sequence[int]) -> Any:
