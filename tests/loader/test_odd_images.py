@@ -93,7 +93,7 @@ def test_pillow_decodes_what_dali_cannot(provider: OddImages, run: str) -> None:
     assert failed == broken & expected_to_fail(provider, run)
     plain = {index: image for _, index, image, _ in loaded(provider, run, "skip")[0]}
     for _, index, image, _ in samples:  # and nothing changes for all others
-        if index in plain:
+        if index in plain and provider.rows[index]["file"] not in OTHER_SHAPE_ON_ARRAYS:  # most of it is missing
             np.testing.assert_array_equal(image, plain[index])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, SampleDataGroup
 
 
 class OddImages(DataProvider):
@@ -55,6 +55,4 @@ def provider() -> OddImages:
 
 def loader_on_arrays() -> DataLoader:
     """The same, decoded on arrays."""
-    return DataLoader(
-        provider(), 4, steps=[ImageDecoder("image", False), ImageResizer("image", 8, 8)], run="workers"
-    )
+    return DataLoader(provider(), 4, steps=[ImageDecoder("image", False)], run="workers")

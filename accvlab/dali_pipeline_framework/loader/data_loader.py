@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..checks import whole_number
-from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
+from ..errors import (
+    ClosedError,
+    GraphError,
+    NotSupportedError,
+    SettingError,
+    SourceError,
+    WorkerDiedError,
+    WorkerStartError,
+)
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
@@ -598,7 +606,10 @@ class _Loop(Iterator[Any]):
         self.has_ended = False
 
     def __next__(self) -> Any:
-        return self._loader._next(self)
+        try:
+            return self._loader._next(self)
+        except (GraphError, SourceError, WorkerDiedError) as error:  # how it got here does not help
+            raise error.with_traceback(None) from error.__cause__
 
 
 def _no_loop() -> None:
