@@ -133,7 +133,15 @@ class SourceError(FrameworkError, RuntimeError):
 
 
 class WorkerDiedError(FrameworkError, RuntimeError):
-    """A worker process ended unexpectedly (killed, out of memory, crashed)."""
+    """A worker process ended unexpectedly (killed, out of memory, crashed), or stood still and was ended.
+
+    Attributes:
+        places: Epoch, batch and slot of the samples that such workers were loading, as far as that is known.
+        sample_indices: Indices of these samples in the data set, as far as the input tells them.
+    """
+
+    places: tuple[tuple[int, int, int], ...] = ()
+    sample_indices: tuple[int, ...] = ()
 
 
 class WorkerStartError(FrameworkError, RuntimeError):

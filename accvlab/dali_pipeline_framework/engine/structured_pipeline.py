@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .delivery import Delivery
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
+    from .watching.worker_watch import WorkerWatch
 
 _with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
@@ -76,6 +76,7 @@ class StructuredPipeline(Pipeline):
     _is_closed: bool = False
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
+    watch: WorkerWatch | None = None
     _delivers_graph_outputs: bool = False
 
     @classmethod
@@ -122,7 +123,8 @@ class StructuredPipeline(Pipeline):
         if self._py_pool_started:
             return
         from .load_ahead import LoadAhead
-        from .workers import starting_workers, watch_workers
+        from .watching.worker_watch import WorkerWatch
+        from .workers import starting_workers
 
         _closes_at_exit()
         depth = self._prefetch_queue_depth
@@ -132,9 +134,11 @@ class StructuredPipeline(Pipeline):
             with starting_workers(self._context.control):
                 super().start_py_workers()
             if self._py_pool is not None:
-                watch_workers(self._py_pool.pool)
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
+            is_callable = callable(self._context.data_input)
+            self.watch = WorkerWatch(self._py_pool, self._context.control, is_callable, self._describe_work)
+            weakref.finalize(self, self.watch.close).atexit = False
             _with_workers.add(self)
         finally:
             self._prefetch_queue_depth = depth
@@ -519,7 +523,7 @@ class StructuredPipeline(Pipeline):
     def _shared_memory(self) -> Iterator[Any]:
         if self._py_pool is None:
             return
-        from .workers import queues_of
+        from .watching.worker_watch import queues_of
 
         for context in self._py_pool.contexts:
             yield from context.shm_manager.get_chunks()
@@ -548,6 +552,8 @@ class StructuredPipeline(Pipeline):
             observer.interrupt_pipe.send(None)
 
     def _end_workers(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
         if self._py_pool is None:
             return
         self._py_pool.close()
@@ -590,28 +596,21 @@ class StructuredPipeline(Pipeline):
                 explained.__cause__ = error.__cause__
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
-            from .workers import describe_dead_workers
+            from .watching.worker_death import worker_died_error
 
-            return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
+            watch = cast("WorkerWatch", self.watch)
+            context = self._context
+            return worker_died_error(self._py_pool, watch, context.control, context.data_input, context.batch_size)
         return self._graph_error(error, ahead)
-
-    def _exit_codes(self) -> dict[int, int]:
-        processes = [] if self._py_pool is None else self._py_pool.pool._processes
-        # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
-        deadline = time.monotonic() + 5.0
-        while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
 
     def _describe_work(self, pid: int) -> str:
         loading = self._context.control.find_loading(pid) if callable(self._context.data_input) else None
         if loading is None:
             return ""
-        epoch, batch, slot = loading
-        info = types.SampleInfo(batch * self.max_batch_size + slot, slot, batch, epoch)
-        index = InputAdapter(self._context.data_input).sample_index(info)
-        sample = "a sample" if index is None else f"sample {index}"
-        return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
+        from .watching.worker_death import describe_place, sample_index_at
+
+        index = sample_index_at(self._context.data_input, loading, self.max_batch_size)
+        return f" loads {describe_place(index, loading)}"
 
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
         iteration = self._first_in_epoch + self._num_in_epoch + ahead

@@ -197,14 +197,15 @@ class DataLoader(TorchInterface):
                 post_process_func=post_process_func,
             ),
             self._steps,
-            is_automatic=self._num_workers == "auto",
+            self._num_workers == "auto",
+            self._faults,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
-        self._recovery = Recovery(self._run, self._progress)
+        self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
         self._has_logged_account = False

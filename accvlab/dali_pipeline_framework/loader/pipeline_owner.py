@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from ..checks import whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError, StateError
+from ..faults.fault_policy import FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
@@ -48,6 +49,7 @@ class LoaderPipeline:
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
         is_automatic: bool = False,
+        faults: FaultPolicy | None = None,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -58,6 +60,7 @@ class LoaderPipeline:
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
+            faults: When workers count as standing still; None: never.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -70,6 +73,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
+        self._faults = faults or FaultPolicy()
         self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
@@ -115,6 +119,7 @@ class LoaderPipeline:
         if self._is_automatic and self.choice is None:
             self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
+        cast(Any, self.pipeline.watch).limit(self._faults.blocked_after, self._faults.stacks_after)
         return True
 
     def _choose(self) -> None:
@@ -164,7 +169,9 @@ class LoaderPipeline:
         try:
             return self.reader_state(position)
         except RuntimeError as error:
-            raise StateError(f"Where the native readers stood cannot be told after the failure: {error}") from error
+            raise StateError(
+                f"Where the native readers stood cannot be told after the failure: {error}"
+            ) from error
 
     def go_to(self, position: Position) -> None:
         """Have the input, a callable, go on at a position."""

@@ -8,11 +8,13 @@ which begins at any batch and delivers the same, bit for bit.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ClosedError, FrameworkError, NotSupportedError, WorkerDiedError
 
 if TYPE_CHECKING:
+    from ..faults.fault_policy import FaultPolicy
     from .pipeline_owner import LoaderPipeline
     from .position import LoopProgress, Position
 
@@ -26,23 +28,23 @@ class Recovery:
         num_restarts: How often the pipeline was replaced because of a fault of the workers.
     """
 
-    def __init__(self, run: LoaderPipeline, progress: LoopProgress, restarts: int = 0) -> None:
+    def __init__(self, run: LoaderPipeline, progress: LoopProgress, faults: FaultPolicy) -> None:
         """Set up.
 
         Args:
             run: The pipeline.
             progress: Where the loop stands.
-            restarts: How many faults of workers to go on after.
+            faults: What to do about faults.
         """
         self._run = run
         self._progress = progress
-        self._restarts = restarts
+        self._faults = faults
         self.num_restarts = 0
 
     def _can_go_on(self, error: BaseException | None) -> bool:
         """Whether a new pipeline can begin where the old one stood when it failed.
 
-        Not with iterables and streams, and not where a batch of native readers failed, which they cannot step over.
+        Not with iterables and streams, and not where a batch of native readers failed: they cannot step over it.
         """
         try:
             self._run.require_resumable()
@@ -62,6 +64,7 @@ class Recovery:
         while True:
             pipeline: Any = run.pipeline
             num_before = pipeline.num_delivered
+            pipeline.watch.waiting_since = time.monotonic()
             try:
                 return run.iterator.next_batch()  # type: ignore[union-attr]
             except FrameworkError as error:
@@ -69,6 +72,7 @@ class Recovery:
                 if pipeline.failure is None or not self._goes_on(error):
                     raise
             finally:
+                pipeline.watch.waiting_since = None
                 if pipeline.num_delivered > num_before:  # also where the batch could not be converted
                     progress.leave_pipeline()
             self.renew()
@@ -77,9 +81,9 @@ class Recovery:
         """Decide whether to go on without a word to the loop, and else prepare the next call."""
         if not self._can_go_on(error):
             return False
-        if isinstance(error, WorkerDiedError) and self.num_restarts < self._restarts:
+        if isinstance(error, WorkerDiedError) and self.num_restarts < self._faults.restarts:
             self.num_restarts += 1
-            _logger.warning("%s Restart %d of at most %d.", error, self.num_restarts, self._restarts)
+            _logger.warning("%s Restart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
             return True
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
             return True
@@ -102,9 +106,13 @@ class Recovery:
     def go_to(self, position: Position) -> None:
         """Have the pipeline go on at a position. What was prepared before is thrown away, also where it fails."""
         run = self._run
+        pipeline: Any = run.pipeline
+        pipeline.watch.waiting_since = time.monotonic()
         try:
             run.go_to(position)
         except FrameworkError:  # of a batch that nobody has asked for
             if not self._can_go_on(run.pipeline.failure):
                 raise
             run.renew(position)
+        finally:
+            pipeline.watch.waiting_since = None
