@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_LONGEST_HOLD_S = 1.0  # workers hold the locks of the queues for micro- to milliseconds
+_LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
 _MOST_TRIES = 8
 _GRACE_S = 2.0  # for workers that were told to end
 _LONGEST_TICK_S = 1.0
@@ -82,7 +82,7 @@ class WorkerWatch:
 
     def _start(self) -> None:
         self._wake, self._waker = os.pipe()
-        threading.Thread(target=self._run, daemon=True, name="worker watch").start()
+        threading.Thread(target=self._watch, daemon=True, name="worker watch").start()
 
     def limit(self, blocked_after: float | None, stacks_after: float | None) -> None:
         """Watch for workers that stand still.
@@ -109,7 +109,7 @@ class WorkerWatch:
 
     # --- the thread -------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         try:
             if self._await_end():
                 self._close_task_queues()
