@@ -216,6 +216,10 @@ class ControlBlock:
         self._words[row + 1] = batch + 1
         return row
 
+    def end_batch(self, batch: int) -> None:
+        """Record that nothing is loaded for a batch any more, whether it is complete or not."""
+        self.note_loaded(self._row_of(batch))
+
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Record which samples form a batch, for error messages about it."""
         num_words = self._row_words - self._ROW_HEADER

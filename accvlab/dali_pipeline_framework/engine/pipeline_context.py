@@ -36,6 +36,7 @@ class PipelineContext:
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
+        worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
             epoch, and the batch since the start, and returns a text and the indices of the samples.
@@ -55,6 +56,7 @@ class PipelineContext:
     batch_size: int
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
+    worker_source: Any
     least_ahead: int
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 

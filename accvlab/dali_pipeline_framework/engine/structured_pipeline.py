@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
@@ -26,6 +27,7 @@ from .interrupts import DeferredInterrupt
 if TYPE_CHECKING:
     from ..sources.reader_epochs import ReaderEpochs
     from .delivery import Delivery
+    from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
     from .watching.worker_watch import WorkerWatch
@@ -77,6 +79,8 @@ class StructuredPipeline(Pipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
+    sample_faults: SampleFaults | None = None
+    failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
     _delivers_graph_outputs: bool = False
 
     @classmethod
@@ -109,6 +113,22 @@ class StructuredPipeline(Pipeline):
     def failure(self) -> Exception | None:
         """What has failed, also where that is not due yet; nothing comes behind it."""
         return self._failure
+
+    @property
+    def worker_source(self) -> Any:
+        """What DALI calls in the workers."""
+        return self._context.worker_source
+
+    @property
+    def last_batch(self) -> tuple[int, int]:
+        """Epoch and batch of the batch received last, as the pipeline counts them for the workers."""
+        return self._epoch_idx, self._first_in_epoch + self._num_in_epoch - 1
+
+    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
+        """Find out by another function who is to blame for a failure; return the one that did so before."""
+        before = self._context.diagnose
+        self._context = attrs.evolve(self._context, diagnose=diagnose)
+        return before
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -515,6 +535,8 @@ class StructuredPipeline(Pipeline):
             run.close()
         self._shutdown()
         self._end_workers()
+        if self.sample_faults is not None:
+            self.sample_faults.close()
         for memory in self._shared_memory():
             with contextlib.suppress(BufferError):  # still viewed by something that the user holds
                 memory.close()
@@ -587,6 +609,8 @@ class StructuredPipeline(Pipeline):
         """
         if isinstance(error, FrameworkError):
             return error
+        place = self._context.control.locate(self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead)
+        self.failed_batch = place
         from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)

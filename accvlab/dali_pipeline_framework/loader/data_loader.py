@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
+from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
@@ -30,6 +31,7 @@ from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .recovery import Recovery
+from .sample_policy import with_sample_policy
 from .state import (
     NO_SEGMENTS,
     LoaderState,
@@ -172,7 +174,7 @@ class DataLoader(TorchInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        self._bound = bind_input(definition.data_input, asked)
+        self._bound = with_sample_policy(bind_input(definition.data_input, asked), self._faults)
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -197,8 +199,8 @@ class DataLoader(TorchInterface):
                 post_process_func=post_process_func,
             ),
             self._steps,
-            self._num_workers == "auto",
-            self._faults,
+            is_automatic=self._num_workers == "auto",
+            failed=FailedSamples(self._faults),
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
@@ -567,6 +569,11 @@ class DataLoader(TorchInterface):
     def sample_data_structure(self) -> SampleDataGroup:
         """Format of the batches, as an empty copy."""
         return self._run.pipeline.output_blueprint
+
+    @property
+    def failed_samples(self) -> tuple[FailedSample, ...]:
+        """The samples that have failed so far on this shard, each once; without those that were excluded."""
+        return self._run.failed.samples
 
     # --- closing ----------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, cast
 
 from ..checks import whole_number
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import ClosedError, SettingError, StateError
+from ..errors import ClosedError, FrameworkError, SettingError, StateError
+from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
@@ -18,6 +19,7 @@ from ..sources.reader_epochs import ReaderEpochs
 from .automatic_workers import WorkerChoice, choose_for
 from .input_binding import LoaderInput
 from .position import Position
+from .sample_policy import follow_faults
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
 _Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
@@ -38,6 +40,7 @@ class LoaderPipeline:
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
+        failed: The samples that have failed so far.
         choice: The number of workers that was chosen with ``"auto"``, once the pipeline was started.
     """
 
@@ -49,7 +52,7 @@ class LoaderPipeline:
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
         is_automatic: bool = False,
-        faults: FaultPolicy | None = None,
+        failed: FailedSamples | None = None,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -60,7 +63,7 @@ class LoaderPipeline:
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
-            faults: When workers count as standing still; None: never.
+            failed: What has failed so far, and what is done about it; None: it is raised.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -73,7 +76,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
-        self._faults = faults or FaultPolicy()
+        self.failed = failed or FailedSamples(FaultPolicy())
         self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
@@ -94,6 +97,7 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
+        follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
@@ -119,7 +123,7 @@ class LoaderPipeline:
         if self._is_automatic and self.choice is None:
             self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
-        cast(Any, self.pipeline.watch).limit(self._faults.blocked_after, self._faults.stacks_after)
+        cast(Any, self.pipeline.watch).limit(self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         return True
 
     def _choose(self) -> None:
@@ -164,6 +168,15 @@ class LoaderPipeline:
         if not self._bound.is_read_natively:
             self.go_to(position)
         self.is_lost = False
+
+    def resolves(self, error: FrameworkError) -> bool:
+        """Whether a new pipeline can make the batch that failed, without the samples that are to blame for it.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        faults = self.pipeline.sample_faults
+        return faults is not None and faults.resolve(error)
 
     def _reader_state_of_lost(self, position: Position) -> ReaderState | None:
         try:

@@ -88,6 +88,8 @@ class Recovery:
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
             return True
         if not isinstance(error, WorkerDiedError):
+            if self._run.resolves(error):  # samples that failed were found, and will not be tried again
+                return True
             self._progress.leave_pipeline()
         self._run.is_lost = True
         return False
