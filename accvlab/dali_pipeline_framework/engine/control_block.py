@@ -201,10 +201,12 @@ class ControlBlock:
                 found[loading >> 24] = LoadingSample(epoch, number - 1, (loading & 0xFFFFFF) - 1, since)
         return found
 
-    def iterating_since(self) -> tuple[int, int] | None:
-        """The process that loads a batch of an iterable, and since when; None where none does."""
+    def loading_since(self) -> dict[int, int]:
+        """The processes that load something, and since when."""
         pid, since = self._words[self._ITERABLE_AT : self._ITERABLE_AT + 2]
-        return (pid, since) if pid else None
+        if since:  # it is an iterable, whose rows hold something else
+            return {pid: since} if pid else {}
+        return {pid: sample.since_ns for pid, sample in self.loading().items()}
 
     def _row_of(self, batch: int) -> int:
         return self._HEADER + (batch % self._num_rows) * self._row_words

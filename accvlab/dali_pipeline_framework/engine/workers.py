@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from ..errors import SourcePicklingError, WorkerStartError
 from .control_block import ControlBlock
-from .dali.texts import WORKERS_NOT_STARTED
+from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .watching.shared_memory import REMEDY
 from .worker_process import forked_children_are_workers
 
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
@@ -37,6 +38,11 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
         raise
     except (RuntimeError, EOFError, OSError) as error:
         reason = control.read_start_report()
+        if NO_SHARED_MEMORY in str(error):
+            raise WorkerStartError(
+                f"The memory in which workers hand over batches could not be had: {error} A limit of the system "
+                f"may be too small (`ulimit -f`, `ulimit -v`). {REMEDY}."
+            ) from error
         if not reason and WORKERS_NOT_STARTED not in str(error) and isinstance(error, RuntimeError):
             raise  # not about a worker, e.g. DALI's refusal to fork after CUDA was initialised
         what = "The worker processes could not be started. "

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClosedError, FrameworkError, NotSupportedError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError
 
 if TYPE_CHECKING:
     from ..faults.fault_policy import FaultPolicy
@@ -40,6 +40,9 @@ class Recovery:
         self._progress = progress
         self._faults = faults
         self.num_restarts = 0
+        self._num_received = 0  # batches that have left pipelines, in all
+        self._loaded_at_death: dict[tuple[int, int, int], int] = {}
+        self._failed_in_graph: int | None = None
 
     def _can_go_on(self, error: BaseException | None) -> bool:
         """Whether a new pipeline can begin where the old one stood when it failed.
@@ -75,24 +78,59 @@ class Recovery:
                 pipeline.watch.waiting_since = None
                 if pipeline.num_delivered > num_before:  # also where the batch could not be converted
                     progress.leave_pipeline()
+                    self._num_received += 1
             self.renew()
 
     def _goes_on(self, error: FrameworkError) -> bool:
         """Decide whether to go on without a word to the loop, and else prepare the next call."""
         if not self._can_go_on(error):
             return False
-        if isinstance(error, WorkerDiedError) and self.num_restarts < self._faults.restarts:
-            self.num_restarts += 1
-            _logger.warning("%s Restart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
-            return True
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
             return True
-        if not isinstance(error, WorkerDiedError):
-            if self._run.resolves(error):  # samples that failed were found, and will not be tried again
-                return True
-            self._progress.leave_pipeline()
         self._run.is_lost = True
+        if isinstance(error, WorkerDiedError):
+            return self._goes_on_after_death(error)
+        if self._run.resolves(error):  # samples that failed were found, and will not be tried again
+            return True
+        if isinstance(error, GraphError) and not error.sample_indices and self._may_restart(error):
+            return True
+        self._progress.leave_pipeline()
         return False
+
+    def _goes_on_after_death(self, error: WorkerDiedError) -> bool:
+        run = self._run
+        _, batch = run.as_counted_by_input(self._progress.pipeline)
+        deadly = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
+        # How many batches will have been received when that of the sample is.
+        self._loaded_at_death = {
+            **{place: number for place, number in self._loaded_at_death.items() if number > self._num_received},
+            **{place: self._num_received + place[1] - batch + 1 for place in error.loading},
+        }
+        if not deadly:
+            return self._may_restart(error)
+        index = error.loading[deadly[0]]
+        if index is not None and run.gives_up(index, deadly[0], f"It has ended two workers. {error}"):
+            return True
+        name = "A sample" if index is None else f"Sample {index}"
+        self._progress.leave_pipeline()
+        epoch, batch, slot = deadly[0]
+        twice = WorkerDiedError(
+            f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it. The loader "
+            f"can go on behind its batch; with `faults`, another one can take its place. The second time: {error}"
+        )
+        twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
+        raise twice from None
+
+    def _may_restart(self, error: FrameworkError) -> bool:
+        """Count a restart, where one is left; but not for a graph that has failed twice on the same batch."""
+        if self.num_restarts >= self._faults.restarts:
+            return False
+        if isinstance(error, GraphError) and self._failed_in_graph == self._num_received:
+            return False
+        self._failed_in_graph = self._num_received if isinstance(error, GraphError) else None
+        self.num_restarts += 1
+        _logger.warning("%s\nRestart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
+        return True
 
     def renew(self) -> None:
         """Replace the pipeline by one that goes on where the loop stands."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LONGEST_END_S = 5.0
 
 _SIGNAL_HINTS = {
-    "SIGBUS": "usually because /dev/shm is too small, as in a container: raise it (docker: --shm-size)",
+    "SIGBUS": "usually because /dev/shm is too small, as in a container",
     "SIGSEGV": "a crash in native code that the data provider uses",
 }
 
@@ -42,15 +42,14 @@ def worker_died_error(
     # As soon as one worker is gone, the others are terminated.
     suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
     suspects = suspects or {pid: code for pid, code in codes.items() if code != -signal.SIGTERM} or codes
-    texts, positions, indices = [], [], []
+    texts, all_loading = [], {}
     for pid, code in suspects.items():
         loading = control.find_loading(pid) if callable(data_input) else None
         work = ""
-        if loading is not None:
+        if loading is not None and code != -signal.SIGBUS:  # that is not about a sample
             index = sample_index_at(data_input, loading, batch_size)
             work = f", while it loaded {describe_place(index, loading)}"
-            positions.append(loading)
-            indices += [] if index is None else [index]
+            all_loading[loading] = index
         if pid in watch.killed:
             how = f"was ended by the loader, since it stood still for {watch.killed[pid]:.1f} s"
         else:
@@ -59,7 +58,7 @@ def worker_died_error(
     error = WorkerDiedError(
         f"A worker process that loads data ended unexpectedly: {'; '.join(texts) or 'the cause is not known'}."
     )
-    error.places, error.sample_indices = tuple(positions), tuple(indices)
+    error.loading = all_loading
     return error
 
 
@@ -91,7 +90,8 @@ def _exit_codes(processes: Any) -> dict[int, int]:
 def describe_exit_code(code: int, kills: KernelKills, pool: Any) -> str:
     """Say how a process ended: a negative code stands for a signal."""
     if code >= 0:
-        return f"exited with code {code}"
+        hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
+        return f"exited with code {code}{hint}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

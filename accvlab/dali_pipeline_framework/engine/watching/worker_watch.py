@@ -24,6 +24,7 @@ from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from .kernel_kills import KernelKills
+from .pool import queues_of
 from .stacks import stack_of_main_thread, stacks_of_workers, state_of
 
 if TYPE_CHECKING:
@@ -48,15 +49,12 @@ class WorkerWatch:
         killed: Processes that were ended here because they stood still: for how long, in seconds.
     """
 
-    def __init__(
-        self, pool: Any, control: ControlBlock, is_callable: bool, describe_work: Callable[[int], str]
-    ) -> None:
+    def __init__(self, pool: Any, control: ControlBlock, describe_work: Callable[[int], str]) -> None:
         """Begin to watch.
 
         Args:
             pool: DALI's pool of workers (`WorkerPool`), started; None where there is none.
             control: What workers tell.
-            is_callable: Whether workers load sample after sample; else one of them loads an iterable.
             describe_work: Says what a process is at (empty: nothing that is known). A method of an object that may
                 be gone before the workers are.
         """
@@ -67,7 +65,6 @@ class WorkerWatch:
         self._queues = [] if pool is None else queues_of(pool.pool)
         self._result_queue: Any = None if pool is None else pool.pool._result_queue
         self._control = control
-        self._is_callable = is_callable
         self._describe_work = weakref.WeakMethod(describe_work)
         self._blocked_after: float | None = None
         self._stacks_after: float | None = None
@@ -197,11 +194,7 @@ class WorkerWatch:
 
     def _ages(self, now: float) -> dict[int, float]:
         """For how long each process has been loading what it loads."""
-        if self._is_callable:
-            since = {pid: sample.since_ns for pid, sample in self._control.loading().items()}
-        else:
-            iterating = self._control.iterating_since()
-            since = {} if iterating is None else dict([iterating])
+        since = self._control.loading_since()
         own = {process.pid for process in self._processes}
         return {pid: self._age(start / 1e9, now) for pid, start in since.items() if pid in own}
 
@@ -242,16 +235,12 @@ class WorkerWatch:
         stacks = stacks_of_workers(pids, self._control.stacks_path)
         for pid in pids:
             work = "" if describe_work is None else describe_work(pid)
-            told = f"{work}, for {ages[pid]:.0f} s" if pid in ages else ", which loads nothing"
-            lines.append(f"Worker process {pid}{told} ({state_of(pid)}):\n{stacks[pid]}")
+            told = (
+                f"has been loading {work or 'a batch'} for {ages[pid]:.0f} s" if pid in ages else "loads nothing"
+            )
+            lines.append(f"Worker process {pid} {told} ({state_of(pid)}):\n{stacks[pid]}")
         lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
         return "\n".join(lines)
-
-
-def queues_of(pool: Any) -> list[Any]:
-    """The queues between a pool's workers and the main process."""
-    dedicated = [worker.dedicated_task_queue for worker in pool._workers_contexts]
-    return [queue for queue in (pool._result_queue, pool._general_task_queue, *dedicated) if queue is not None]
 
 
 def _release_lock_of_dead(queue: Any) -> None:
