@@ -36,7 +36,8 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -137,7 +138,19 @@ class SourceError(FrameworkError, RuntimeError):
 
 
 class WorkerDiedError(FrameworkError, RuntimeError):
-    """A worker process ended unexpectedly (killed, out of memory, crashed)."""
+    """A worker process ended unexpectedly (killed, out of memory, crashed), or stood still and was ended.
+
+    Attributes:
+        loading: What such workers were loading, as far as that is known: indices in the data set (None where the
+            input does not tell) by epoch, batch and slot.
+    """
+
+    loading: Mapping[tuple[int, int, int], int | None] = MappingProxyType({})
+
+    @property
+    def sample_indices(self) -> tuple[int, ...]:
+        """Indices of the samples that such workers were loading, as far as they are known."""
+        return tuple(index for index in self.loading.values() if index is not None)
 
 
 class WorkerStartError(FrameworkError, RuntimeError):

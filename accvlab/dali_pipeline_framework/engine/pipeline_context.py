@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..errors import GraphError
+from ..errors import GraphError, WorkerDiedError
 from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
 from ..sources.native_input import NativeInput
 from .control_block import ControlBlock
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .delivery import Delivery
+
+if TYPE_CHECKING:
+    from .watching.worker_watch import WorkerWatch
 
 
 @attrs.frozen
@@ -63,6 +66,21 @@ class PipelineContext:
     def find_native(self, error: Exception) -> NativeInput | None:
         """The native input that an error of DALI is about, if it is about one."""
         return next((each for each in self.native.values() if is_about(error, each.operator_name)), None)
+
+    def describe_loading(self, pid: int) -> str:
+        """Say which sample a process loads; empty where none is known."""
+        loading = self.control.find_loading(pid) if callable(self.data_input) else None
+        if loading is None:
+            return ""
+        from .watching.worker_death import describe_place, sample_index_at
+
+        return describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)
+
+    def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
+        """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
+        from .watching.worker_death import worker_died_error
+
+        return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
 
     def dtype_problems(self, batch: Sequence[Any]) -> list[str]:
         """Say which outputs of the graph have other types than the format; a line for each field."""

@@ -35,6 +35,7 @@ from .transport import (
     TransportLayout,
     outputs_of_batch,
 )
+from .watching.stacks import answer_requests
 from .worker_process import WorkerSetup, keep_freed_memory, prepare_worker_process, use_one_thread_of_opencv
 from .worker_report import ReportedFailure, WorkerReport
 
@@ -109,6 +110,7 @@ class _WorkerSource:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid)
+        answer_requests(self._control.stacks_path)
 
     def _pickle_init_fn(self) -> bytes | None:
         function = self._setup.init_fn
@@ -130,6 +132,7 @@ class _WorkerSource:
         if os.getpid() == self._control.parent_pid:
             return
         self._worker = self._control.take_worker_number()
+        answer_requests(self._control.stacks_path)
         where = f"worker {self._worker}"
         what = None
         try:
@@ -320,7 +323,10 @@ class CallableSource(_WorkerSource):
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
-        return self._load(batch_info, infos, f"epoch {epoch}, batch {batch}")
+        try:
+            return self._load(batch_info, infos, f"epoch {epoch}, batch {batch}")
+        finally:
+            self._control.end_batch(batch)
 
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo], where: str) -> list[Any]:
         """Load and check the samples at these positions of a batch."""
@@ -357,7 +363,6 @@ class CallableSource(_WorkerSource):
                 lambda slot: self._sample_index(infos[slot]),
                 functools.partial(self._control.note_loading, row),
             )
-        self._control.note_loaded(row)
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _drawn(
@@ -394,6 +399,7 @@ class IterableSource(_WorkerSource):
         epoch: Iterator[Any] | None = None
         while generation == self._control.generation:
             where = f"batch {self._num_delivered} since the start"
+            self._control.note_iterating()
             try:
                 if epoch is None:
                     epoch = iter(self._get_source())
@@ -402,6 +408,8 @@ class IterableSource(_WorkerSource):
                 return
             except (Exception, SystemExit) as error:
                 self._fail_with(error, where, None)
+            finally:
+                self._control.note_iterated()
             yield self._checked(batch, where)
             self._num_delivered += 1
 

@@ -42,10 +42,13 @@ class FaultPolicy:
         quarantine: A file to which a line of JSON is added for each sample that fails.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
-        restarts: How many times workers are started again after one was killed or stood still.
-        blocked_after: Seconds after which a worker that loads one sample counts as standing still. None: never.
-        stacks_after: Seconds without a batch after which the stacks of all workers and the state of the queues are
-            printed. None: never.
+        restarts: How many times, in all, workers are started again after one was killed, ended or stood still, or
+            the pipeline was lost otherwise; the loop goes on with exactly the batch that was due. A sample that
+            has ended two workers is one that cannot be loaded.
+        blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
+            None: never.
+        stacks_after: Seconds of waiting for a batch after which the stacks of all workers and the state of the
+            queues are logged. None: never.
 
     Raises:
         SettingError: A value is out of its range, or two do not go together.
@@ -76,7 +79,7 @@ class FaultPolicy:
         exclude: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         restarts: int = 0,
         blocked_after: float | None = None,
-        stacks_after: float | None = None,
+        stacks_after: float | None = 120.0,
     ) -> None:
         """Check the settings, see the class."""
         self.__attrs_init__(

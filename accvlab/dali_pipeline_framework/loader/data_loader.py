@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..checks import whole_number
-from ..errors import (
-    ClosedError,
-    GraphError,
-    NotSupportedError,
-    SettingError,
-    SourceError,
-    WorkerDiedError,
-    WorkerStartError,
-)
+from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
@@ -36,6 +28,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .loop import Loop, no_loop
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .recovery import Recovery
@@ -215,9 +208,9 @@ class DataLoader(TorchInterface):
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
-        self._recovery = Recovery(self._run, self._progress)
+        self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
-        self._loop: Callable[[], _Loop | None] = _no_loop
+        self._loop: Callable[[], Loop | None] = no_loop
         self._has_logged_account = False
         self._has_warned_of_drift = False
         if as_torch_data_loader:
@@ -263,13 +256,13 @@ class DataLoader(TorchInterface):
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         self.start()
-        self._loop = _no_loop
+        self._loop = no_loop
         self._progress.end_setting()
         self._recovery.restore()
         self._forget_segments()
         self._begin()
         self._log_sample_counts()
-        loop = _Loop(self)
+        loop = Loop(self)
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
         return loop
@@ -302,7 +295,7 @@ class DataLoader(TorchInterface):
             self._run.iterator.reset()
         self._progress.begin()
 
-    def _next(self, loop: _Loop) -> Any:
+    def _next(self, loop: Loop) -> Any:
         run = self._run
         if run.is_closed:
             run.require_open()
@@ -324,7 +317,7 @@ class DataLoader(TorchInterface):
         self._progress.deliver()
         return data
 
-    def _end_loop(self, loop: _Loop) -> None:
+    def _end_loop(self, loop: Loop) -> None:
         loop.has_ended = True
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
@@ -490,7 +483,7 @@ class DataLoader(TorchInterface):
                 self._total_batch_size,
                 position.epoch,
             )
-        self._loop = _no_loop
+        self._loop = no_loop
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -596,21 +589,3 @@ class DataLoader(TorchInterface):
     def __exit__(self, *exception: object) -> None:
         """Close the loader."""
         self.close()
-
-
-class _Loop(Iterator[Any]):
-    """One loop over a loader."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self.has_ended = False
-
-    def __next__(self) -> Any:
-        try:
-            return self._loader._next(self)
-        except (GraphError, SourceError, WorkerDiedError) as error:  # how it got here does not help
-            raise error.with_traceback(None) from error.__cause__
-
-
-def _no_loop() -> None:
-    return None

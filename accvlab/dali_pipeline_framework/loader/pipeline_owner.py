@@ -123,6 +123,7 @@ class LoaderPipeline:
         if self._is_automatic and self.choice is None:
             self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
+        cast(Any, self.pipeline.watch).limit(self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         return True
 
     def _choose(self) -> None:
@@ -177,6 +178,15 @@ class LoaderPipeline:
         faults = self.pipeline.sample_faults
         return faults is not None and faults.resolve(error)
 
+    def gives_up(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+        """Whether new pipelines do without a sample that has ended its workers; it is noted.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        faults = self.pipeline.sample_faults
+        return faults is not None and faults.note_deadly(index, place, reason)
+
     def _reader_state_of_lost(self, position: Position) -> ReaderState | None:
         try:
             return self.reader_state(position)
@@ -187,10 +197,13 @@ class LoaderPipeline:
 
     def go_to(self, position: Position) -> None:
         """Have the input, a callable, go on at a position."""
-        epoch, batch = position.epoch, position.batch
+        self.pipeline.begin_epoch(*self.as_counted_by_input(position))
+
+    def as_counted_by_input(self, position: Position) -> tuple[int, int]:
+        """Epoch and batch of a position as the input counts them: without epochs where it has none."""
         if self._bound.is_endless:
-            epoch, batch = 0, epoch * (self._steps or 0) + batch
-        self.pipeline.begin_epoch(epoch, batch)
+            return 0, position.epoch * (self._steps or 0) + position.batch
+        return position.epoch, position.batch
 
     def require_resumable(self) -> None:
         """Raise a `NotSupportedError` where the input cannot be positioned."""

@@ -206,6 +206,20 @@ class SampleFaults:
         self._failed.require_budget()
         return is_solved
 
+    def note_deadly(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+        """Note a sample that has ended the workers that loaded it; return whether it will not be tried again.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        policy = self._failed.policy
+        failed = FailedSample(
+            index, reason, "loading", _OUTCOMES[policy.samples], self._file(index), *place, message=reason
+        )
+        self._note(failed, is_tried_again=policy.samples == "raise")
+        self._failed.require_budget()
+        return policy.samples != "raise"
+
     def _rescues(self, member: BatchMember, index: int) -> bool:
         """Whether the fallback decoder makes it pass; then it is used for this sample from now on."""
         decoder, source = self._failed.policy.fallback_decoder, self._source
