@@ -106,7 +106,9 @@ def validation_loader(batch_size: int, num_workers: int = 1, **arguments: Any) -
     """
     steps = [
         ImageDecoder("image", use_device_mixed=True),
-        ImageResizeCropFlipper("image", output_hw=(32, 64), scale_range=None, flip_prob=0, crop_x_range=(0.5, 0.5)),
+        ImageResizeCropFlipper(
+            "image", output_hw=(32, 64), scale_range=None, flip_prob=0, crop_x_range=(0.5, 0.5)
+        ),
     ]
     return _loader(_NUM_VALIDATION_FRAMES, batch_size, num_workers, steps, last_batch="pad", **arguments)
 

@@ -40,7 +40,7 @@ class TrainingLoop:
     script: str
     saved_by: str
     ranks: tuple[int, ...]
-    imports: tuple[str, ...] = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
+    imports: tuple[str, ...]
 
     @property
     def kills(self) -> list[int]:

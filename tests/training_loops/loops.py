@@ -1,6 +1,6 @@
 """The training loops that are killed and resumed, and the table of the docs that tells how they differ then.
 
-    python loops.py            runs all of them, and writes the table into `docs/training_loops.md`
+python loops.py            runs all of them, and writes the table into `docs/training_loops.md`
 """
 
 from __future__ import annotations
@@ -27,10 +27,17 @@ HEAD = """\
 """
 _BEGIN, _END = "<!-- begin of the table of tests/training_loops/loops.py -->", "<!-- end of the table -->"
 
-# One row each.
+_SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
+_HUGGING_FACE = (*_SHARED, "accelerate", "transformers.trainer")
+
+# One row each. Those with the same imports share a server.
 LOOPS = [
-    TrainingLoop("PyTorch", "train_pytorch.py", "`torch.save`", (1, 1, 1)),
-    TrainingLoop("DistributedDataParallel", "train_ddp.py", "`torch.save` of rank 0", (2, 1, 2)),
+    TrainingLoop("PyTorch", "train_pytorch.py", "`torch.save`", (1, 1, 1), _HUGGING_FACE),
+    TrainingLoop("DistributedDataParallel", "train_ddp.py", "`torch.save`, rank 0", (2, 1, 2), _HUGGING_FACE),
+    TrainingLoop("Accelerate", "train_accelerate.py", "`Accelerator.save_state`", (2, 1, 2), _HUGGING_FACE),
+    TrainingLoop(
+        "Hugging Face Trainer", "train_hugging_face.py", "`trainer_state.json`", (2, 1, 2), _HUGGING_FACE
+    ),
 ]
 
 
@@ -80,12 +87,13 @@ def find_difference(server: RankServer, loop: TrainingLoop, folder: Path) -> Dif
 
 def main() -> None:
     rows = []
+    servers = {imports: RankServer(imports) for imports in dict.fromkeys(loop.imports for loop in LOOPS)}
     for loop in LOOPS:
-        server = RankServer(loop.imports)
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(row(loop, find_difference(server, loop, Path(folder))))
-        server.close()
+            rows.append(row(loop, find_difference(servers[loop.imports], loop, Path(folder))))
         print(rows[-1], file=sys.stderr)
+    for server in servers.values():
+        server.close()
     write_rows(rows)
 
 
