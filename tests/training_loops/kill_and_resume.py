@@ -1,4 +1,4 @@
-"""Kills the training loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
+"""Kills the loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
 
 from __future__ import annotations
 

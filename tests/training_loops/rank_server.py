@@ -2,8 +2,8 @@
 
     python rank_server.py MODULE [MODULE ...]
 
-The modules are imported once, which takes longer than a training here. Each line of standard input is a `Job`, as JSON; the
-answer is a line of JSON: the exit codes of the ranks, and what they printed where one failed.
+The modules are imported once, which takes longer than a training here. Each line of standard input is a `Job`, as
+JSON; the answer is a line of JSON: the exit codes of the ranks, and what they printed where one failed.
 """
 
 from __future__ import annotations
