@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kill_and_resume import SCRIPTS, Part, RankServer, TrainingLoop, difference, run_undisturbed
 from loops import LOOPS, find_difference, row, rows_of_page
-
-
-@pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[RankServer]:
-    server = RankServer(request.param)
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize(
