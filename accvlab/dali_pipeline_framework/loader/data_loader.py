@@ -28,6 +28,7 @@ from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
+from .rank_agreement import RankAgreement, loader_settings
 from .state import (
     NO_SEGMENTS,
     LoaderState,
@@ -199,6 +200,7 @@ class DataLoader(TorchInterface):
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
+        self._agreement = RankAgreement()
         self._has_logged_account = False
         self._has_warned_of_drift = False
         if as_torch_data_loader:
@@ -247,6 +249,7 @@ class DataLoader(TorchInterface):
         self._loop = _no_loop
         self._progress.end_setting()
         self._forget_segments()
+        self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
         self._begin()
         self._log_sample_counts()
         loop = _Loop(self)
@@ -306,6 +309,9 @@ class DataLoader(TorchInterface):
         finally:
             if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
                 self._progress.leave_pipeline()
+        if not loop.has_begun:
+            self._agreement.look()
+            loop.has_begun = True
         self._progress.deliver()
         return data
 
@@ -583,7 +589,7 @@ class _Loop(Iterator[Any]):
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
-        self.has_ended = False
+        self.has_begun = self.has_ended = False
 
     def __next__(self) -> Any:
         return self._loader._next(self)

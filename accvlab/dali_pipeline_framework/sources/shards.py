@@ -229,7 +229,7 @@ def _counting_dimensions(
     if names is None:
         raise SettingError(
             f"The {ndim} dimension(s) of the mesh have no names, so it is not known along which of them ranks "
-            f"load other samples. Give it names (`mesh_dim_names`), e.g. ('dp', 'tp'), or make the Shard yourself, of "
+            f"load other samples. Give it names, e.g. mesh_dim_names=('dp', 'tp'), or make the Shard yourself, of "
             f"`mesh.get_local_rank(...)` and `mesh.size(...)`."
         )
     if data_parallel is not None:
