@@ -26,6 +26,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .rank_agreement import RankAgreement, loader_settings
@@ -40,14 +41,7 @@ from .state import (
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import (
-    LoaderBatchSampler,
-    LoaderSampler,
-    SettableLoaderSampler,
-    TorchInterface,
-    as_torch_class,
-    tell_accelerate,
-)
+from .torch_interface import TorchInterface, as_torch_class, tell_accelerate
 
 _logger = logging.getLogger(__name__)
 
@@ -98,6 +92,7 @@ class DataLoader(TorchInterface):
         stack_arrays: bool = False,
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
+        pin_memory: bool = False,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
     ) -> None:
@@ -141,6 +136,8 @@ class DataLoader(TorchInterface):
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
+            pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
+                ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -188,7 +185,7 @@ class DataLoader(TorchInterface):
                 output_type=output_type,
                 ragged=ragged,
                 stack_arrays=stack_arrays,
-                post_process_func=post_process_func,
+                post_process_func=with_pinning(post_process_func, pin_memory, output_type),
             ),
             self._steps,
             is_automatic=self._num_workers == "auto",
@@ -200,6 +197,7 @@ class DataLoader(TorchInterface):
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], _Loop | None] = _no_loop
+        self.pin_memory = pin_memory
         self._agreement = RankAgreement()
         self._has_logged_account = False
         self._has_warned_of_drift = False
@@ -531,38 +529,11 @@ class DataLoader(TorchInterface):
         return self._definition.data_input if planned is None else planned.provider
 
     @property
-    def sampler(self) -> LoaderSampler:
-        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
-        can_choose = self._bound.is_callable and not self._progress.is_stream
-        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
-
-    @property
-    def batch_sampler(self) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
-        return LoaderBatchSampler(self)
-
-    @property
     def last_batch(self) -> LastBatch:
         """What becomes of a last batch that is not full."""
         planned = InputAdapter(self._bound.data_input).planned
         policy: LastBatch | None = self._arguments["last_batch"] if planned is None else planned.sampler.last_batch
         return policy or "drop"
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
-        return self.last_batch == "drop"
-
-    @property
-    def end_of_dataloader(self) -> bool:
-        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
-        if not self._is_running:
-            return False
-        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
-        return num_batches is not None and self._progress.pipeline.batch >= num_batches
-
-    remainder = -1
-    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

@@ -100,7 +100,7 @@ class LoaderBatchSampler:
 
 
 class TorchInterface:
-    """Attributes of `torch.utils.data.DataLoader` that have the same value for every loader."""
+    """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
     collate_fn = None
     generator = None
@@ -110,6 +110,33 @@ class TorchInterface:
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
+
+    @property
+    def sampler(self: Any) -> LoaderSampler:
+        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+        can_choose = self._bound.is_callable and not self._progress.is_stream
+        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
+
+    @property
+    def batch_sampler(self: Any) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self: Any) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return bool(self.last_batch == "drop")
+
+    @property
+    def end_of_dataloader(self: Any) -> bool:
+        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
+        if not self._is_running:
+            return False
+        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
+        return bool(num_batches is not None and self._progress.pipeline.batch >= num_batches)
+
+    remainder = -1
+    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
 
 @functools.cache
