@@ -1,6 +1,6 @@
 """A loop of Lightning, whose checkpoints have the state of the loader of training, because it has `state_dict`::
 
-    torchrun --nproc-per-node=2 train_lightning.py
+torchrun --nproc-per-node=2 train_lightning.py
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
-from pytorch_lightning import LightningDataModule, LightningModule, Trainer
+from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from step_log import StepLog
 from tiny_drives import (
@@ -93,6 +93,20 @@ class Steering(LightningModule):
             self.log("error", losses.mean(), batch_size=len(losses))
 
 
+class BehindTheEpoch(Callback):
+    """Has a Trainer that continues from the last step of an epoch count the epoch behind it.
+
+    Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to continue
+    in the middle of that epoch: then it does not load the state of the loader.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell it that nothing is left of the epoch."""
+        epochs = trainer.fit_loop.epoch_progress.current
+        if trainer.fit_loop.restarted_mid_epoch and epochs.processed == epochs.ready:
+            trainer.fit_loop.reset_restart_stage()
+
+
 def main() -> None:
     """Train, from the last checkpoint if there is one."""
     arguments = parse_arguments()
@@ -107,12 +121,13 @@ def main() -> None:
         num_sanity_val_steps=0,
         default_root_dir=str(arguments.folder),
         callbacks=[
+            BehindTheEpoch(),
             ModelCheckpoint(
                 dirpath=arguments.folder,
                 filename="{step:06}",
                 every_n_train_steps=STEPS_BETWEEN_CHECKPOINTS,
                 save_top_k=-1,
-            )
+            ),
         ],
         logger=False,
         enable_progress_bar=False,

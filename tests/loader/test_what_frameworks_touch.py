@@ -94,6 +94,42 @@ def test_set_epoch_of_loader_and_sampler_choose_the_epoch(loader: DataLoader) ->
     assert epochs_of(loader, 2) == epochs[1:]  # and goes on from there
 
 
+def test_set_epoch_moves_a_loop_that_has_no_batch_yet(loader: DataLoader) -> None:
+    """Lightning begins a loop, then sets the epoch that a checkpoint tells, then asks for batches."""
+    epochs = epochs_of(loader, 4)
+    loader.set_epoch(0)
+    loop = iter(loader)
+    loader.sampler.set_epoch(2)
+    assert (loader.epoch, loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (2, 2, 0)
+    assert [indices(batch) for batch in loop] == epochs[2]
+    assert epochs_of(loader, 1) == epochs[3:]  # it has been the epoch of that loop, not of the next one
+    loader.set_epoch(1)
+    loop = iter(loader)
+    assert indices(next(loop)) == epochs[1][0]
+    loader.set_epoch(3)  # now it is that of the next one
+    assert [indices(batch) for batch in loop] == epochs[1][1:]
+    assert epochs_of(loader, 1) == epochs[3:]
+
+
+def test_set_epoch_keeps_the_place_of_a_loaded_state(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 3)
+    loader.set_epoch(1)
+    next(iter(loader))
+    state = loader.state_dict()
+    for num_shards in (1, 2):  # on two shards, the rest of the epoch is dealt anew
+        with loader_of(shard=(0, num_shards)) as other:
+            other.load_state_dict(state)
+            loop = iter(other)
+            other.set_epoch(1)
+            rest = [indices(batch) for batch in loop]
+            assert rest == epochs[1][1:] if num_shards == 1 else len(rest) == 1
+            other.load_state_dict(state)
+            loop = iter(other)
+            other.set_epoch(2)
+            moved = [indices(batch) for batch in loop]
+            assert moved == epochs[2] if num_shards == 1 else len(moved) == 2
+
+
 def test_state_dict_is_that_of_a_stateful_object(loader: DataLoader) -> None:
     stateful = pytest.importorskip("torch.distributed.checkpoint.stateful")
     assert isinstance(loader, stateful.Stateful)

@@ -343,7 +343,7 @@ class DataLoader(TorchInterface):
         return self._normalised(self._progress.delivered).epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in this epoch, from its beginning.
+        """Have the next loop run in this epoch, from its beginning; a loop that has no batch yet runs in it, too.
 
         Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
         middle of this epoch goes on there.
@@ -370,10 +370,14 @@ class DataLoader(TorchInterface):
             raise NotSupportedError(
                 "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
             )
-        is_running = self._is_running
-        self._progress.set_epoch(epoch, is_running)
-        if not is_running:
+        loop, is_new = self._loop(), epoch != next_epoch
+        has_begun = loop is not None and loop.has_begun and not loop.has_ended
+        self._progress.set_epoch(epoch, has_begun)
+        if not has_begun:
             self._forget_segments()
+            if is_new and self._is_running:
+                self._progress.end_setting()
+                self._begin()
 
     def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
         """What is delivered, dropped, repeated and padded in an epoch, over all shards.
