@@ -36,6 +36,8 @@ _BEGIN, _END = "<!-- begin of the table of tests/training_loops/loops.py -->", "
 
 _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
 _HUGGING_FACE = (*_SHARED, "accelerate", "transformers.trainer")
+_LIGHTNING = (*_SHARED, "pytorch_lightning")
+_MMENGINE = (*_SHARED, "mmengine.runner")
 
 # One row each. Those with the same imports share a server.
 LOOPS = [
@@ -45,6 +47,8 @@ LOOPS = [
     TrainingLoop(
         "Hugging Face Trainer", "train_hugging_face.py", "`trainer_state.json`", (2, 1, 2), _HUGGING_FACE
     ),
+    TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _LIGHTNING),
+    TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _MMENGINE),
 ]
 
 

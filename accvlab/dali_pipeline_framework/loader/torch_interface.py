@@ -107,7 +107,7 @@ class LoaderBatchSampler:
 
 
 class TorchInterface:
-    """Attributes of `torch.utils.data.DataLoader` that have the same value for every loader."""
+    """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
     collate_fn = None
     generator = None
@@ -120,21 +120,18 @@ class TorchInterface:
     _was_prepared = False
 
     @property
-    def persistent_workers(self) -> bool:
+    def persistent_workers(self: Any) -> bool:
         """Whether worker processes stay for the next epoch, as they do where there are any."""
-        return bool(self._own.num_workers)
+        return bool(self.num_workers)
 
     @property
-    def prefetch_factor(self) -> int | None:
+    def prefetch_factor(self: Any) -> int | None:
         """Batches that are made ahead; None without worker processes, as PyTorch has it."""
-        return self._own._run.pipeline.prefetch_queue_depth if self._own.num_workers else None
+        depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
+        return depth
 
     @property
-    def _own(self) -> Any:
-        return self
-
-    @property
-    def _is_accelerate_prepared(self) -> bool:
+    def _is_accelerate_prepared(self: Any) -> bool:
         """Always True: `Accelerator.prepare` asks for it, and then gives the loader back as it is.
 
         Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
@@ -149,7 +146,7 @@ class TorchInterface:
                 "or not at all."
             )
         num_ranks = detect_shard().num_shards
-        if num_ranks > 1 and self._own.shard.num_shards == 1 and self._own._arguments["shard"] is None:
+        if num_ranks > 1 and self.shard.num_shards == 1 and self._arguments["shard"] is None:
             raise SettingError(
                 f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
                 f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
@@ -157,9 +154,36 @@ class TorchInterface:
         return True
 
     @_is_accelerate_prepared.setter
-    def _is_accelerate_prepared(self, value: bool) -> None:
+    def _is_accelerate_prepared(self: Any, value: bool) -> None:
         """Note what `Accelerator.prepare` says of the loader at its end."""
         self._was_prepared = value
+
+    @property
+    def sampler(self: Any) -> LoaderSampler:
+        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+        can_choose = self._bound.is_callable and not self._progress.is_stream
+        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
+
+    @property
+    def batch_sampler(self: Any) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self: Any) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return bool(self.last_batch == "drop")
+
+    @property
+    def end_of_dataloader(self: Any) -> bool:
+        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
+        if not self._is_running:
+            return False
+        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
+        return bool(num_batches is not None and self._progress.pipeline.batch >= num_batches)
+
+    remainder = -1
+    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
 
 @functools.cache
