@@ -9,6 +9,7 @@ from kill_and_resume import SCRIPTS, Part, RankServer, TrainingLoop, difference,
 from loops import LOOPS, find_difference, row, rows_of_page
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("server", "loop"),
     [pytest.param(loop.imports, loop, id=f"{loop.name}-{loop.kills}") for loop in LOOPS],
