@@ -38,7 +38,7 @@ def check_input(data_input: Any) -> None:
             f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
         )
     name = "used_sample_data_structure"
-    if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # an error of the property is its own
+    if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # else its errors are its own
         raise SettingError(
             f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
             f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
