@@ -31,6 +31,7 @@ _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
 _HUGGING_FACE = (*_SHARED, "accelerate", "transformers.trainer")
 _LIGHTNING = (*_SHARED, "pytorch_lightning")
 _MMENGINE = (*_SHARED, "mmengine.runner")
+_JAX = ("tiny_drives", "step_log", "jax", "orbax.checkpoint")
 
 # One row each. Those with the same imports share a server.
 LOOPS = [
@@ -42,6 +43,7 @@ LOOPS = [
     ),
     TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _LIGHTNING),
     TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _MMENGINE),
+    TrainingLoop("JAX", "train_jax.py", "`orbax.checkpoint`", (2, 1, 2), _JAX),
 ]
 
 
