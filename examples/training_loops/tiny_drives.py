@@ -1,4 +1,4 @@
-"""What the training loops of this folder share: a small data set of drives, its loaders, and how long is trained."""
+"""What the training loops of this folder share: a small data set of drives, its loaders, and when they end."""
 
 import argparse
 from pathlib import Path
@@ -97,7 +97,7 @@ def training_loader(batch_size: int, num_workers: int = 1, **arguments: Any) -> 
 
 
 def validation_loader(batch_size: int, num_workers: int = 1, **arguments: Any) -> DataLoader:
-    """All frames in their order, without random changes; the last batch is padded, so that ranks have equally many.
+    """All frames in their order, as they are; the last batch is padded, so that all ranks have equally many.
 
     Args:
         batch_size: Samples per batch on this rank.

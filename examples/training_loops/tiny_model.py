@@ -1,8 +1,8 @@
 """The network that the training loops of this folder train, and its optimizer.
 
 All of its numbers are multiples of powers of two, small enough for sums in float64 to be exact, in any order. So
-the average of two ranks is, to the last bit, that of one rank with twice the batch: what differs after a resume would
-be the data.
+the average of two ranks is, to the last bit, that of one rank with twice the batch: what differs after a resume
+would be the data.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A loop of Hugging Face Accelerate: `save_state` saves the loader with the model, as an object that was registered::
+"""A loop of Hugging Face Accelerate: `save_state` saves the loader, which is registered for it, with the model::
 
 accelerate launch --cpu --num-processes=2 train_accelerate.py
 """

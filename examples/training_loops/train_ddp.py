@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node=2 train_ddp.py
 
-The state of the loader is the same on all ranks: rank 0 saves it, and all load it, also where there are more ranks then,
-or fewer.
+The state of the loader is the same on all ranks: rank 0 saves it, and all load it, also where there are more ranks
+then, or fewer.
 """
 
 import os

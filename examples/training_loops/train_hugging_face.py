@@ -1,4 +1,4 @@
-"""A loop of the Trainer of Hugging Face: the state of the loader is a part of the Trainer's own, `trainer_state.json`::
+"""A loop of the Trainer of Hugging Face: the state of the loader is in the Trainer's own, `trainer_state.json`::
 
 torchrun --nproc-per-node=2 train_hugging_face.py
 """

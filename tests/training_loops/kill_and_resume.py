@@ -1,4 +1,4 @@
-"""Kills the training loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
+"""Kills the loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
 
 from __future__ import annotations
 
@@ -151,8 +151,12 @@ class LogReader:
         self._folder = folder
         self._num_read: dict[Path, int] = {}
 
-    def next_part(self) -> Part:
-        """What was added since the last call."""
+    def next_part(self, is_cut: bool = False) -> Part:
+        """What was added since the last call.
+
+        Args:
+            is_cut: Whether ranks were killed anywhere: steps and evaluations that not all have done are left out.
+        """
         steps: dict[int, dict[int, Any]] = {}
         evaluations: dict[int, list[int]] = {}
         for path in sorted(self._folder.glob("log_rank*.jsonl")):
@@ -165,6 +169,10 @@ class LogReader:
                 else:
                     evaluations.setdefault(line["evaluation"], []).extend(line["ids"])
             self._num_read[path] = len(lines)
+        if is_cut:
+            num_ranks = max(line["num_ranks"] for ranks in steps.values() for line in ranks.values())
+            steps = {number: ranks for number, ranks in steps.items() if len(ranks) == num_ranks}
+            evaluations = {epoch: ids for epoch, ids in evaluations.items() if len(ids) >= NUM_EVALUATED}
         return Part({number: _merged(ranks) for number, ranks in steps.items()}, evaluations)
 
 

@@ -21,10 +21,17 @@ from kill_and_resume import (
 )
 
 PAGE = ROOT / "docs" / "training_loops.md"
-HEAD = """\
-| framework | the loader's state is saved by | ranks | killed behind step | steps repeated | loss | samples | images | evaluation |
-|---|---|---|---|---|---|---|---|---|
-"""
+COLUMNS = [
+    "framework, example",
+    "saved by",
+    "ranks",
+    "killed behind step",
+    "steps repeated",
+    "loss",
+    "other samples",
+    "other pixels",
+    "frames evaluated",
+]
 _BEGIN, _END = "<!-- begin of the table of tests/training_loops/loops.py -->", "<!-- end of the table -->"
 
 _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
@@ -65,18 +72,23 @@ def row(loop: TrainingLoop, found: Difference) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _head() -> list[str]:
+    return [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+
+
 def rows_of_page() -> list[str]:
     """The rows of the table as the page has them."""
     table = PAGE.read_text(encoding="utf-8").split(_BEGIN)[1].split(_END)[0].strip()
-    assert table.startswith(HEAD.strip())
-    return table.splitlines()[2:]
+    lines = table.splitlines()
+    assert lines[:2] == _head()
+    return lines[2:]
 
 
 def write_rows(rows: list[str]) -> None:
     """Put rows into the table of the page."""
     before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
     after = rest.split(_END)[1]
-    table = "\n".join([HEAD.strip(), *rows])
+    table = "\n".join([*_head(), *rows])
     PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}", encoding="utf-8")
 
 

@@ -2,8 +2,8 @@
 
     python rank_server.py MODULE [MODULE ...]
 
-The modules are imported once, which takes longer than a training here. Each line of standard input is a `Job`, as JSON; the
-answer is a line of JSON: the exit codes of the ranks, and what they printed where one failed.
+The modules are imported once, which takes longer than a training here. Each line of standard input is a `Job`, as
+JSON; the answer is a line of JSON: the exit codes of the ranks, and what they printed where one failed.
 """
 
 from __future__ import annotations
@@ -150,3 +150,4 @@ if __name__ == "__main__":
         importlib.import_module(name)
     for line in sys.stdin:
         print(json.dumps(run(Job(**json.loads(line)))), file=answers, flush=True)
+    os._exit(0)  # to free what was imported takes seconds
