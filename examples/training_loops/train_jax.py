@@ -1,4 +1,4 @@
-"""A loop of JAX, each batch sharded over devices, whose checkpoints by Orbax have the state of the loader as JSON::
+"""A loop of JAX, each batch sharded over devices; checkpoints by Orbax have the state of the loader as JSON::
 
     torchrun --nproc-per-node=2 train_jax.py
 
