@@ -96,8 +96,8 @@ class Steering(LightningModule):
 class BehindTheEpoch(Callback):
     """Has a Trainer that continues from the last step of an epoch count the epoch behind it.
 
-    Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to continue
-    in the middle of that epoch: then it does not load the state of the loader.
+    Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to
+    continue in the middle of that epoch: then it does not load the state of the loader.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

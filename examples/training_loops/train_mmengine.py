@@ -1,6 +1,6 @@
 """A loop of the Runner of MMEngine: a hook has the state of the loader in the Runner's checkpoints::
 
-    torchrun --nproc-per-node=2 train_mmengine.py
+torchrun --nproc-per-node=2 train_mmengine.py
 """
 
 import os

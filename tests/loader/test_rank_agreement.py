@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,94 @@ def test_it_costs_microseconds_per_loop(as_rank: AsRank) -> None:
         assert (time.thread_time() - begun) / 100 < 2e-3
 
 
+class FakeClient:
+    """Stands for the client of the coordinator of `jax.distributed`."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
+        if key in self._values and not allow_overwrite:
+            raise RuntimeError("ALREADY_EXISTS")
+        self._values[key] = value
+
+    def key_value_try_get(self, key: str) -> str:
+        if key not in self._values:
+            raise RuntimeError("NOT_FOUND")
+        return self._values[key]
+
+
+def test_processes_of_jax_are_compared_by_its_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = types.SimpleNamespace(client=FakeClient(), num_processes=2, process_id=0)
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", types.SimpleNamespace(global_state=state))
+    loaders = []
+    for rank in range(2):
+        state.process_id = rank
+        rank_agreement._num_made.clear()
+        loaders.append(_at_one_place({"batch_size": 2 + rank, "shard": "jax"}))
+    state.process_id = 0
+    begin(loaders[0])
+    message = "batch_size: 2 on rank 0, 3 on rank 1"
+    for rank in (1, 0):
+        state.process_id = rank
+        with pytest.raises(SettingError, match=message):
+            iter(loaders[rank])
+        loaders[rank].close()
+
+
+JAX_RANKS = """
+import sys
+import jax
+from jax._src import distributed
+from accvlab.dali_pipeline_framework.errors import SettingError
+from test_rank_agreement import begin, loader_of
+
+rank, port = int(sys.argv[1]), sys.argv[2]
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+client = distributed.global_state.client
+found = "nothing"
+with loader_of(2 + rank, shard="jax") as loader:
+    for number in range(2):
+        try:
+            begin(loader)
+        except SettingError as error:
+            found = str(error).splitlines()[1]
+        client.wait_at_barrier(f"begun {number}", 30_000)
+print(found)
+jax.distributed.shutdown()
+"""
+
+
+@pytest.mark.wide
+def test_two_processes_of_jax_see_it() -> None:
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", JAX_RANKS, str(rank), port],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
+    assert outputs in ([f"- {a}"] * 2, [f"- {b}"] * 2)
+
+
+def _environment() -> dict[str, str]:
+    paths = os.pathsep.join([str(TESTS), str(TESTS / "loader"), *sys.path])
+    return {**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo", "JAX_PLATFORMS": "cpu"}
+
+
 # --- real ranks -------------------------------------------------------------------------------------------
 
 RANKS = """
@@ -245,9 +334,7 @@ def test_two_processes_see_it_and_do_not_hang() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "loader"), *sys.path])}
-    environment["GLOO_SOCKET_IFNAME"] = "lo"
     command = [sys.executable, "-W", "ignore", "-c", RANKS, port]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=_environment())
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
     assert result.stdout.strip() in (str([f"  - {a}"] * 2), str([f"  - {b}"] * 2)), result.stderr

@@ -35,20 +35,18 @@ COLUMNS = [
 _BEGIN, _END = "<!-- begin of the table of tests/training_loops/loops.py -->", "<!-- end of the table -->"
 
 _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
-_HUGGING_FACE = (*_SHARED, "accelerate", "transformers.trainer")
-_LIGHTNING = (*_SHARED, "pytorch_lightning")
-_MMENGINE = (*_SHARED, "mmengine.runner")
+_TORCH = (*_SHARED, "accelerate", "transformers.trainer", "pytorch_lightning", "mmengine.runner")
+_JAX = ("tiny_drives", "step_log", "jax", "orbax.checkpoint")
 
 # One row each. Those with the same imports share a server.
 LOOPS = [
-    TrainingLoop("PyTorch", "train_pytorch.py", "`torch.save`", (1, 1, 1), _HUGGING_FACE),
-    TrainingLoop("DistributedDataParallel", "train_ddp.py", "`torch.save`, rank 0", (2, 1, 2), _HUGGING_FACE),
-    TrainingLoop("Accelerate", "train_accelerate.py", "`Accelerator.save_state`", (2, 1, 2), _HUGGING_FACE),
-    TrainingLoop(
-        "Hugging Face Trainer", "train_hugging_face.py", "`trainer_state.json`", (2, 1, 2), _HUGGING_FACE
-    ),
-    TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _LIGHTNING),
-    TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _MMENGINE),
+    TrainingLoop("PyTorch", "train_pytorch.py", "`torch.save`", (1, 1, 1), _TORCH),
+    TrainingLoop("DistributedDataParallel", "train_ddp.py", "`torch.save`, rank 0", (2, 1, 2), _TORCH),
+    TrainingLoop("Accelerate", "train_accelerate.py", "`Accelerator.save_state`", (2, 1, 2), _TORCH),
+    TrainingLoop("Hugging Face Trainer", "train_hugging_face.py", "`trainer_state.json`", (2, 1, 2), _TORCH),
+    TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _TORCH),
+    TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _TORCH),
+    TrainingLoop("JAX", "train_jax.py", "`orbax.checkpoint`", (2, 1, 2), _JAX),
 ]
 
 
