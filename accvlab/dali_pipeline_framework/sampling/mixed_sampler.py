@@ -122,7 +122,7 @@ class MixedSampler(PlannedSampler):
     @property
     def rates(self) -> tuple[float, ...]:
         """The rates that are realised exactly: those asked for, or where they have no small common denominator,
-        the nearest multiples of 1/65536 (at least one each). Where they change, those asked for at the first step."""
+        the nearest multiples of 1/65536 (at least one each). Where they change, those asked for at step 0."""
         return self.rates_at(0)
 
     def rates_at(self, step: float) -> tuple[float, ...]:

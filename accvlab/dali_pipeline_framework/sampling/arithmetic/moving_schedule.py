@@ -26,21 +26,23 @@ class MovingSchedule:
     """Deals the positions of an endless mixture to its components, by rates that follow a `RateCurve`.
 
     After any number of positions each component has had the integral of its rate up to there, give or take half
-    the depth of a tree with the ``K`` components as leaves: ``ceil(log2(K)) / 2``, which is 0.5 for two components,
-    1 for four, and 3 for 64. No randomness is involved, and nothing adds up, however far one looks.
+    the depth of a tree with the ``K`` components as leaves: ``ceil(log2(K)) / 2``, which is 0.5 for two
+    components, 1 for four, and 3 for 64. So a component may come early by that where its rate is still 0, with
+    more than four. No randomness is involved, and nothing adds up, however far one looks.
 
-    It is arithmetic. A position goes down the tree, in which each node knows the integral of its rates as pieces of
-    parabolas. The ``n``-th position that a node gets stands for the time at which its integral is ``n``. What the
-    integral of its left child is then, rounded, is how many of the first ``n`` positions go left, and the others go
-    right. Numbers are whole: an integral is a multiple of ``1 / (2 * W)`` at the knots, where ``W`` is the common
-    denominator of the rates, and where rounding is in doubt, square roots are compared as whole numbers.
+    It is arithmetic. A position goes down the tree, in which each node knows the integral of its rates as pieces
+    of parabolas. The ``n``-th position that a node gets stands for the time at which its integral is ``n``. What
+    the integral of its left child is then, rounded, is how many of the first ``n`` positions go left, and the
+    others go right. Numbers are whole: an integral is a multiple of ``1 / (2 * W)`` at the knots, where ``W`` is
+    the common denominator of the rates, and where rounding is in doubt, square roots are taken in whole
+    numbers.
 
     Example::
 
         >>> curve = RateCurve(knots=[(0, [1, 0]), (8, [0, 1])])
         >>> schedule = MovingSchedule(curve)
         >>> schedule.locate(np.arange(10))[0].tolist()
-        [0, 0, 1, 0, 0, 1, 1, 1, 1, 1]
+        [0, 0, 1, 0, 1, 0, 1, 1, 1, 1]
         >>> schedule.counts(8).tolist()
         [4, 4]
     """
@@ -124,7 +126,9 @@ class MovingSchedule:
     @functools.cached_property
     def _tree(self) -> _Tree:
         positions = [position for position, _ in self.rates]
-        return _Tree.of(positions, np.array(self._shares, np.int64), self._whole, self._curve.interpolation == "linear")
+        return _Tree.of(
+            positions, np.array(self._shares, np.int64), self._whole, self._curve.interpolation == "linear"
+        )
 
 
 @attrs.frozen(eq=False)
@@ -207,8 +211,8 @@ class _Tree:
         targets = 2 * self.whole * clocks
         pieces = self._piece_of(nodes, targets)
         left = self.left[nodes]
-        # In pieces where the rates stay, all is exact in whole numbers. Where a node has no positions, its integral
-        # stays: what is asked for beyond that has the count of the end.
+        # In pieces where the rates stay, all is exact in whole numbers. Where a node has no positions, its
+        # integral stays: what is asked for beyond that has the count of the end.
         rest, own = targets - self.sums[nodes, pieces], self.shares[nodes, pieces]
         own_or_1 = np.maximum(own, 1)
         quotients, remainders = np.divmod(np.where(own > 0, rest, 0), own_or_1)
@@ -217,7 +221,7 @@ class _Tree:
         counts = (self.sums[left, pieces] + inside + self.whole) // (2 * self.whole)
         ramps = np.flatnonzero((self.growth[nodes, pieces] != 0) | (self.growth[left, pieces] != 0))
         if len(ramps):
-            counts[ramps] = self._left_of_ramps(nodes[ramps], clocks[ramps], pieces[ramps], rest[ramps])
+            counts[ramps] = self._left_of_ramps(nodes[ramps], pieces[ramps], rest[ramps])
         return counts
 
     def _piece_of(self, nodes: Int64Array, targets: Int64Array) -> Int64Array:
@@ -232,7 +236,7 @@ class _Tree:
             high = np.where(is_open & ~is_in, middle, high)
         return low - 1
 
-    def _left_of_ramps(self, nodes: Int64Array, clocks: Int64Array, pieces: Int64Array, rest: Int64Array) -> Int64Array:
+    def _left_of_ramps(self, nodes: Int64Array, pieces: Int64Array, rest: Int64Array) -> Int64Array:
         """As `num_left`, by parabolas in float64; by whole numbers where that is not sure."""
         left, lengths = self.left[nodes], self.lengths[pieces]
         unit = 2.0 * self.whole

@@ -24,6 +24,54 @@ MAX_POSITION = 2**45
 _MAX_TEXT = 100
 
 
+def _converted(knots: Any) -> tuple[Knot, ...]:
+    if isinstance(knots, str | bytes) or not isinstance(knots, Iterable):
+        raise SettingError(f"`knots` must be pairs of a step and rates, got {shown(knots)}.")
+    kept: list[Knot] = []
+    for number, knot in enumerate(knots):
+        if isinstance(knot, str | bytes) or not isinstance(knot, Sequence) or len(knot) != 2:
+            raise SettingError(f"`knots` must be pairs of a step and rates, but knot {number} is {shown(knot)}.")
+        step = whole_number(knot[0], f"knots[{number}][0]", at_least=0)
+        if kept and step <= kept[-1][0]:
+            raise SettingError(
+                f"The steps of `knots` must ascend, but step {step} follows {kept[-1][0]}. For a jump use "
+                f"interpolation='constant', or two knots that are one step apart."
+            )
+        rates = _checked_rates(knot[1], number)
+        if kept and len(rates) != len(kept[0][1]):
+            raise SettingError(
+                f"All `knots` must have the same number of rates: {len(kept[0][1])} in knot 0, {len(rates)} in "
+                f"knot {number}."
+            )
+        kept.append((step, rates))
+    if not kept:
+        raise SettingError("`knots` must have at least one knot, got none.")
+    unused = [
+        number for number, rates in enumerate(zip(*(knot[1] for knot in kept), strict=True)) if not any(rates)
+    ]
+    if unused:
+        raise SettingError(f"Rate {unused[0]} is 0 at all `knots`. Leave out a component that is not to be used.")
+    return tuple(kept)
+
+
+def _checked_rates(rates: Any, number: int) -> tuple[float, ...]:
+    if isinstance(rates, str | bytes) or not isinstance(rates, Iterable):
+        raise SettingError(f"The rates of knot {number} must be a sequence of numbers, got {shown(rates)}.")
+    kept = list(rates)
+    if not 1 <= len(kept) <= MAX_PERIOD:
+        raise SettingError(f"A knot must have from 1 to {MAX_PERIOD} rates, got {len(kept)} in knot {number}.")
+    for rate in kept:
+        if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 <= float(rate) < math.inf:
+            raise SettingError(f"The rates of knot {number} must be numbers of at least 0, got {shown(rate)}.")
+    total = math.fsum(kept)
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise SettingError(
+            f"The rates of each knot must have the sum 1 (within {SUM_TOLERANCE:g}), got the sum {total:.9g} in "
+            f"knot {number}. To use them as proportions, divide each by the sum."
+        )
+    return tuple(float(rate) for rate in kept)
+
+
 @attrs.frozen(kw_only=True)
 class RateCurve:
     """The rates of a mixture as a function of the step: a curriculum.
@@ -44,10 +92,11 @@ class RateCurve:
         knots: Pairs of a step and the ``(K,)`` rates there, at least 0 and together 1; steps ascend.
         interpolation: ``"linear"``: between two knots the rates change evenly. ``"constant"``: the rates of a knot
             hold up to the next one.
-        num_per_step: Number of samples (clips, sequences) of a step: the total batch size, to count training steps.
+        num_per_step: Number of samples (clips, sequences) of a step: the total batch size, to count training
+            steps.
     """
 
-    knots: tuple[Knot, ...] = attrs.field(converter=lambda knots: _converted(knots))
+    knots: tuple[Knot, ...] = attrs.field(converter=_converted)
     interpolation: Literal["linear", "constant"] = attrs.field(
         default="linear", validator=valid(choice, allowed=("linear", "constant"))
     )
@@ -75,7 +124,7 @@ class RateCurve:
         """
         last = whole_number(last_step, "last_step", at_least=0)
         steps = [*range(0, last, whole_number(every, "every", at_least=1)), last]
-        knots = [(step, function(step)) for step in steps]
+        knots: Any = [(step, function(step)) for step in steps]
         return cls(knots=knots, interpolation=interpolation, num_per_step=num_per_step)
 
     @property
@@ -99,49 +148,3 @@ class RateCurve:
             knots = f"{len(self.knots)} knots {digest(numbers)}"
         per_step = "" if self.num_per_step == 1 else f", {self.num_per_step} per step"
         return f"{knots} ({self.interpolation}{per_step})"
-
-
-def _converted(knots: Any) -> tuple[Knot, ...]:
-    if isinstance(knots, str | bytes) or not isinstance(knots, Iterable):
-        raise SettingError(f"`knots` must be pairs of a step and rates, got {shown(knots)}.")
-    kept: list[Knot] = []
-    for number, knot in enumerate(knots):
-        if isinstance(knot, str | bytes) or not isinstance(knot, Sequence) or len(knot) != 2:
-            raise SettingError(f"`knots` must be pairs of a step and rates, but knot {number} is {shown(knot)}.")
-        step = whole_number(knot[0], f"knots[{number}][0]", at_least=0)
-        if kept and step <= kept[-1][0]:
-            raise SettingError(
-                f"The steps of `knots` must ascend, but step {step} follows {kept[-1][0]}. For a jump use "
-                f"interpolation='constant', or two knots that are one step apart."
-            )
-        rates = _checked_rates(knot[1], number)
-        if kept and len(rates) != len(kept[0][1]):
-            raise SettingError(
-                f"All `knots` must have the same number of rates: {len(kept[0][1])} in knot 0, {len(rates)} in "
-                f"knot {number}."
-            )
-        kept.append((step, rates))
-    if not kept:
-        raise SettingError("`knots` must have at least one knot, got none.")
-    unused = [number for number, rates in enumerate(zip(*(knot[1] for knot in kept), strict=True)) if not any(rates)]
-    if unused:
-        raise SettingError(f"Rate {unused[0]} is 0 at all `knots`. Leave out a component that is not to be used.")
-    return tuple(kept)
-
-
-def _checked_rates(rates: Any, number: int) -> tuple[float, ...]:
-    if isinstance(rates, str | bytes) or not isinstance(rates, Iterable):
-        raise SettingError(f"The rates of knot {number} must be a sequence of numbers, got {shown(rates)}.")
-    kept = list(rates)
-    if not 1 <= len(kept) <= MAX_PERIOD:
-        raise SettingError(f"A knot must have from 1 to {MAX_PERIOD} rates, got {len(kept)} in knot {number}.")
-    for rate in kept:
-        if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 <= rate < math.inf:
-            raise SettingError(f"The rates of knot {number} must be numbers of at least 0, got {shown(rate)}.")
-    total = math.fsum(kept)
-    if abs(total - 1) > SUM_TOLERANCE:
-        raise SettingError(
-            f"The rates of each knot must have the sum 1 (within {SUM_TOLERANCE:g}), got the sum {total:.9g} in knot "
-            f"{number}. To use them as proportions, divide each by the sum."
-        )
-    return tuple(float(rate) for rate in kept)
