@@ -173,7 +173,9 @@ class DataLoader(TorchInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        self._bound = with_sample_policy(bind_input(definition.data_input, asked), self._faults)
+        bound = bind_input(definition.data_input, asked)
+        self._bound = with_sample_policy(bound, self._faults)
+        self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -452,7 +454,7 @@ class DataLoader(TorchInterface):
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._bound.parts.whole.used_sample_data_structure.format)
+        return fingerprint(self._data_format)
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
