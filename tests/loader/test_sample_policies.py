@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
+import re
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
+from PIL import Image
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -23,6 +29,7 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
+    read_quarantine,
 )
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError, TooManyFailedError
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
@@ -405,3 +412,95 @@ def test_after_an_error_the_loop_goes_on_behind_the_batch(run: str) -> None:
         assert {sample.sample_index for sample in loader.failed_samples} == {5, 7}
     for batch, other in zip(batches, expected, strict=True):
         assert (batch == other) == (not {5, 7} & {*other})
+
+
+# --- quarantine, exclusion, fallback ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_what_fails_is_listed_and_left_out_in_a_later_run(run: str, tmp_path: Path) -> None:
+    path = tmp_path / "failed.jsonl"
+    provider = Provider([3, 7], [5])
+    with make(provider, FaultPolicy(samples="replace", quarantine=path), run=run) as loader:
+        expected = delivered(loader)
+        failed = loader.failed_samples
+    entries = read_quarantine(str(path))
+    assert [(entry.sample_index, entry.reason, entry.step) for entry in entries] == [
+        (sample.sample_index, sample.reason, sample.stage) for sample in failed
+    ]
+    # The good samples of that list are not tried either; nothing fails, so nothing is found out again.
+    later = FaultPolicy(samples="replace", exclude=path, max_failed=0)
+    with make(Provider(), later, run=run) as loader:
+        assert delivered(loader) == expected
+        assert loader.failed_samples == ()
+    with (
+        make(Provider([11]), later, run=run) as loader,
+        pytest.raises(TooManyFailedError, match="calibration of 11"),
+    ):
+        delivered(loader)
+    for policy in ("mask", "skip"):
+        with make(Provider(), FaultPolicy(samples=policy, exclude=path), run=run) as loader:
+            batches = delivered(loader)
+        kept = [[index for index in batch if index >= 0] for batch in batches]
+        assert kept == [[index for index in batch if index not in (3, 5, 7)] for batch in clean()]
+
+
+def test_raised_faults_are_listed_too(tmp_path: Path) -> None:
+    with make(Provider([7], [5]), FaultPolicy(quarantine=tmp_path / "failed.jsonl"), batch_size=1) as loader:
+        loop = iter(loader)
+        for _ in range(NUM_SAMPLES):
+            with contextlib.suppress(SourceError, GraphError):
+                next(loop)
+    entries = read_quarantine(str(tmp_path / "failed.jsonl"))
+    assert sorted((entry.sample_index, entry.step) for entry in entries) == [(5, "graph"), (7, "loading")]
+
+
+class WithGifs(Provider):
+    """Some images are of a kind that DALI does not know."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        if sample_index in (4, 9):
+            buffer = io.BytesIO()
+            Image.fromarray(np.full((4, 6, 3), 8 * sample_index + 2, np.uint8)).save(buffer, "GIF")
+            sample["cameras"][1]["image"] = np.frombuffer(buffer.getvalue(), np.uint8)
+        return sample
+
+
+@pytest.mark.parametrize("samples", ["raise", "replace"])
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_a_fallback_decoder_saves_the_sample(run: str, samples: Any) -> None:
+    with make(WithGifs(), FaultPolicy(samples=samples, fallback_decoder="pillow"), run=run) as loader:
+        assert delivered(loader) == clean()
+        assert loader.failed_samples == ()
+    broken = [] if samples == "raise" else [5]
+    with make(WithGifs(broken=broken), samples, run=run) as loader:
+        with contextlib.suppress(SourceError, GraphError):
+            delivered(loader)
+        assert {4, 9} & {sample.sample_index for sample in loader.failed_samples}
+
+
+def test_the_message_tells_all_that_is_known() -> None:
+    sampler = StreamingSequenceSampler([8, 8], 2, shuffle=False)
+    with make(Provider([3]), batch_size=2, sampler=sampler, num_workers=1) as loader:
+        loop = iter(loader)
+        for _ in range(3):
+            next(loop)
+        with pytest.raises(ValueError, match="calibration of 3") as caught:
+            next(loop)
+    error: Any = caught.value
+    lines = str(error).splitlines()
+    assert lines[:4] == [
+        "Loading sample 3 failed with ValueError: calibration of 3 is missing",
+        "  where: epoch 0, batch 3, slot 0",
+        "  sequence: 0, frame: 3",
+        "  file: drive_3.jpg",
+    ]
+    assert re.fullmatch(r"  worker: 0 \(process \d+\)", lines[4])
+    trace = "\n".join(lines[5:])
+    assert 'raise ValueError(f"calibration of {sample_index} is missing")' in trace
+    assert "accvlab" not in trace.replace(str(Path(__file__).parents[2]), "")
+    assert (error.sample_index, error.worker) == (3, 0)
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    assert frames == ["test_the_message_tells_all_that_is_known", "__next__"]
+    assert len("".join(traceback.format_exception(error)).splitlines()) <= 22

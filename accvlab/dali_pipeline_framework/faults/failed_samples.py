@@ -105,6 +105,8 @@ class FailedSamples:
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""
         most, share = self.policy.max_failed, self.policy.max_failed_share
+        if not self._failed:  # the usual case, with each batch
+            return
         num_delivered = max(self.num_delivered, _FEW)
         limits = []
         if most is not None and len(self._failed) > most:

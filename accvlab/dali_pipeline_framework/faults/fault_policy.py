@@ -13,6 +13,8 @@ from ..checks import choice, file_path, number, probability, shown, whole_number
 from ..errors import SettingError
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace", "mask"]
+"""What becomes of samples that fail, see `FaultPolicy`."""
+
 FallbackDecoder: TypeAlias = Literal["pillow", "opencv"]
 
 

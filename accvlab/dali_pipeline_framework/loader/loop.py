@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..errors import GraphError, SourceError, WorkerDiedError
+
 if TYPE_CHECKING:
     from .data_loader import DataLoader
 
@@ -24,7 +26,10 @@ class Loop(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Get the next batch."""
-        return self._loader._next(self)
+        try:
+            return self._loader._next(self)
+        except (GraphError, SourceError, WorkerDiedError) as error:  # how it got here does not help
+            raise error.with_traceback(None) from error.__cause__
 
 
 def no_loop() -> None:

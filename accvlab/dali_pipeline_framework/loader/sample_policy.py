@@ -44,8 +44,8 @@ def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
         return bound
     if source.context_name is None:
         raise SettingError(
-            "samples='mask' needs `context_name`: the group of that name tells by `is_masked` which samples are zeros "
-            "only. Without it they would be trained on."
+            "samples='mask' needs `context_name`: the group of that name tells by `is_masked` which samples are "
+            "zeros only. Without it they would be trained on."
         )
     marking = source.marking_masked()
     return attrs.evolve(bound, data_input=marking, parts=bound.parts.with_sources({bound.parts.parts[0]: marking}))
@@ -55,9 +55,9 @@ def _require_skippable(source: PlannedInput) -> None:
     sampler = source.sampler
     if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
         raise SettingError(
-            f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, clips "
-            f"or an endless stream, where each slot goes on from batch to batch. Use 'replace' (by a frame beside "
-            f"it) or 'mask'."
+            f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, "
+            f"clips or an endless stream, where each slot goes on from batch to batch. Use 'replace' (by a frame "
+            f"beside it) or 'mask'."
         )
     if not source.delivers_partial_batches:
         raise SettingError(

@@ -25,6 +25,7 @@ from .tolerant_loading import (
     TolerantLoading,
     description_of,
     fields_to_re_encode,
+    image_fields,
 )
 from .tolerant_source import TolerantSource
 
@@ -72,7 +73,7 @@ class SampleFaults:
                 policy.fallback_decoder,
                 dict(failed.not_tried),
                 dict(failed.re_encoded),
-                _image_fields(pipeline.data_input.used_sample_data_structure.format),
+                image_fields(pipeline.data_input.used_sample_data_structure.format),
                 self._journal,
             )
         self._diagnosis = pipeline.diagnose_by(self._diagnose)
@@ -96,26 +97,27 @@ class SampleFaults:
         """
         failed = self._failed
         failed.num_delivered += len(values[0]) if values else 0
-        if self._journal is None:
-            return values
-        self._records += self._journal.read()
-        if not self._records:
-            return values
+        if self._journal is not None:
+            self._records += self._journal.read()
+        if self._records:
+            values = self._treated(values, output_format)
+        failed.require_budget()
+        return values
+
+    def _treated(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
         position = self._pipeline.last_batch
-        due = [record for record in self._records if (record["epoch_idx"], record["iteration"]) <= position]
-        if not due:
-            return values
-        self._records = [
-            record for record in self._records if (record["epoch_idx"], record["iteration"]) > position
-        ]
-        for record in due:
-            if (record["epoch_idx"], record["iteration"]) != position:
-                continue  # of a batch that was thrown away
+        of_later: list[dict[str, Any]] = []
+        for record in self._records:
+            place = (record["epoch_idx"], record["iteration"])
+            if place > position:
+                of_later.append(record)
+            if place != position:  # else of a batch that was thrown away
+                continue
             for each in record["failed"]:
                 self._note(FailedSample.of_record(each))
-            if failed.policy.samples == "mask":
+            if self._failed.policy.samples == "mask":
                 values = self._masked(values, output_format, [int(slot) for slot in record["instead"]])
-        failed.require_budget()
+        self._records = of_later
         return values
 
     def _masked(self, values: list[Any], output_format: GroupFormat, slots: Sequence[int]) -> list[Any]:
@@ -272,18 +274,6 @@ _OUTCOMES = {
 
 def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     return lambda: flat
-
-
-def _image_fields(blueprint: GroupFormat) -> list[int]:
-    """Positions of the fields that may be image files."""
-    return [
-        position
-        for position, leaf in enumerate(blueprint.flat_leaves)
-        if leaf.numpy_dtype == np.uint8
-        and not leaf.is_string
-        and leaf.ndim in (None, 1)
-        and leaf.content.is_encoded is not False
-    ]
 
 
 def _zeroed(value: Any, slots: Sequence[int]) -> Any:

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
+import numpy as np
 from nvidia.dali import types
 
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
+from ...sample_data import GroupFormat
 from .journal import FaultJournal
 
 if TYPE_CHECKING:
@@ -384,6 +386,18 @@ class BatchLoading:
             "substitute": substitute,
             "message": message if self._tolerance.num_messages <= _MOST_MESSAGES else reason,
         }
+
+
+def image_fields(blueprint: GroupFormat) -> list[int]:
+    """Positions of the fields that may be image files."""
+    return [
+        position
+        for position, leaf in enumerate(blueprint.flat_leaves)
+        if leaf.numpy_dtype == np.uint8
+        and not leaf.is_string
+        and leaf.ndim in (None, 1)
+        and leaf.content.is_encoded is not False
+    ]
 
 
 def fields_to_re_encode(
