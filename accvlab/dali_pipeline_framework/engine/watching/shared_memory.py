@@ -38,8 +38,8 @@ def require_shared_memory(num_buffers: int = 0) -> None:
     free, needed = free_shared_memory(), num_buffers * mmap.PAGESIZE + _FOR_QUEUES
     if free is not None and free < needed:
         raise WorkerStartError(
-            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin "
-            f"with, and then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
+            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin with, "
+            f"and then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
         )
 
 
