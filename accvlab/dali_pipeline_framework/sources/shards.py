@@ -321,7 +321,7 @@ def _accelerate() -> tuple[int, int] | None:
 def _is_alone_in_accelerate() -> bool:
     """Whether Accelerate knows of one process only; it may be left from before, or know less than the launcher."""
     state_module: Any = sys.modules["accelerate.state"]
-    return state_module.PartialState._shared_state.get("num_processes") == 1
+    return bool(state_module.PartialState._shared_state.get("num_processes") == 1)
 
 
 def _torch() -> tuple[int, int] | None:
