@@ -1,6 +1,8 @@
-"""A loop of Hugging Face Accelerate: `save_state` saves the loader, which is registered for it, with the model::
+"""A loop of Hugging Face Accelerate, one process per rank::
 
-accelerate launch --cpu --num-processes=2 train_accelerate.py
+    accelerate launch --cpu --num-processes=2 train_accelerate.py
+
+`save_state` saves the loader, which is registered for it, with the model.
 """
 
 import shutil

@@ -1,6 +1,8 @@
-"""A loop of the Trainer of Hugging Face: the state of the loader is in the Trainer's own, `trainer_state.json`::
+"""A loop of the Trainer of Hugging Face, one process per rank::
 
-torchrun --nproc-per-node=2 train_hugging_face.py
+    torchrun --nproc-per-node=2 train_hugging_face.py
+
+The state of the loader is saved in the Trainer's own, `trainer_state.json`.
 """
 
 from typing import Any

@@ -34,6 +34,7 @@ class TrainingLoop:
         saved_by: What saves and loads the state of the loader, for the table.
         ranks: Number of ranks at first, after the first kill, and so on.
         imports: What the server of its ranks imports.
+        seed: Of the steps behind which it is killed.
     """
 
     name: str
@@ -41,11 +42,12 @@ class TrainingLoop:
     saved_by: str
     ranks: tuple[int, ...]
     imports: tuple[str, ...]
+    seed: int = 0
 
     @property
     def kills(self) -> list[int]:
         """Steps behind which it is killed, from a seed: one per resume."""
-        random = np.random.default_rng(zlib.crc32(self.name.encode()))
+        random = np.random.default_rng(zlib.crc32(self.name.encode()) + self.seed)
         num_kills = len(self.ranks) - 1
         bounds = np.linspace(5, 17, num_kills + 1).astype(int)  # of 18 steps; the first checkpoint is behind 4
         return [int(random.integers(*bounds[number : number + 2])) for number in range(num_kills)]

@@ -1,6 +1,6 @@
 """The training loops that are killed and resumed, and the table of the docs that tells how they differ then.
 
-python loops.py            runs all of them, and writes the table into `docs/training_loops.md`
+Run this file, and it runs all of them and writes the table into `docs/training_loops.md`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 from kill_and_resume import SCRIPTS, Part, RankServer, TrainingLoop, difference, run_undisturbed
 from loops import LOOPS, find_difference, row, rows_of_page
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("server", "loop"),
     [pytest.param(loop.imports, loop, id=f"{loop.name}-{loop.kills}") for loop in LOOPS],
@@ -19,6 +21,22 @@ def test_a_killed_loop_goes_on_bit_for_bit(server: RankServer, loop: TrainingLoo
     found = find_difference(server, loop, tmp_path)
     assert found.is_none, found
     assert row(loop, found) in rows_of_page(), "run `tests/training_loops/loops.py`, which writes the table"
+
+
+OTHERS = [attrs.evolve(loop, seed=seed) for loop in LOOPS for seed in (1, 2, 3)]
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("server", "loop"),
+    [pytest.param(loop.imports, loop, id=f"{loop.name}-{loop.kills}") for loop in OTHERS],
+    indirect=["server"],
+    scope="module",
+)
+def test_it_does_so_behind_other_steps(server: RankServer, loop: TrainingLoop, tmp_path: Path) -> None:
+    found = find_difference(server, loop, tmp_path)
+    assert found.is_none, found
 
 
 @pytest.mark.parametrize("server", [LOOPS[0].imports], ids=[LOOPS[0].name], indirect=True, scope="module")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,15 +22,17 @@ LAUNCHERS = {
     "train_accelerate.py": ["-m", "accelerate.commands.launch", "--cpu", "--num-processes=2", "--num-machines=1"],
     "train_hugging_face.py": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
 }
-_TIME_LIMIT_S = 60  # of an example
+_TIME_LIMIT_S = 200  # of an example, which takes a twentieth of that where nothing else runs
 
 
-def start(script: str, folder: Path) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A launcher, and all that it starts, which ends here at the latest."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     for name in ("RANK", "WORLD_SIZE"):
         environment.pop(name, None)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, *LAUNCHERS[script], str(SCRIPTS / script), "--folder", str(folder)],
         env=environment,
         stdout=subprocess.PIPE,
@@ -37,6 +40,12 @@ def start(script: str, folder: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def wait_for(process: subprocess.Popen[str], what: str) -> str:
@@ -45,7 +54,8 @@ def wait_for(process: subprocess.Popen[str], what: str) -> str:
         output, _ = process.communicate(timeout=_TIME_LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        pytest.fail(f"{what} does not end:\n{process.communicate()[0]}")
+        output, _ = process.communicate()
+        pytest.fail(f"{what} does not end:\n{output}")
     deadline = time.monotonic() + 10
     while _group_exists(process.pid):
         assert time.monotonic() < deadline, f"{what} leaves processes"
@@ -81,6 +91,7 @@ def kill_behind(step: int, folder: Path, process: subprocess.Popen[str], script:
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("server", "loop"),
     [pytest.param(loop.imports, loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS],
@@ -95,13 +106,13 @@ def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(
     folder.mkdir()
     undisturbed = run_undisturbed(server, loop, whole, "--num-workers", "0")
     log = LogReader(folder)
-    process = start(loop.script, folder)
-    kill_behind(loop.kills[0], folder, process, loop.script)
-    assert wait_for(process, loop.script) is not None
-    assert process.returncode != 0
+    with started(loop.script, folder) as process:
+        kill_behind(loop.kills[0], folder, process, loop.script)
+        wait_for(process, loop.script)
+        assert process.returncode != 0
     first = log.next_part(is_cut=True)
-    process = start(loop.script, folder)
-    output = wait_for(process, loop.script)
-    assert process.returncode == 0, output
+    with started(loop.script, folder) as process:
+        output = wait_for(process, loop.script)
+        assert process.returncode == 0, output
     found = difference(undisturbed, [first, log.next_part()])
     assert found.is_none, found
