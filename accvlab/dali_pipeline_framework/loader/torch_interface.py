@@ -57,7 +57,7 @@ class LoaderBatchSampler:
     """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
 
     Attributes:
-        even_batches: Whether all ranks have the same number of batches. Accelerate's `join_uneven_inputs` sets
+        even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
             it; that has no effect.
     """
 
@@ -132,12 +132,12 @@ class TorchInterface:
 
     @property
     def _is_accelerate_prepared(self: Any) -> bool:
-        """Always True: `Accelerator.prepare` asks for it, and then gives the loader back as it is.
+        """Always True: ``Accelerator.prepare`` asks for it, and then gives the loader back as it is.
 
         Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
 
         Raises:
-            SettingError: The loader was handed to `prepare` before, or delivers all samples on each of several
+            SettingError: The loader was handed to ``prepare`` before, or delivers all samples on each of several
                 ranks.
         """
         if self._was_prepared:
@@ -155,7 +155,7 @@ class TorchInterface:
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self: Any, value: bool) -> None:
-        """Note what `Accelerator.prepare` says of the loader at its end."""
+        """Note what ``Accelerator.prepare`` says of the loader at its end."""
         self._was_prepared = value
 
     @property
