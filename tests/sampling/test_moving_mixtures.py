@@ -71,7 +71,7 @@ def rounded_part(tree: _Tree, node: int, clock: int) -> int:
     left, length = int(tree.left[node]), int(tree.lengths[piece])
     share, growth = int(tree.shares[node, piece]), int(tree.growth[node, piece])
     own_share, own_growth = int(tree.shares[left, piece]), int(tree.growth[left, piece])
-    with decimal.localcontext(prec=120):
+    with decimal.localcontext(decimal.Context(prec=120)):
         rest = decimal.Decimal(wanted - sums[piece])
         root = (decimal.Decimal(share) ** 2 + rest * growth / length).sqrt()
         time = rest / (share + root) if share + root else decimal.Decimal(0)
@@ -135,7 +135,15 @@ class TestLaw:
         counts = tree.num_left(nodes, clocks).tolist()
         assert counts == [rounded_part(tree, *each) for each in zip(nodes.tolist(), clocks.tolist(), strict=True)]
 
-    @pytest.mark.parametrize("knots", [[[0.5, 0.25, 0.25], [0, 0.75, 0.25]], [[0.1, 0.6, 0.3], [0.6, 0.1, 0.3]]])
+    @pytest.mark.parametrize(
+        "knots",
+        [
+            [[0.5, 0.25, 0.25], [0, 0.75, 0.25]],
+            [[0.1, 0.6, 0.3], [0.6, 0.1, 0.3]],
+            [[0.5, 0.25, 0.25], [0, 0.25, 0.75]],
+            [[0.1, 0.5, 0.4], [0.8, 0.1, 0.1]],
+        ],
+    )
     def test_long_ramps_are_rounded_exactly(self, knots: list[list[float]]) -> None:
         """In a ramp of 2**45 positions float64 knows a time to 0.008 only."""
         tree = MovingSchedule(RateCurve(knots=[*zip((0, 2**45), knots, strict=True)]))._tree
