@@ -14,7 +14,7 @@ from nvidia.dali import types
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, TorchDatasetProvider
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError, StateError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 DT = types.DALIDataType
@@ -221,3 +221,30 @@ def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
     provider = TorchDatasetProvider(Changing())
     with pytest.raises(FieldValueError, match=r"item 3 of Changing is not as item 0. The item has more as well"):
         [*provider.load_batch([2, 3], [0, 1])]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings", "message"),
+    [
+        ([item(0)] * 5, {}, r"num_samples: 4 in the state, 5 here\n  - data_set_size: 4 in the state, 5 here"),
+        (Items(), {"seed": 1}, "seed: 0 in the state, 1 here"),
+        ([{"name": "a"}] * 4, {}, "fields of the samples .*: fingerprint"),
+    ],
+)
+def test_a_state_of_another_data_set_or_plan_is_refused(
+    dataset: Any, settings: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"batch_size": 2, "shuffle": True, "num_workers": 0, "output_type": "numpy"}
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("name", DT.STRING)
+    blueprint.add_data_field("is_key", DT.BOOL, ndim=0)
+    with DataLoader(TorchDatasetProvider(Items(), blueprint=blueprint), **arguments) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    names_only = "is_key" not in dataset[0]
+    provider = TorchDatasetProvider(dataset, blueprint=None if names_only else blueprint)
+    with (
+        DataLoader(provider, **arguments, **settings) as loader,
+        pytest.raises(StateError, match=message),
+    ):
+        loader.load_state_dict(state)

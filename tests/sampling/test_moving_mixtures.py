@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import json
 import math
@@ -22,7 +23,7 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, MixedSampler, RateCurve, ShuffledSampler
 from accvlab.dali_pipeline_framework.errors import SettingError, StateError
-from accvlab.dali_pipeline_framework.sampling.arithmetic.moving_schedule import MovingSchedule
+from accvlab.dali_pipeline_framework.sampling.arithmetic.moving_schedule import MovingSchedule, _Tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +62,22 @@ def integrals(schedule: MovingSchedule, position: int) -> list[Fraction]:
             growth = (next_rate - rate) / (end - start) if is_linear else Fraction(0)
             totals[component] += rate * time + growth * time**2 / 2
     return totals
+
+
+def rounded_part(tree: _Tree, node: int, clock: int) -> int:
+    """How many of the first positions of a node go left: the integral of the left one at their time, rounded."""
+    wanted, sums = 2 * tree.whole * clock, tree.sums[node].tolist()
+    piece = max(number for number, total in enumerate(sums) if total <= wanted)
+    left, length = int(tree.left[node]), int(tree.lengths[piece])
+    share, growth = int(tree.shares[node, piece]), int(tree.growth[node, piece])
+    own_share, own_growth = int(tree.shares[left, piece]), int(tree.growth[left, piece])
+    with decimal.localcontext(decimal.Context(prec=120)):
+        rest = decimal.Decimal(wanted - sums[piece])
+        root = (decimal.Decimal(share) ** 2 + rest * growth / length).sqrt()
+        time = rest / (share + root) if share + root else decimal.Decimal(0)
+        twice = int(tree.sums[left, piece]) + 2 * own_share * time + own_growth * time * time / length
+        part = (twice + tree.whole) / (2 * tree.whole)
+        return math.floor(part.quantize(decimal.Decimal(10) ** -60))
 
 
 class TestLaw:
@@ -103,6 +120,55 @@ class TestLaw:
                 math.floor(wanted[0] + wanted[1] + Fraction(1, 2)),
                 position - math.floor(wanted[0] + wanted[1] + Fraction(1, 2)),
             ]
+
+    @given(curve=curves(), data=st.data())
+    @settings(deadline=None, max_examples=examples(30, 300))
+    def test_parts_of_a_node_are_rounded_exactly(self, curve: RateCurve, data: Any) -> None:
+        """Beside the same in decimal numbers of 120 digits."""
+        tree = MovingSchedule(curve)._tree
+        inner = np.flatnonzero(tree.left >= 0)
+        if not len(inner):
+            return
+        nodes = np.array([data.draw(st.sampled_from(inner.tolist())) for _ in range(8)])
+        last = tree.sums[nodes, -1] // (2 * tree.whole) + 40
+        clocks = np.array([data.draw(st.integers(0, end)) for end in last.tolist()])
+        counts = tree.num_left(nodes, clocks).tolist()
+        assert counts == [rounded_part(tree, *each) for each in zip(nodes.tolist(), clocks.tolist(), strict=True)]
+
+    @pytest.mark.parametrize(
+        "knots",
+        [
+            [[0.5, 0.25, 0.25], [0, 0.75, 0.25]],
+            [[0.1, 0.6, 0.3], [0.6, 0.1, 0.3]],
+            [[0.5, 0.25, 0.25], [0, 0.25, 0.75]],
+            [[0.1, 0.5, 0.4], [0.8, 0.1, 0.1]],
+        ],
+    )
+    def test_long_ramps_are_rounded_exactly(self, knots: list[list[float]]) -> None:
+        """In a ramp of 2**45 positions float64 knows a time to 0.008 only."""
+        tree = MovingSchedule(RateCurve(knots=[*zip((0, 2**45), knots, strict=True)]))._tree
+        rng = np.random.default_rng(0)
+        for node in np.flatnonzero(tree.left >= 0).tolist():
+            clocks = rng.integers(0, tree.sums[node, -1] // (2 * tree.whole), 800)
+            counts = tree.num_left(np.full(800, node), clocks).tolist()
+            assert counts == [rounded_part(tree, node, clock) for clock in clocks.tolist()]
+
+    @given(curve=curves(), data=st.data())
+    @settings(deadline=None, max_examples=examples(30, 300))
+    def test_periods_behind_the_last_knot(self, curve: RateCurve, data: Any) -> None:
+        """Going back by whole periods changes nothing."""
+        schedule = MovingSchedule(curve)
+        tree = schedule._tree
+        periods = data.draw(st.integers(1, 3 * (tree.depth + 3)))
+        first = int(tree.starts[-1]) + periods * tree.whole + data.draw(st.integers(-20, 20))
+        positions = np.arange(max(first, 0), first + 60)
+        components, ranks = schedule.locate(positions)
+        counts = schedule.counts(first + 60)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_Tree, "within_one_period", lambda self, at: (at, np.zeros_like(at)))
+            all_the_way = schedule.locate(positions)
+            assert schedule.counts(first + 60).tolist() == counts.tolist()
+        assert [components.tolist(), ranks.tolist()] == [each.tolist() for each in all_the_way]
 
     def test_ten_pinned_numbers(self) -> None:
         # The order is part of the contract: a change of it changes everybody's runs.
