@@ -37,7 +37,7 @@ from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecod
 from accvlab.dali_pipeline_framework.engine import control_block, structured_pipeline, worker_source
 from accvlab.dali_pipeline_framework.engine.timing.processor_times import processor_time_of_process
 from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
-from accvlab.dali_pipeline_framework.loader import data_loader
+from accvlab.dali_pipeline_framework.loader.loop import Loop
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
 
 BATCH_SIZE = 4
@@ -140,7 +140,7 @@ def without_counters() -> Iterator[None]:
         stack.enter_context(mock.patch.object(StageTimes, "count_input", nothing))
         stack.enter_context(mock.patch.object(control_block.ControlBlock, "add_work", nothing))
         stack.enter_context(mock.patch.object(control_block.ControlBlock, "num_loaded", 0))
-        stack.enter_context(mock.patch.object(data_loader._Loop, "__next__", next_only))
+        stack.enter_context(mock.patch.object(Loop, "__next__", next_only))
         yield
 
 

@@ -207,8 +207,8 @@ def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) 
     assert own.count("next/convert") == own.count("next/post_process_func") == 6
     assert "next/hand over/wait for workers" in own
     (of_worker,) = found.values()
-    assert of_worker[:3] == ["read", "steps on arrays", "pack"]
-    assert of_worker.count("steps on arrays") == of_worker.count("pack") == 6
+    assert of_worker[:3] == ["load", "load/steps on arrays", "load/pack"]
+    assert of_worker.count("load/steps on arrays") == of_worker.count("load/pack") == 6
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])

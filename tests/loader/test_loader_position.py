@@ -14,7 +14,7 @@ def play(loop: LoopProgress, num_batches: int, *, ends: bool) -> None:
     loop.begin()
     for _ in range(num_batches):
         loop.leave_pipeline()
-        loop.deliver()
+        loop.delivered = loop.pipeline
     if ends:
         loop.end_loop()
 
@@ -45,7 +45,7 @@ def test_an_epoch_that_is_set() -> None:
     loop.set_epoch(2, is_running=True)
     assert loop.delivered == Position(5)
     loop.leave_pipeline()
-    loop.deliver()
+    loop.delivered = loop.pipeline
     assert (loop.delivered, loop.next_start) == (Position(5, 1), Position(2))
     loop.end_loop()
     assert (loop.delivered, loop.next_start) == (Position(2), Position(2))

@@ -21,7 +21,7 @@ from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, Stragg
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
-from accvlab.dali_pipeline_framework.loader.report import BusyCores, QueueLevel, Stage, WorkerUse
+from accvlab.dali_pipeline_framework.loader.reports.report import BusyCores, QueueLevel, Stage, WorkerUse
 from accvlab.dali_pipeline_framework.pipeline import LoaderReport, ReportCollector
 
 BATCH_SIZE = 4

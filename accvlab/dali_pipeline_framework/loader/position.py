@@ -48,9 +48,9 @@ class LoopProgress:
         if not self._is_epoch_set:
             self.next_start = self.pipeline if self.is_stream else Position(at.epoch + 1)
 
-    def deliver(self) -> None:
-        """Count the batches that have left the pipeline as received by the loop."""
-        self.delivered = self.pipeline
+    def go_back(self, to: LoopProgress) -> None:
+        """Have the next loop start as if what the pipeline has delivered since then had not been received."""
+        self.delivered, self.next_start, self._is_epoch_set = to.delivered, to.next_start, to._is_epoch_set
 
     def end_loop(self) -> None:
         """End a loop that was not left by ``break``."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, SettingError
-from .loop_times import LoopTimes
-from .report import LoaderReport, make_report
+from .reports.loop_times import LoopTimes
+from .reports.report import LoaderReport, make_report
 from .torch_interface import tell_accelerate
 
 if TYPE_CHECKING:
-    from .data_loader import DataLoader, _Loop
+    from .data_loader import DataLoader
+    from .loop import Loop
 
 _PROGRESS_INTERVAL_S = 0.5
 
@@ -123,8 +124,9 @@ class ReportInterface:
 
 def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     """Take the next few batches, and have the loader go on as if it had not, where its input can be told to."""
-    before = copy.copy(loader._progress)
-    loop = cast("_Loop", iter(loader))
+    progress = loader._progress
+    before = copy.copy(progress)
+    loop = cast("Loop", iter(loader))
     batches: list[Any] = []
     with contextlib.suppress(StopIteration):
         while len(batches) < num_batches:
@@ -132,6 +134,5 @@ def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     loop.has_ended = True
     tell_accelerate(loader, is_running=False)
     if loader._bound.is_callable and not loader._bound.parts.native:
-        before.pipeline = loader._progress.pipeline
-        loader._progress = before
+        progress.go_back(before)
     return batches

@@ -222,6 +222,8 @@ class DALIStructuredOutputIterator:
         outputs = pipeline.run_graph()
         ran = perf_counter_ns()
         values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
+        if pipeline.sample_faults is not None:
+            values = pipeline.sample_faults.received(values, self._format)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         converted = perf_counter_ns()
         if self._post_process is not None:

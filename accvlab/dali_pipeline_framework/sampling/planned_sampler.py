@@ -53,11 +53,11 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        return self.num_batches_before(epoch) + self._plan(epoch).num_batches
+        return self.num_batches_before(epoch) + (self._plans.get(epoch) or self._plan(epoch)).num_batches
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
-        plan = self._plan(epoch)
+        plan = self._plans.get(epoch) or self._plan(epoch)
         before = self.num_batches_before(epoch)
         stop = before + plan.num_begun_batches
         if not before <= batch < stop:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..errors import SettingError
+from ...errors import SettingError
 
 if TYPE_CHECKING:
-    from .data_loader import DataLoader
+    from ..data_loader import DataLoader
     from .report import LoaderReport
 
 _PREFIX = "dali_loader_"

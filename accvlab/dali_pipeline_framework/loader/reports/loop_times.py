@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..engine.timing.processor_times import (
+from ...engine.timing.processor_times import (
     processor_time_of_process,
     processor_time_of_threads,
     queued_time_of_process,
 )
-from ..engine.timing.stage_times import StageTimes
+from ...engine.timing.stage_times import StageTimes
 
 if TYPE_CHECKING:
-    from ..engine.control_block import Work
-    from ..engine.structured_pipeline import StructuredPipeline
+    from ...engine.control_block import Work
+    from ...engine.structured_pipeline import StructuredPipeline
 
 # Reading clocks of processes and threads takes microseconds, so it is not done for each batch.
 _SAMPLE_INTERVAL_NS = 50_000_000

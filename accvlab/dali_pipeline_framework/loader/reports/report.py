@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
-from ..engine.control_block import Work
+from ...engine.control_block import Work
 from .loop_times import Counts
 from .verdict import judge
 
