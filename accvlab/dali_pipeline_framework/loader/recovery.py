@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError, WorkerStartError
 
 if TYPE_CHECKING:
     from ..faults.fault_policy import FaultPolicy
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .position import LoopProgress, Position
 
 _logger = logging.getLogger(__name__)
+
+_MOST_STARTS = 4  # in a row: what fails more often, fails always
 
 
 class Recovery:
@@ -84,6 +86,8 @@ class Recovery:
     def _goes_on(self, error: FrameworkError) -> bool:
         """Decide whether to go on without a word to the loop, and else prepare the next call."""
         if not self._can_go_on(error):
+            if isinstance(error, WorkerDiedError) and self._faults.restarts:
+                self._explain_no_restart(error)
             return False
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
             return True
@@ -96,6 +100,12 @@ class Recovery:
             return True
         self._progress.leave_pipeline()
         return False
+
+    def _explain_no_restart(self, error: WorkerDiedError) -> None:
+        try:
+            self._run.require_resumable()
+        except NotSupportedError as reason:
+            raise WorkerDiedError(f"{error} Restarts are of no help: {reason}") from error.__cause__
 
     def _goes_on_after_death(self, error: WorkerDiedError) -> bool:
         run = self._run
@@ -134,7 +144,15 @@ class Recovery:
 
     def renew(self) -> None:
         """Replace the pipeline by one that goes on where the loop stands."""
-        self._run.renew(self._progress.pipeline)
+        for number in range(_MOST_STARTS):
+            try:
+                self._run.renew(self._progress.pipeline)
+            except WorkerStartError as error:  # e.g. one was killed while it started
+                self._run.is_lost = True
+                if number == _MOST_STARTS - 1 or not self._may_restart(error):
+                    raise
+            else:
+                return
 
     def restore(self) -> None:
         """Before a new loop: replace the pipeline where it was lost."""

@@ -12,8 +12,8 @@ from ...errors import WorkerStartError
 _PATH = "/dev/shm"
 _FOR_QUEUES = 16 * mmap.PAGESIZE
 REMEDY = (
-    "Make it larger (docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm), "
-    "or load less ahead: fewer workers, smaller batches, a smaller prefetch_queue_depth"
+    "Make it larger (docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir with medium: Memory at "
+    "/dev/shm), or load less ahead: fewer workers, smaller batches, a smaller prefetch_queue_depth"
 )
 
 
@@ -38,8 +38,8 @@ def require_shared_memory(num_buffers: int = 0) -> None:
     free, needed = free_shared_memory(), num_buffers * mmap.PAGESIZE + _FOR_QUEUES
     if free is not None and free < needed:
         raise WorkerStartError(
-            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin with, and "
-            f"then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
+            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin with, "
+            f"and then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
         )
 
 
