@@ -190,7 +190,7 @@ def children_s() -> float:
 
 def print_lint(folder: Path, is_quick: bool) -> None:
     """Measure the command."""
-    count = 64 if is_quick else 2000
+    count = 64 if is_quick else 8000
     rates, costs = [], []
     for _ in range(1 if is_quick else 3):
         before_s = children_s()
