@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs that samples may fail, on data without faults; and how fast `lint` tries a data set.
 
-- ``policies``: a loader with ``faults="replace"``, and with a fallback decoder as well, beside one without. All run
-  in this process, in turns of a few batches in an order that changes, so that the time on processors is that of all
-  their work. Printed are the ratios of that time, for JPEG files that are decoded in the graph, for the same on
+- ``policies``: a loader with ``faults="replace"``, and with a fallback decoder as well, beside one without. All
+  run in this process, in turns of a few batches in an order that changes, so that the time on processors is that of
+  all their work. Printed are the ratios of that time, for JPEG files that are decoded in the graph, for the same on
   arrays, and for samples of a few numbers.
 - ``lint``: the command beside a bare loop, which reads the same files and decodes them by the same decoder, in as
   many processes. Both times are those of the whole, with the start of the processes.

@@ -31,7 +31,13 @@ from accvlab.dali_pipeline_framework import (
     WeightedSampler,
     read_quarantine,
 )
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError, TooManyFailedError
+from accvlab.dali_pipeline_framework.errors import (
+    GraphError,
+    QuarantineError,
+    SettingError,
+    SourceError,
+    TooManyFailedError,
+)
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
 
 NUM_SAMPLES = 16
@@ -443,6 +449,26 @@ def test_what_fails_is_listed_and_left_out_in_a_later_run(run: str, tmp_path: Pa
             batches = delivered(loader)
         kept = [[index for index in batch if index >= 0] for batch in batches]
         assert kept == [[index for index in batch if index not in (3, 5, 7)] for batch in clean()]
+
+
+def test_a_list_of_other_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "failed.jsonl").write_text('{"sample": 16}')
+    with pytest.raises(QuarantineError, match=r"lists sample 16, but the data set has the samples 0 \.\. 15"):
+        make(Provider(), FaultPolicy(samples="skip", exclude=tmp_path / "failed.jsonl"))
+
+
+def test_a_run_goes_on_with_another_policy_and_list(tmp_path: Path) -> None:
+    """The plan is the same, so a state of one belongs to the other."""
+    expected = clean()
+    with make(Provider()) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    (tmp_path / "failed.jsonl").write_text('{"sample": 3}')
+    with make(Provider([7]), FaultPolicy(samples="mask", exclude=tmp_path / "failed.jsonl")) as loader:
+        loader.load_state_dict(state)
+        batches = delivered(loader, 1)
+        assert batches == [[-1 - i if i in (3, 7) else i for i in batch] for batch in expected[1:4]]
+        assert loader.state_dict() == {**state, "epoch": 1, "batch": 0}
 
 
 def test_raised_faults_are_listed_too(tmp_path: Path) -> None:

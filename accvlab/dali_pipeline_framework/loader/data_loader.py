@@ -29,8 +29,10 @@ from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .loop import Loop, no_loop
+from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
+from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .sample_policy import with_sample_policy
 from .state import (
@@ -44,14 +46,7 @@ from .state import (
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import (
-    LoaderBatchSampler,
-    LoaderSampler,
-    SettableLoaderSampler,
-    TorchInterface,
-    as_torch_class,
-    tell_accelerate,
-)
+from .torch_interface import TorchInterface, as_torch_class, tell_accelerate
 
 _logger = logging.getLogger(__name__)
 
@@ -102,6 +97,7 @@ class DataLoader(TorchInterface):
         stack_arrays: bool = False,
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
+        pin_memory: bool = False,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
@@ -146,6 +142,8 @@ class DataLoader(TorchInterface):
             post_process_func: Applied to each batch; its result is delivered.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
+            pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
+                ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -175,7 +173,9 @@ class DataLoader(TorchInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        self._bound = with_sample_policy(bind_input(definition.data_input, asked), self._faults)
+        bound = bind_input(definition.data_input, asked)
+        self._bound = with_sample_policy(bound, self._faults)
+        self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -197,7 +197,7 @@ class DataLoader(TorchInterface):
                 output_type=output_type,
                 ragged=ragged,
                 stack_arrays=stack_arrays,
-                post_process_func=post_process_func,
+                post_process_func=with_pinning(post_process_func, pin_memory, output_type),
             ),
             self._steps,
             is_automatic=self._num_workers == "auto",
@@ -211,6 +211,8 @@ class DataLoader(TorchInterface):
         self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], Loop | None] = no_loop
+        self.pin_memory = pin_memory
+        self._agreement = RankAgreement()
         self._has_logged_account = False
         self._has_warned_of_drift = False
         if as_torch_data_loader:
@@ -260,6 +262,7 @@ class DataLoader(TorchInterface):
         self._progress.end_setting()
         self._recovery.restore()
         self._forget_segments()
+        self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
         self._begin()
         self._log_sample_counts()
         loop = Loop(self)
@@ -314,6 +317,9 @@ class DataLoader(TorchInterface):
         except StopIteration:
             self._end_loop(loop)
             raise
+        if not loop.has_begun:
+            self._agreement.look()
+            loop.has_begun = True
         self._progress.deliver()
         return data
 
@@ -347,7 +353,7 @@ class DataLoader(TorchInterface):
         return self._normalised(self._progress.delivered).epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in this epoch, from its beginning.
+        """Have the next loop run in this epoch, from its beginning; a loop that has no batch yet runs in it, too.
 
         Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
         middle of this epoch goes on there.
@@ -374,10 +380,14 @@ class DataLoader(TorchInterface):
             raise NotSupportedError(
                 "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
             )
-        is_running = self._is_running
-        self._progress.set_epoch(epoch, is_running)
-        if not is_running:
+        loop, is_new = self._loop(), epoch != next_epoch
+        has_begun = loop is not None and loop.has_begun and not loop.has_ended
+        self._progress.set_epoch(epoch, has_begun)
+        if not has_begun:
             self._forget_segments()
+            if is_new and self._is_running:
+                self._progress.end_setting()
+                self._begin()
 
     def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
         """What is delivered, dropped, repeated and padded in an epoch, over all shards.
@@ -444,7 +454,7 @@ class DataLoader(TorchInterface):
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._bound.parts.whole.used_sample_data_structure.format)
+        return fingerprint(self._data_format)
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
@@ -533,38 +543,11 @@ class DataLoader(TorchInterface):
         return self._definition.data_input if planned is None else planned.provider
 
     @property
-    def sampler(self) -> LoaderSampler:
-        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
-        can_choose = self._bound.is_callable and not self._progress.is_stream
-        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
-
-    @property
-    def batch_sampler(self) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
-        return LoaderBatchSampler(self)
-
-    @property
     def last_batch(self) -> LastBatch:
         """What becomes of a last batch that is not full."""
         planned = InputAdapter(self._bound.data_input).planned
         policy: LastBatch | None = self._arguments["last_batch"] if planned is None else planned.sampler.last_batch
         return policy or "drop"
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
-        return self.last_batch == "drop"
-
-    @property
-    def end_of_dataloader(self) -> bool:
-        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
-        if not self._is_running:
-            return False
-        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
-        return num_batches is not None and self._progress.pipeline.batch >= num_batches
-
-    remainder = -1
-    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

@@ -16,13 +16,14 @@ class Loop(Iterator[Any]):
     """One loop over a loader.
 
     Attributes:
+        has_begun: Whether it has received a batch.
         has_ended: Whether it has received all.
     """
 
     def __init__(self, loader: DataLoader) -> None:
         """Begin a loop over ``loader``, which is kept as long as the loop is."""
         self._loader = loader
-        self.has_ended = False
+        self.has_begun = self.has_ended = False
 
     def __next__(self) -> Any:
         """Get the next batch."""

@@ -7,10 +7,11 @@ import attrs
 
 from ..engine.faults.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import SettingError
+from ..errors import QuarantineError, SettingError
 from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
 from ..faults.image_fallback import require_decoder
+from ..sources.input_parts import InputParts
 from ..sources.planned_input import PlannedInput
 from .input_binding import LoaderInput
 
@@ -27,11 +28,11 @@ def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
         return bound
     what = f"samples={policy.samples!r}" if policy.samples != "raise" else "`fallback_decoder`"
     source = bound.data_input
-    if not isinstance(source, PlannedInput) or bound.parts.native:
+    if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
         raise SettingError(
             f"{what} of a FaultPolicy needs to know which samples form a batch: a data provider with a sampler of "
             f"this package (DataLoader(provider, ...) or SamplerInputCallable), got "
-            f"{'native readers' if bound.parts.native else type(source).__name__}."
+            f"{type(bound.parts.whole).__name__}."
         )
     if type(source).__call__ is not PlannedInput.__call__:
         raise SettingError(
@@ -48,7 +49,7 @@ def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
             "zeros only. Without it they would be trained on."
         )
     marking = source.marking_masked()
-    return attrs.evolve(bound, data_input=marking, parts=bound.parts.with_sources({bound.parts.parts[0]: marking}))
+    return attrs.evolve(bound, data_input=marking, parts=InputParts.of(marking))
 
 
 def _require_skippable(source: PlannedInput) -> None:
@@ -70,5 +71,18 @@ def follow_faults(pipeline: StructuredPipeline, failed: FailedSamples, bound: Lo
     """Have a pipeline, before it is started, treat samples that fail as the policy says."""
     if bound.is_read_natively or not callable(bound.data_input) or bound.parts.native:
         return
+    if failed.num_excluded:
+        _require_own(failed, bound.data_input)
     context_name = getattr(bound.data_input, "context_name", None)
     pipeline.sample_faults = SampleFaults(pipeline, failed, context_name)
+
+
+def _require_own(failed: FailedSamples, source: PlannedInput) -> None:
+    """Refuse lists of failed samples that cannot be of this data set."""
+    num_samples = source.provider.get_number_of_samples()
+    foreign = max(failed.not_tried)
+    if foreign >= num_samples:
+        raise QuarantineError(
+            f"`exclude` lists sample {foreign}, but the data set has the samples 0 .. {num_samples - 1}. Was the "
+            f"list made of other data?"
+        )

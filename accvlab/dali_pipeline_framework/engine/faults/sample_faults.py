@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...errors import FrameworkError, GraphError, SourceError
+from ...errors import ClosedError, FrameworkError, GraphError, SourceError
 from ...faults.failed_samples import FailedSample, FailedSamples
 from ...sample_data import GroupFormat
 from ...sources.input_adapter import InputAdapter
@@ -54,7 +55,7 @@ class SampleFaults:
             failed: What has failed so far.
             context_name: Name of the group that tells which samples are masked.
         """
-        self._pipeline = pipeline
+        self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
         self._failed = failed
         self._context_name = context_name
         self._culprits: list[tuple[BatchMember, Finding]] = []
@@ -77,6 +78,13 @@ class SampleFaults:
                 self._journal,
             )
         self._diagnosis = pipeline.diagnose_by(self._diagnose)
+
+    @property
+    def _pipeline(self) -> StructuredPipeline:
+        pipeline = self._pipeline_reference()
+        if pipeline is None:
+            raise ClosedError("The pipeline is gone.")
+        return pipeline
 
     def close(self) -> None:
         """Give the journal back."""

@@ -34,7 +34,7 @@ class TolerantSource(CallableSource):
             loading.run(infos)
             outputs = self.fit_together(loading)
         except SampleFailureError as failure:
-            raise self._reported(failure, where) from failure.cause
+            raise self._reported(failure, where) from of_step(failure.cause)
         self._control.note_loaded(row)
         loading.write_records(batch_info.epoch_idx, batch_info.iteration)
         return outputs
