@@ -111,7 +111,7 @@ def outcome(tmp_path: Path, before: Sequence[str]) -> str:
             print(len([batch["index"][0] for batch in used]))
         except Exception as error:
             print(type(error).__name__, error)
-        print(worker_pids())
+    print(worker_pids())
     """
     started = script(tmp_path, body, before)
     try:
@@ -127,8 +127,8 @@ NEEDED = r"64 KiB are needed to begin with, .*; 40 KiB are free\. Make it larger
 LITTLE = {
     "40k": rf"WorkerStartError Workers hand over batches in shared memory \(/dev/shm\): {NEEDED}",
     "120k": r"WorkerStartError Workers hand over .*; \d+ KiB are free\. Make it larger",
-    "6m": r"WorkerDiedError .* ended by SIGBUS \(usually because /dev/shm is too small, .* MiB by now, and 0\.\d MiB "
-    r"are left in /dev/shm\. Make it larger",
+    "6m": r"WorkerDiedError .* ended by SIGBUS \(usually because /dev/shm is too small, .* MiB by now, and 0\.\d "
+    r"MiB are left in /dev/shm\. Make it larger",
     "64m": r"100\n",
 }
 
@@ -145,7 +145,7 @@ def test_little_shared_memory(tmp_path: Path, size: str) -> None:
 @pytest.mark.parametrize(
     ("kib", "told"),
     [
-        (500, r"WorkerStartError The memory in which .* could not be had: .* `ulimit -f`"),
+        (500, r"WorkerStartError The memory in which .* could not be had: .*ulimit -f"),
         (3000, "WorkerDiedError .*exited with code 0 .it could not hand over what it has loaded"),
     ],
 )

@@ -138,7 +138,9 @@ class StructuredPipeline(Pipeline):
             with starting_workers(self._context.control):
                 super().start_py_workers()
             if self._py_pool is not None:
-                reserve_first_pages(self._py_pool)
+                self._py_pool_started = False
+                reserve_first_pages(self._py_pool)  # which ends the workers where it fails
+                self._py_pool_started = True
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
             self.watch = WorkerWatch(self._py_pool, self._context.control, self._context.describe_loading)
