@@ -15,7 +15,7 @@ from support.loaders import LENGTHS, by_sampler, make_loader
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
-from support.start_methods import ALL_START_METHODS
+from support.start_methods import START_METHODS
 from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
@@ -434,7 +434,7 @@ class TestLifetime:
             assert len(worker_pids()) == before + 2
         assert len(worker_pids()) == before
 
-    @pytest.mark.parametrize("method", ALL_START_METHODS)
+    @pytest.mark.parametrize("method", START_METHODS)
     def test_workers_can_be_started_ahead(self, method: str) -> None:
         before = len(worker_pids())
         with loader_22(num_workers=1, start_method=method) as loader:
