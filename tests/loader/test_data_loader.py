@@ -612,8 +612,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a shard too many": ({"shard": (2, 2)}, "`shard_id` must be in [0, 1]"),
     "a source of shards": (
         {"shard": "auto8"},
-        "`shard` must be one of 'auto', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'auto8'. "
-        "Did you mean 'auto'?",
+        "`shard` must be one of 'auto', 'accelerate', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got "
+        "'auto8'. Did you mean 'auto'?",
     ),
     "a source that is not there": (
         {"shard": "torchrun"},

@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework.sources.shards import Shard, detect_shard
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4"}
 OPENMPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}
 STEP = {"SLURM_JOB_ID": "71", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}
-SOURCES = ("torch", "torchrun", "openmpi", "slurm", "jax")
+SOURCES = ("accelerate", "torch", "torchrun", "openmpi", "slurm", "jax")
 
 SetVariables = Callable[[dict[str, str]], None]
 
@@ -30,9 +30,9 @@ SetVariables = Callable[[dict[str, str]], None]
 def variables(monkeypatch: pytest.MonkeyPatch) -> SetVariables:
     """Sets environment variables; no launcher has set any, and torch and JAX are not imported."""
     for name in [*os.environ]:
-        if name in TORCHRUN or name.startswith(("SLURM_", "OMPI_")):
+        if name in TORCHRUN or name.startswith(("SLURM_", "OMPI_", "ACCELERATE_", "PARALLELISM_CONFIG_")):
             monkeypatch.delenv(name)
-    for name in ("torch", "jax", "jax._src.distributed"):
+    for name in ("torch", "jax", "jax._src.distributed", "jax._src.xla_bridge", "accelerate.state"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
     def set_variables(values: dict[str, str]) -> None:
@@ -127,7 +127,7 @@ def test_a_source_that_is_asked_for_must_be_there(variables: SetVariables, sourc
 
 def test_an_unknown_source_is_refused() -> None:
     message = (
-        "`source` must be one of 'auto', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'mpi'. "
+        "`source` must be one of 'auto', 'accelerate', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got 'mpi'. "
         "Did you mean 'openmpi'?"
     )
     with pytest.raises(SettingError) as caught:
@@ -287,6 +287,61 @@ def test_jax_counts_once_it_is_initialised(variables: SetVariables, monkeypatch:
     assert found() == found("jax") == (2, 5, "jax")
     variables(STEP)
     assert found() == (5, 6, "slurm")
+
+
+def test_jax_counts_where_a_backend_was_started(variables: SetVariables, monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = types.SimpleNamespace(process_index=lambda: 1, process_count=lambda: 3)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    for is_started, shard in ((False, (0, 1, "single process")), (True, (1, 3, "jax"))):
+        bridge = types.SimpleNamespace(backends_are_initialized=lambda is_started=is_started: is_started)
+        monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+        assert found() == shard
+
+
+def accelerate_state(config: Any = None, **process: int) -> Any:
+    """Stands for `accelerate.state`."""
+    shared = {"parallelism_config": config} if process else {}
+    return types.SimpleNamespace(
+        PartialState=types.SimpleNamespace(_shared_state=process),
+        AcceleratorState=types.SimpleNamespace(_shared_state=shared),
+    )
+
+
+def test_accelerate_counts_once_there_is_an_accelerator(
+    variables: SetVariables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for absent in (accelerate_state(), types.SimpleNamespace(), None):
+        monkeypatch.setitem(sys.modules, "accelerate.state", absent)
+        with pytest.raises(SettingError, match=r"no `Accelerator` was made: create it before the loader"):
+            detect_shard("accelerate")
+    monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(process_index=0, num_processes=1))
+    assert (found(), found("accelerate")) == ((0, 1, "single process"), (0, 1, "accelerate"))
+    variables(TORCHRUN)
+    assert found() == (1, 4, "torchrun")
+    for rank, shard in enumerate([0, 0, 1, 1, 2, 2]):
+        peers = types.SimpleNamespace(non_data_parallel_size=2)
+        state = accelerate_state(peers, process_index=rank, num_processes=6)
+        monkeypatch.setitem(sys.modules, "accelerate.state", state)
+        assert found() == found("accelerate") == (shard, 3, "accelerate")
+    state = accelerate_state(None, process_index=5, num_processes=6)
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)
+    assert found() == (5, 6, "accelerate")
+
+
+def test_accelerate_counts_by_what_its_launcher_sets(
+    variables: SetVariables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state())
+    sizes = {"PARALLELISM_CONFIG_TP_SIZE": "2", "PARALLELISM_CONFIG_DP_SHARD_SIZE": "2"}
+    variables({**TORCHRUN, **sizes})
+    assert found() == (1, 4, "torchrun")
+    variables({"ACCELERATE_USE_PARALLELISM_CONFIG": "true"})
+    assert found() == (0, 2, "accelerate")
+    variables({"RANK": "3"})
+    assert found() == (1, 2, "accelerate")
+    variables({"PARALLELISM_CONFIG_CP_SIZE": "3"})
+    with pytest.raises(SettingError, match="4 processes cannot be split into groups of 6"):
+        detect_shard()
 
 
 RANK_OF_A_GROUP = """

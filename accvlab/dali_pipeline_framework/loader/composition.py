@@ -24,7 +24,6 @@ LOADER_COUNTERPARTS = {
     "batch_sampler": "sampler",
     "shard_id": "shard",
     "num_shards": "shard",
-    "pin_memory": "device_id",
     "collate_fn": "post_process_func",
     "prefetch_factor": "pipeline_arguments",
     "multiprocessing_context": "start_method",

@@ -19,6 +19,7 @@ from ..sample_data import GroupFormat, format_path
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
 from ..user_warnings import warn_user
+from .foreign_states import describe_foreign
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
 """An epoch, and what was delivered of it with other batch sizes."""
@@ -104,6 +105,9 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
             state = json.loads(state)
         except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, too many brackets
             raise StateError(f"The state is not valid JSON ({error}). Was the file written to its end?") from error
+    foreign = describe_foreign(state)
+    if foreign:
+        raise StateError(foreign)
     if not isinstance(state, Mapping):
         raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
     version = state.get("version")

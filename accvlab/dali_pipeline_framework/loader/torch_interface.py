@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotSupportedError
+from ..errors import NotSupportedError, SettingError
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
 from ..sources.input_adapter import InputAdapter
+from ..sources.shards import detect_shard
 
 if TYPE_CHECKING:
     from .data_loader import DataLoader
@@ -53,11 +54,17 @@ class SettableLoaderSampler(LoaderSampler):
 
 
 class LoaderBatchSampler:
-    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard."""
+    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
+
+    Attributes:
+        even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
+            it; that has no effect.
+    """
 
     def __init__(self, loader: DataLoader) -> None:
         """Set up for a loader."""
         self._loader = loader
+        self.even_batches = loader.last_batch != "partial"
 
     @property
     def sampler(self) -> LoaderSampler:
@@ -100,16 +107,83 @@ class LoaderBatchSampler:
 
 
 class TorchInterface:
-    """Attributes of `torch.utils.data.DataLoader` that have the same value for every loader."""
+    """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
     collate_fn = None
     generator = None
     in_order = True
     multiprocessing_context = None
-    persistent_workers = True
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
+
+    _was_prepared = False
+
+    @property
+    def persistent_workers(self: Any) -> bool:
+        """Whether worker processes stay for the next epoch, as they do where there are any."""
+        return bool(self.num_workers)
+
+    @property
+    def prefetch_factor(self: Any) -> int | None:
+        """Batches that are made ahead; None without worker processes, as PyTorch has it."""
+        depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
+        return depth
+
+    @property
+    def _is_accelerate_prepared(self: Any) -> bool:
+        """Always True: ``Accelerator.prepare`` asks for it, and then gives the loader back as it is.
+
+        Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
+
+        Raises:
+            SettingError: The loader was handed to ``prepare`` before, or delivers all samples on each of several
+                ranks.
+        """
+        if self._was_prepared:
+            raise SettingError(
+                "The loader was handed to `prepare` of Accelerate before. It is used as it is: hand it over once, "
+                "or not at all."
+            )
+        num_ranks = detect_shard().num_shards
+        if num_ranks > 1 and self.shard.num_shards == 1 and self._arguments["shard"] is None:
+            raise SettingError(
+                f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
+                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
+            )
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self: Any, value: bool) -> None:
+        """Note what ``Accelerator.prepare`` says of the loader at its end."""
+        self._was_prepared = value
+
+    @property
+    def sampler(self: Any) -> LoaderSampler:
+        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+        can_choose = self._bound.is_callable and not self._progress.is_stream
+        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
+
+    @property
+    def batch_sampler(self: Any) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self: Any) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return bool(self.last_batch == "drop")
+
+    @property
+    def end_of_dataloader(self: Any) -> bool:
+        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
+        if not self._is_running:
+            return False
+        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
+        return bool(num_batches is not None and self._progress.pipeline.batch >= num_batches)
+
+    remainder = -1
+    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
 
 
 @functools.cache

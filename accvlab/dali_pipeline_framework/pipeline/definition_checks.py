@@ -37,7 +37,8 @@ def check_input(data_input: Any) -> None:
             f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
             f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
         )
-    if not hasattr(data_input, "used_sample_data_structure"):
+    name = "used_sample_data_structure"
+    if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # else its errors are its own
         raise SettingError(
             f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
             f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from ..errors import NotSupportedError
 from ..sample_data import SampleDataGroup
 
 
@@ -37,6 +39,24 @@ class DataProvider(ABC):
     def __len__(self) -> int:
         """Get the number of samples in the data set, as data sets of PyTorch tell theirs."""
         return self.get_number_of_samples()
+
+    def __getitems__(self, sample_indices: Sequence[int]) -> list[Any]:
+        """Refuse to load for a loader of PyTorch, which asks for this method before it asks for single items.
+
+        Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls where it continues, makes such a
+        loader of the data set of a loader of this package, without its steps.
+
+        Raises:
+            NotSupportedError: The provider does not define how single items are got.
+        """
+        get_item = getattr(type(self), "__getitem__", None)
+        if get_item is not None:
+            return [get_item(self, index) for index in sample_indices]
+        raise NotSupportedError(
+            f"{type(self).__name__} is loaded by a loader of PyTorch, or by one that `skip_first_batches` of "
+            f"Accelerate has made of a loader of this package; steps and order would be lost. Have the loader go "
+            f"on by `load_state_dict`, and the Trainer of Hugging Face not skip batches (`ignore_data_skip=True`)."
+        )
 
     def __bool__(self) -> bool:
         """Tell that there is a data set, also where it is empty."""

@@ -1,0 +1,102 @@
+"""Accelerate, when it is handed a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator, skip_first_batches
+from support.providers import NumberProvider
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+
+
+def loader_of(num_samples: int = 10, **arguments: Any) -> DataLoader:
+    return DataLoader(
+        NumberProvider(num_samples), 4, num_workers=0, num_threads=1, shuffle=True, seed=3, **arguments
+    )
+
+
+def numbers(loader: Any) -> list[Any]:
+    return [batch["index"].tolist() for batch in loader]
+
+
+@pytest.fixture
+def accelerator() -> Iterator[Accelerator]:
+    accelerator = Accelerator(cpu=True)
+    yield accelerator
+    accelerator.free_memory()
+
+
+@pytest.mark.parametrize("as_torch", [False, True])
+class TestPrepare:
+    def test_gives_the_loader_back_as_it_is(
+        self, accelerator: Accelerator, as_torch: bool, tmp_path: Path
+    ) -> None:
+        loader = loader_of(as_torch_data_loader=as_torch)
+        model, prepared = accelerator.prepare(torch.nn.Linear(1, 1), loader)
+        assert prepared is loader
+        with accelerator.join_uneven_inputs([model], even_batches=False):
+            assert numbers(prepared) == numbers(loader_of())
+        accelerator.save_state(str(tmp_path))
+        accelerator.load_state(str(tmp_path))
+
+    def test_saves_and_loads_it_with_the_state(
+        self, accelerator: Accelerator, as_torch: bool, tmp_path: Path
+    ) -> None:
+        whole = numbers(loader_of(24))
+        loader = accelerator.prepare(loader_of(24, as_torch_data_loader=as_torch))
+        accelerator.register_for_checkpointing(loader)
+        loop = iter(loader)
+        assert [next(loop)["index"].tolist() for _ in range(2)] == whole[:2]
+        accelerator.save_state(str(tmp_path))
+        assert [batch["index"].tolist() for batch in loop] == whole[2:]
+        accelerator.load_state(str(tmp_path))
+        assert numbers(loader) == whole[2:]
+
+
+def test_a_loader_is_not_prepared_twice(accelerator: Accelerator) -> None:
+    loader = accelerator.prepare(loader_of(as_torch_data_loader=True))
+    for other in (accelerator, Accelerator(cpu=True)):
+        with pytest.raises(SettingError, match=r"was handed to `prepare` of Accelerate before"):
+            other.prepare(loader)
+
+
+def test_of_several_ranks_a_prepared_loader_needs_its_shard(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SettingError, match=r"each of the 2 ranks would get all samples.*shard='auto'"):
+        accelerator.prepare(loader_of(as_torch_data_loader=True))
+    for shard in ("auto", (0, 1)):  # the second: said so, by ranks that are to get the same samples
+        accelerator.prepare(loader_of(as_torch_data_loader=True, shard=shard))
+
+
+@pytest.mark.parametrize("as_torch", [False, True])
+def test_skipping_batches_is_refused(as_torch: bool) -> None:
+    """It would make a loader of PyTorch of the data provider."""
+    loader = loader_of(as_torch_data_loader=as_torch)
+    with pytest.raises(NotSupportedError, match=r"^NumberProvider is loaded by a loader of PyTorch, or by"):
+        next(iter(skip_first_batches(loader, 1)))
+
+
+def test_what_depends_on_workers_is_told_as_pytorch_does() -> None:
+    """A loader of PyTorch without workers refuses other values."""
+    loader = loader_of()
+    assert (loader.persistent_workers, loader.prefetch_factor) == (False, None)
+    with DataLoader(NumberProvider(10), 4, num_workers=1, start_method="fork") as loader:
+        assert (loader.persistent_workers, loader.prefetch_factor) == (True, 2)
+
+
+def test_a_provider_with_items_of_its_own_is_a_data_set_of_pytorch() -> None:
+    class Items(NumberProvider):
+        def __getitem__(self, index: int) -> int:
+            return 10 * index
+
+    batches = torch.utils.data.DataLoader(Items(4), batch_size=2)
+    assert [batch.tolist() for batch in batches] == [[0, 10], [20, 30]]
