@@ -5,6 +5,7 @@
     python -m accvlab.dali_pipeline_framework show module:function        a picture of a sample or batch
     python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers
     python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
+    python -m accvlab.dali_pipeline_framework ledger FILES                whether each sample was delivered once
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
 be such an object itself. Modules are looked for in the current folder, too. The exit status is 0, 1 where
@@ -28,6 +29,7 @@ import numpy as np
 
 from .checks import did_you_mean
 from .errors import FrameworkError, SettingError
+from .ledgers.ledger_command import add_ledger_command
 from .loader.data_loader import DataLoader
 from .pipeline.pipeline import PipelineDefinition
 from .providers.data_provider import DataProvider
@@ -37,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        if hasattr(options, "run_alone"):  # a command about files, not about an object of yours
+            return int(options.run_alone(options, _say))
         subject = found(options.subject)
         try:
             options.run(subject, options)
@@ -80,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     benching = command("bench", _bench, "Measure how fast it delivers.")
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
     command("check", _check, "Check the rules of providers and formats, and deliver once.")
+    add_ledger_command(commands)
     return parser
 
 

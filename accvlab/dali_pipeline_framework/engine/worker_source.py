@@ -28,6 +28,7 @@ from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .told_samples import tell_samples
 from .transport import (
     MOST_BYTES,
     DimensionClashError,
@@ -502,6 +503,8 @@ class CallableSource(_WorkerSource):
                 functools.partial(self._control.note_loading, row),
             )
         self._control.note_loaded(row)
+        if self._control.tells_samples:
+            tell_samples(self._control, self._source, epoch, batch, infos[: len(samples)])
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _drawn(

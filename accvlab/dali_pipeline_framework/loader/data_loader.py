@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -26,6 +27,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .ledger_recording import LedgerRecording
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .state import (
@@ -99,6 +101,7 @@ class DataLoader(TorchInterface):
         worker_init_fn: Callable[[int], object] | None = None,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
@@ -143,6 +146,8 @@ class DataLoader(TorchInterface):
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
+            ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
+                page on ledgers. None: nothing is noted.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
@@ -166,6 +171,7 @@ class DataLoader(TorchInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bind_input(definition.data_input, asked)
+        self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -191,6 +197,7 @@ class DataLoader(TorchInterface):
             ),
             self._steps,
             is_automatic=self._num_workers == "auto",
+            tells_samples=ledger is not None,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
@@ -248,6 +255,7 @@ class DataLoader(TorchInterface):
         self._progress.end_setting()
         self._forget_segments()
         self._begin()
+        self._ledger.begin(self._progress.delivered)
         self._log_sample_counts()
         loop = _Loop(self)
         self._loop = weakref.ref(loop)
@@ -297,7 +305,7 @@ class DataLoader(TorchInterface):
         if self._steps is not None and self._progress.pipeline.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
-        num_before = run.pipeline.num_delivered
+        num_before, at = run.pipeline.num_delivered, self._progress.pipeline
         try:
             data = run.iterator.next_batch()
         except StopIteration:
@@ -307,6 +315,7 @@ class DataLoader(TorchInterface):
             if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
                 self._progress.leave_pipeline()
         self._progress.deliver()
+        self._ledger.note(at, run.pipeline)
         return data
 
     def _end_loop(self, loop: _Loop) -> None:
@@ -314,6 +323,7 @@ class DataLoader(TorchInterface):
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
         self._forget_segments()
+        self._ledger.end_loop()
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
@@ -476,6 +486,7 @@ class DataLoader(TorchInterface):
                 position.epoch,
             )
         self._loop = _no_loop
+        self._ledger.continue_from_state()
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -568,6 +579,7 @@ class DataLoader(TorchInterface):
     def close(self) -> None:
         """End the worker processes and free their memory. Batches that were delivered stay valid."""
         self._run.close()
+        self._ledger.close()
 
     def __enter__(self) -> DataLoader:
         """Return itself."""

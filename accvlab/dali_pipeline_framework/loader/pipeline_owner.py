@@ -47,6 +47,7 @@ class LoaderPipeline:
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
         is_automatic: bool = False,
+        tells_samples: bool = False,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -57,6 +58,7 @@ class LoaderPipeline:
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
+            tells_samples: Whether workers tell which samples they load.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -69,6 +71,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
+        self._tells_samples = tells_samples
         self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
@@ -88,6 +91,8 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
+        if self._tells_samples:
+            pipeline.tell_samples()
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
