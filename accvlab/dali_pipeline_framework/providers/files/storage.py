@@ -242,8 +242,15 @@ def open_regular_file(path: str) -> BinaryIO:
     return os.fdopen(_opened_local(path)[0], "rb")
 
 
-def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file, which appears only once it is complete."""
+def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
+    """Write a file, which appears only once it is complete.
+
+    Args:
+        path: The file.
+        parts: Its content.
+        outlives_machine: Whether it is on the disk when this returns, and before it takes the place of an old one.
+            That takes a few milliseconds.
+    """
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
         try:
@@ -251,10 +258,18 @@ def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
                 file.write(part)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
+            if outlives_machine:
+                os.fsync(file.fileno())
             os.replace(file.name, path)
         except BaseException:
             os.unlink(file.name)
             raise
+    if outlives_machine:  # its name, too
+        descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _opened_local(path: str) -> tuple[int, int]:
