@@ -158,9 +158,10 @@ class ControlBlock:
         """Record that this process now loads the sample in a slot of the batch of a row."""
         self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
-    def note_loaded(self, row: int) -> None:
-        """Record that the batch of a row is loaded."""
+    def note_loaded(self, row: int) -> bool:
+        """Record that the batch of a row is loaded; returns whether its samples are to be told."""
         self._words[row + self._ROW_HEADER] = 0
+        return self._words[3] != 0
 
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
         """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
@@ -200,14 +201,9 @@ class ControlBlock:
 
     # --- what was loaded ----------------------------------------------------------------------------
 
-    @property
-    def tells_samples(self) -> bool:
-        """Whether workers tell which samples they have loaded; for all of them at once."""
-        return self._words[3] != 0
-
-    @tells_samples.setter
-    def tells_samples(self, value: bool) -> None:
-        self._words[3] = int(value)
+    def ask_for_samples(self) -> None:
+        """Have all workers tell which samples they have loaded."""
+        self._words[3] = 1
 
     def tell_samples(self, epoch: int, batch: int, *columns: Sequence[int]) -> None:
         """Tell which samples a batch holds, by up to three columns of equally many numbers."""

@@ -102,7 +102,7 @@ class StructuredPipeline(Pipeline):
 
     def tell_samples(self) -> None:
         """Have workers tell which samples they load; before the first batch."""
-        self._context.control.tells_samples = True
+        self._context.control.ask_for_samples()
 
     def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
         """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""

@@ -23,6 +23,8 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
+from ..limits.image_headers import claimed_size
+from ..limits.image_limit import most_image_pixels, too_large
 from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sample_data.format_problems import described_together
 from ..sources.input_adapter import InputAdapter
@@ -77,6 +79,10 @@ class SampleChecker:
         ]
         self.usual_ranks: list[int] | None = None
         self._replayed = replayed
+        self._most_pixels = most_image_pixels()
+        self._image_files = [
+            position for position, leaf in enumerate(blueprint.flat_leaves) if leaf.content.is_encoded
+        ]
 
     def check(self, flat: Any) -> Sequence[Any]:
         """Return the arrays of a sample.
@@ -106,6 +112,10 @@ class SampleChecker:
             fits = False
         if not fits:
             raise ValueError("\n".join(f"  - {text}" for text in described_together(self._problems(arrays))))
+        for position in self._image_files:
+            size = claimed_size(arrays[position])
+            if size is not None and size[0] * size[1] > self._most_pixels:
+                raise ValueError(f"  - {format_path(self._paths[position])}: {too_large(arrays[position])}")
         problems = [] if self._replayed is None else self._replayed.problems(arrays)
         if problems:
             raise ValueError("\n".join(problems))
@@ -471,7 +481,7 @@ class CallableSource(_WorkerSource):
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         where = f"epoch {epoch}, batch {batch}"
         row = self._control.begin_batch(epoch, batch)
-        check = self._get_checker().check
+        check = (self._checker or self._get_checker()).check
         loaded: Iterator[Any] | None = None
         for slot, info in enumerate(infos):
             self._control.note_loading(row, slot)
@@ -502,8 +512,7 @@ class CallableSource(_WorkerSource):
                 lambda slot: self._sample_index(infos[slot]),
                 functools.partial(self._control.note_loading, row),
             )
-        self._control.note_loaded(row)
-        if self._control.tells_samples:
+        if self._control.note_loaded(row):
             tell_samples(self._control, self._source, epoch, batch, infos[: len(samples)])
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 

@@ -315,7 +315,8 @@ class DataLoader(TorchInterface):
             if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
                 self._progress.leave_pipeline()
         self._progress.deliver()
-        self._ledger.note(at, run.pipeline)
+        if self._ledger.is_on:
+            self._ledger.note(at, run.pipeline)
         return data
 
     def _end_loop(self, loop: _Loop) -> None:

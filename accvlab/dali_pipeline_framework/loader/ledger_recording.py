@@ -34,6 +34,9 @@ class LedgerRecording:
 
     A ledger that cannot be written (the disk is full) does not end the training. It says so once and notes nothing
     more, so that what follows is missing when the ledgers are looked at.
+
+    Attributes:
+        is_on: Whether anything is noted.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class LedgerRecording:
             SettingError: ``folder`` is no path.
             NotSupportedError: The input cannot tell which samples it delivers.
         """
-        self._is_off = folder is None
+        self.is_on = folder is not None
         self._writer: LedgerWriter | None = None
         self._why = NEW
         if folder is None:
@@ -63,7 +66,7 @@ class LedgerRecording:
 
     def begin(self, position: Position) -> None:
         """Note that a loop begins."""
-        if self._is_off:
+        if not self.is_on:
             return
         try:
             if self._writer is None:
@@ -79,7 +82,7 @@ class LedgerRecording:
 
     def note(self, position: Position, pipeline: Any) -> None:
         """Note the batch at a position, which was just delivered."""
-        if self._writer is None or self._is_off:
+        if self._writer is None or not self.is_on:
             return
         epoch, batch = position.epoch, position.batch
         if self._steps_of_stream is None:
@@ -96,7 +99,7 @@ class LedgerRecording:
 
     def end_loop(self) -> None:
         """Have what was noted outlive the machine."""
-        if self._writer is not None and not self._is_off:
+        if self._writer is not None and self.is_on:
             try:
                 self._writer.sync()
             except OSError as error:
@@ -112,7 +115,7 @@ class LedgerRecording:
                 self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        self._is_off = True
+        self.is_on = False
         _logger.error("%s Nothing more is noted in it: what follows will be found missing.", error)
 
     def _header(self) -> LedgerHeader:
