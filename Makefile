@@ -1,6 +1,7 @@
 # make demo [DATA=<your data>] [IMAGES=<folder>]   set up, and run the demo
 # make test                                        set up, and run lint, type check and tests
 # make test-all                                    the same, with more examples for each law and all combinations
+# make test-readers                                set up once more, and compare readers with py123d and av2
 # make docs | bench | wheel-test | clean           what the names say
 
 PYTHON ?= python3
@@ -12,12 +13,16 @@ OUTPUT ?= demo_output
 # What tests compare with. It asks for packages of its time (NumPy 1, Shapely 1); those in `test` do.
 DEVKIT := nuscenes-devkit==1.1.11
 # Tests run in two processes, file by file, in the order of the files: the longest tests are not among the last.
+# Two more, with what they ask for (notebooks, Ray, another PyAV), get an environment of their own.
+READERS := build/readers/venv
+PY123D := py123d==0.7.0
+AV2 := av2==0.3.6
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint types docs bench wheel-test clean
+.PHONY: demo test test-all test-readers lint types docs bench wheel-test clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -61,6 +66,16 @@ wheel-test: $(VENV)/test.stamp
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
 	cd build/wheel/elsewhere && ../venv/bin/python $(PYTEST)
+
+test-readers: build/readers/stamp
+	$(READERS)/bin/python -m pytest tests/datasets/test_arrow_logs.py tests/datasets/test_argoverse.py
+
+build/readers/stamp: pyproject.toml
+	$(PYTHON) -m venv $(READERS)
+	$(READERS)/bin/python -m pip install -q -e ".[arrow]" $(PY123D) $(AV2) torch==2.13.0 simplejpeg \
+		opencv-python-headless==5.0.0.93 hypothesis psutil pytest pytest-timeout
+	$(READERS)/bin/python -m pip install -q --no-deps "av>=17"
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist docs/_build $(OUTPUT)

@@ -64,9 +64,10 @@ class TestScenes:
             "location": "arc-road",
         }
 
-    def test_are_those_of_a_split(self, copy, tmp_path):
+    def test_are_those_of_a_split(self, copy, tmp_path, caplog):
         renamed_scenes(copy, ["scene-0103", "scene-0061"])
         assert opened(copy, tmp_path, split="mini_train").scene_names == ("scene-0061",)
+        assert "1 of the 8 scenes of the split 'mini_train' are in these tables." in caplog.text
         assert opened(copy, tmp_path, split="mini_val").scene_names == ("scene-0103",)
 
     @pytest.mark.parametrize("content", ['["scene-0002"]', "scene-0002\n"])

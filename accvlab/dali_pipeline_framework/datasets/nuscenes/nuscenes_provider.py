@@ -75,8 +75,8 @@ class NuScenesProvider(DrivingProvider):
             root: Folder of the data set, with the folder of the tables in it.
             version: Name of the folder of the tables: ``"v1.0-trainval"``, ``"v1.0-mini"``, ``"v1.0-test"``, ...
             split: ``"train"``, ``"val"``, ``"test"``, ``"mini_train"``, ``"mini_val"``, ``"train_detect"`` or
-                ``"train_track"``: the scenes of it that the tables have. Or a file with names of scenes: a list in
-                JSON, or text. None for all scenes.
+                ``"train_track"``: the scenes of it that the tables have (a warning is logged where some are
+                missing). Or a file with names of scenes: a list in JSON, or text. None for all scenes.
             frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
                 is a frame. Between keyframes, images and points are those nearest in time, and boxes are moved
                 along as the devkit does; all else of them is that of the keyframe that follows. The pose of a

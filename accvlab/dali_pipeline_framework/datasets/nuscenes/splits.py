@@ -8,12 +8,15 @@ Lists of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``,
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...checks import bullets, did_you_mean, listed, shown
 from ...errors import FileError, SettingError, error_that_is_also
+
+_logger = logging.getLogger(__name__)
 
 # Numbers of scenes: 3-5 is scene-0003, scene-0004, scene-0005.
 _NUMBERS = {
@@ -115,6 +118,8 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
             f"{len(known)}: {listed(known, 5)}. "
             + (f"There are scenes of {listed(others)}." if others else "Use `scenes`.")
         )
+    if len(chosen) < len(wanted):
+        _logger.warning("%d of the %d scenes of the split %r are in these tables.", len(chosen), len(wanted), name)
     return chosen
 
 

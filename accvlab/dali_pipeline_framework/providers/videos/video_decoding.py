@@ -61,7 +61,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
             f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
         )
-    return av
+    return cast(ModuleType, av)
 
 
 def source_name(source: VideoSource) -> str:
