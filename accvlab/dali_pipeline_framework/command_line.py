@@ -6,6 +6,7 @@
     python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers
     python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
     python -m accvlab.dali_pipeline_framework ledger FILES                whether each sample was delivered once
+    python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
 be such an object itself. Modules are looked for in the current folder, too. The exit status is 0, 1 where
@@ -15,6 +16,7 @@ something is wrong with what was found, and 2 where the command cannot be unders
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import resource
@@ -83,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     benching = command("bench", _bench, "Measure how fast it delivers.")
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
+    linting = command("lint", _lint, "Load each sample of a data set, and decode its images.")
+    linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
+    linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
     command("check", _check, "Check the rules of providers and formats, and deliver once.")
     add_ledger_command(commands)
     return parser
@@ -226,6 +231,12 @@ def _endless_samples(provider: DataProvider) -> Iterator[Any]:
     while True:
         for sample_index in range(provider.get_number_of_samples()):
             yield provider.get_data(sample_index)
+
+
+def _lint(subject: Any, options: argparse.Namespace) -> None:
+    from .testing.data_set_lint import run_lint
+
+    run_lint(functools.partial(found, options.subject), options.output, options.workers, _say)
 
 
 def _check(subject: Any, options: argparse.Namespace) -> None:

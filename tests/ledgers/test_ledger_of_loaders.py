@@ -178,3 +178,32 @@ def test_ranks_under_torchrun_are_certified_also_on_other_numbers_of_ranks(tmp_p
     assert "Each of the 203 samples was delivered exactly once in each of the epochs 0, 1." in done.stdout
     state = json.loads((tmp_path / "loader.json").read_text())
     assert (state["epoch"], state["batch"]) == (2, 0)
+
+
+class Failing(IndexProvider):
+    """Samples 3 and 17 cannot be loaded."""
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index in (3, 17):
+            raise OSError("gone")
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace", "mask"])
+def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
+    settings = {"shuffle": True, "num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
+    delivered: Counter[int] = Counter()
+    with DataLoader(Failing(22), 4, faults=policy, ledger=tmp_path, **settings) as loader:
+        for batch in loader:
+            delivered.update(batch["index"].tolist())
+    problems = certify([tmp_path]).problems
+    if policy == "skip":
+        assert problems == ("epoch 0: missing: 3, 17",)
+        return
+    if policy == "mask":
+        assert problems == ("epoch 0: missing: 3 (zeros in its place), 17 (zeros in its place)",)
+        return
+    twice = sorted(index for index, count in delivered.items() if count == 2)
+    assert len(twice) == 2
+    assert problems[0].startswith("epoch 0: missing: 3 (sample ")
+    assert problems[1] == f"epoch 0: delivered twice: {twice[0]}, {twice[1]}"

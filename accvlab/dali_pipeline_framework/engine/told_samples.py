@@ -40,8 +40,6 @@ class ToldSamples:
 def tell_samples(
     control: ControlBlock,
     source: Any,
-    epoch: int,
-    batch: int,
     infos: Sequence[types.SampleInfo],
     stand_ins: Mapping[int, tuple[int, int]] = _NOTHING,
 ) -> None:
@@ -50,12 +48,11 @@ def tell_samples(
     Args:
         control: Memory shared with the pipeline.
         source: The user's input.
-        epoch: Epoch of the batch.
-        batch: Its number in the epoch.
-        infos: Positions of the samples that were loaded.
+        infos: Positions of the samples that were loaded, at least one.
         stand_ins: Where something else than planned was delivered, by the number of the sample in the batch: the
             mark, and the index of the sample.
     """
+    epoch, batch = infos[0].epoch_idx, infos[0].iteration
     adapter = InputAdapter(source)
     if adapter.planned is not None:
         places: Sequence[Any] = adapter.planned.places_at(infos)

@@ -81,10 +81,10 @@ class LedgerRecording:
         self._why = STATE
 
     def note(self, position: Position, pipeline: Any) -> None:
-        """Note the batch at a position, which was just delivered."""
+        """Note the batch before a position, which was just delivered."""
         if self._writer is None or not self.is_on:
             return
-        epoch, batch = position.epoch, position.batch
+        epoch, batch = position.epoch, position.batch - 1
         if self._steps_of_stream is None:
             told = pipeline.told_samples(epoch, batch)
         else:  # whose epochs are parts of one stream

@@ -113,7 +113,8 @@ class RemoteReading:
             retry=tenacity.retry_if_exception(may_pass),
             reraise=True,
         )
-        return retrying(one)
+        result: _T = retrying(one)
+        return result
 
 
 def may_pass(error: BaseException) -> bool:
