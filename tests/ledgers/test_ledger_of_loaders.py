@@ -191,8 +191,11 @@ class Failing(IndexProvider):
 
 @pytest.mark.parametrize("policy", ["skip", "replace", "mask"])
 def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
-    settings = {"shuffle": True, "num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
+    settings["shuffle"] = True
     delivered: Counter[int] = Counter()
+    if policy == "mask":
+        settings["context_name"] = "context"
     with DataLoader(Failing(22), 4, faults=policy, ledger=tmp_path, **settings) as loader:
         for batch in loader:
             delivered.update(batch["index"].tolist())
