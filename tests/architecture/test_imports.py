@@ -59,7 +59,7 @@ BELOW = {
     "engine": "engine.samples engine.dali engine.watching ledgers",
     "engine.faults": "engine",
     "pipeline": "engine.faults processing_steps",
-    "loader": "pipeline",
+    "loader": "pipeline providers.files",
     "datasets.driving": "providers.files providers.videos",
     "viewing": "public_names sample_data",
     "datasets.arrow_logs": "datasets.driving",

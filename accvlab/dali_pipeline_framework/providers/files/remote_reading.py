@@ -197,8 +197,7 @@ class FileVersion:
 
     def _forget(self) -> None:
         """Have the file system ask the store: it may remember a folder that it has listed."""
-        parent = getattr(self._file_system, "_parent", None)
-        self._file_system.invalidate_cache(None if parent is None else parent(self._path))
+        self._file_system.invalidate_cache(self._path.rpartition("/")[0])
 
 
 def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
