@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
+    from .told_samples import ToldSamples
     from .watching.worker_watch import WorkerWatch
 
 
@@ -86,6 +87,16 @@ class StructuredPipeline(Pipeline):
     def data_input(self) -> Any:
         """The input object that this pipeline was defined with."""
         return self._context.data_input
+
+    def tell_samples(self) -> None:
+        """Have workers tell which samples they load; before the first batch."""
+        self._context.control.ask_for_samples()
+
+    def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
+        """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
+        from .told_samples import told_samples
+
+        return told_samples(self._context.control, self._context.data_input, epoch, batch, self.num_delivered - 1)
 
     @property
     def is_closed(self) -> bool:

@@ -28,6 +28,7 @@ from .control_block import ControlBlock
 from .samples.sample_checker import OddSampleError, SampleChecker
 from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .told_samples import tell_samples
 from .transport import (
     DimensionClashError,
     ReusedMemory,
@@ -332,7 +333,7 @@ class CallableSource(_WorkerSource):
         """Load and check the samples at these positions of a batch."""
         samples: list[Sequence[Any]] = []
         row = self._control.begin_batch(infos[0].epoch_idx, infos[0].iteration)
-        check = self._get_checker().check
+        check = (self._checker or self._get_checker()).check
         loaded: Iterator[Any] | None = None
         for slot, info in enumerate(infos):
             self._control.note_loading(row, slot)
@@ -363,6 +364,8 @@ class CallableSource(_WorkerSource):
                 lambda slot: self._sample_index(infos[slot]),
                 functools.partial(self._control.note_loading, row),
             )
+        if self._control.tells_samples:
+            tell_samples(self._control, source, infos[: len(samples)])
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _drawn(

@@ -89,7 +89,8 @@ class SamplerInputCallable(PlannedInput):
                 raise RuntimeError(used_up_message(epoch, self._max_batches))
             if batch >= left:
                 return False
-        return super()._has_batch(epoch, batch)
+        num_batches = self._sampler.num_batches(epoch)  # as in the base class, a call less
+        return num_batches is None or batch < num_batches
 
     def _batches_left(self, epoch: int) -> int:
         """How many batches of the maximum are left when an epoch begins."""

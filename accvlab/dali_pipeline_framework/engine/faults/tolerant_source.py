@@ -11,6 +11,7 @@ from nvidia.dali import types
 from ...sources.planned_input import PlannedInput
 from ..samples.sample_checker import OddSampleError
 from ..samples.sample_steps import after_steps, named_step, of_step
+from ..told_samples import tell_samples
 from ..worker_report import ReportedFailure, WorkerReport
 from ..worker_source import CallableSource
 from .tolerant_loading import BatchLoading, NotTriedError, SampleChain, SampleFailureError, TolerantLoading
@@ -36,6 +37,9 @@ class TolerantSource(CallableSource):
         except SampleFailureError as failure:
             raise self._reported(failure, where) from of_step(failure.cause)
         self._control.note_loaded(row)
+        if self._control.tells_samples:
+            infos_of_loaded = [each.info for each in loading.loaded]
+            tell_samples(self._control, self._get_source(), infos_of_loaded, loading.stand_ins)
         loading.write_records(batch_info.epoch_idx, batch_info.iteration)
         return outputs
 
