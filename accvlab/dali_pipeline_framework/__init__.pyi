@@ -1,5 +1,6 @@
 from . import datasets as datasets
 from . import draws as draws
+from . import faults as faults
 from . import inputs as inputs
 from . import internal_helpers as internal_helpers
 from . import operators_impl as operators_impl
@@ -10,6 +11,7 @@ from . import sample_data as sample_data
 from . import testing as testing
 from . import viewing as viewing
 from .draws import *
+from .faults import *
 from .inputs import *
 from .pipeline import *
 from .processing_steps import *

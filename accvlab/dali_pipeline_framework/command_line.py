@@ -5,6 +5,7 @@
     python -m accvlab.dali_pipeline_framework show module:function        a picture of a sample or batch
     python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers
     python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
+    python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
 be such an object itself. Modules are looked for in the current folder, too. The exit status is 0, 1 where
@@ -14,6 +15,7 @@ something is wrong with what was found, and 2 where the command cannot be unders
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import resource
@@ -79,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     benching = command("bench", _bench, "Measure how fast it delivers.")
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
+    linting = command("lint", _lint, "Load each sample of a data set, and decode its images.")
+    linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
+    linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
     command("check", _check, "Check the rules of providers and formats, and deliver once.")
     return parser
 
@@ -221,6 +226,12 @@ def _endless_samples(provider: DataProvider) -> Iterator[Any]:
     while True:
         for sample_index in range(provider.get_number_of_samples()):
             yield provider.get_data(sample_index)
+
+
+def _lint(subject: Any, options: argparse.Namespace) -> None:
+    from .testing.data_set_lint import run_lint
+
+    run_lint(functools.partial(found, options.subject), options.output, options.workers, _say)
 
 
 def _check(subject: Any, options: argparse.Namespace) -> None:

@@ -24,6 +24,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GraphError               (RuntimeError)                   an operator of the graph failed on a batch
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
+    ├── TooManyFailedError       (RuntimeError)                   more samples have failed than may
+    ├── QuarantineError          (ValueError)                     a list of failed samples cannot be used
     ├── StateError               (ValueError)                     the state of a loader cannot be used
     ├── FileError                (OSError)                        a file or folder of a data set cannot be read
     ├── VideoError               (ValueError, RuntimeError)       a file is no video, is damaged, or is not as said
@@ -34,7 +36,8 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -125,15 +128,29 @@ class SourceError(FrameworkError, RuntimeError):
         sample_index: Index of the sample in the data set, or None where the input does not tell it.
         original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
         worker_traceback: The traceback as formatted in the worker.
+        worker: Number of the worker process, from 0; None where it happened in this process.
     """
 
     sample_index: int | None = None
     original_type: str | None = None
     worker_traceback: str | None = None
+    worker: int | None = None
 
 
 class WorkerDiedError(FrameworkError, RuntimeError):
-    """A worker process ended unexpectedly (killed, out of memory, crashed)."""
+    """A worker process ended unexpectedly (killed, out of memory, crashed), or stood still and was ended.
+
+    Attributes:
+        loading: What such workers were loading, as far as that is known: indices in the data set (None where the
+            input does not tell) by epoch, batch and slot.
+    """
+
+    loading: Mapping[tuple[int, int, int], int | None] = MappingProxyType({})
+
+    @property
+    def sample_indices(self) -> tuple[int, ...]:
+        """Indices of the samples that such workers were loading, as far as they are known."""
+        return tuple(index for index in self.loading.values() if index is not None)
 
 
 class WorkerStartError(FrameworkError, RuntimeError):
@@ -148,6 +165,20 @@ class GraphError(FrameworkError, RuntimeError):
     """
 
     sample_indices: tuple[int, ...] = ()
+
+
+class TooManyFailedError(FrameworkError, RuntimeError):
+    """More samples have failed than the `FaultPolicy` of the loader allows; the message sums them up.
+
+    Attributes:
+        failed_samples: The samples, see `FailedSample`.
+    """
+
+    failed_samples: tuple[object, ...] = ()
+
+
+class QuarantineError(FrameworkError, ValueError):
+    """A list of failed samples cannot be read or written."""
 
 
 class OutputError(FrameworkError, RuntimeError):

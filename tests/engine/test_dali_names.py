@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing import current_process
@@ -113,15 +114,20 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._py_pool.receive_batch": callable,
     f"{CONTEXT}.task_queue": lambda value: hasattr(value, "popleft"),
     "pipeline._parallel_input_callbacks.0.prefetch_queue_depth": lambda value: value == 1,
+    f"{CONTEXT}.scheduled_minibatches": lambda value: all(isinstance(batch, int) for batch in value),
+    f"{CONTEXT}.is_not_received": callable,
     f"{CONTEXT}.shm_manager.queue_depth": lambda value: value == 2,
-    f"{CONTEXT}.shm_manager.get_chunks": lambda get: len([*get()]) > 0,
+    f"{CONTEXT}.shm_manager.get_chunks": lambda get: all(len(chunk.buf) == chunk.capacity for chunk in get()),
     f"{WORKERS}._processes.0.sentinel": lambda value: isinstance(value, int),
     f"{WORKERS}._processes.0.exitcode": lambda value: value is None,
     f"{WORKERS}._observer.interrupt_pipe.send": callable,
     f"{WORKERS}._workers_contexts.0.dedicated_task_queue": lambda queue: queue is None or hasattr(queue, "lock"),
     f"{WORKERS}._result_queue.shm.close": callable,
     f"{WORKERS}._result_queue.cv_not_empty": lambda value: hasattr(value._woken_count, "release"),
+    f"{WORKERS}._result_queue._read_meta": callable,
+    f"{WORKERS}._result_queue.meta.size": lambda value: isinstance(value, int),
     f"{WORKERS}._general_task_queue.lock.acquire": callable,
+    f"{WORKERS}._general_task_queue.is_closed": lambda value: value is False,
     "numbers.source._op._device": lambda value: value == "cpu",
     "noise.source._op._device": lambda value: value == "cpu",
     "noise.source._op.schema_name": lambda value: value == "random__Uniform",
@@ -363,7 +369,20 @@ def raised_with_conditionals() -> str:
     return type(caught.value).__name__
 
 
+def said_without_shared_memory() -> str:
+    """With a limit of the size of files, which also holds for shared memory."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(RuntimeError) as caught:
+            pipeline_with_worker(Numbers(), "fork").start_py_workers()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return str(caught.value)
+
+
 TEXTS: dict[str, Callable[[Path], str]] = {
+    "NO_SHARED_MEMORY": lambda _: said_without_shared_memory(),
     "WORKERS_NOT_STARTED": lambda _: said_at_start(),
     "WORKER_LOST": lambda _: said_when_a_worker_dies(),
     "NO_WORKER_TAKES_TASKS": lambda _: said_after_an_interrupt(),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import namedtuple
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from nvidia.dali import types
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, TorchDatasetProvider
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError, StateError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 DT = types.DALIDataType
@@ -129,7 +131,7 @@ def test_settings_that_are_refused(dataset: Any, arguments: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("first", "message"),
     [
-        ({"a": None}, "a: NoneType None cannot be a field"),
+        ({"a": None}, "a: is None, which does not show a format. Deliver an empty array"),
         ({"a": {"b": object()}}, "a.b: object .* cannot be a field"),
         ({"a": {}}, "a: is empty"),
         ({"a": torch.zeros(2, dtype=torch.bfloat16)}, "a: Tensor .* cannot be a field"),
@@ -149,14 +151,100 @@ def test_first_items_that_are_refused(first: Any, message: str) -> None:
         ({"d": 1}, "The item has no c; there it has 'd'"),
         ({"c": 3}, "c: must be a dict or a list of 2, got 3"),
         ({"c": [{"x": 1}, {"x": "text"}]}, r"c\[1\].x: cannot store 'text'"),
+        ({"c": [{"x": 1}, {"x": 2.5}]}, r"c\[1\].x: a field of type int64 holds whole numbers, got 2.5"),
+        ({"c": [{"x": 1}, {"x": None}]}, r"c\[1\].x: is None. Deliver an empty array"),
+        ({"c": [{"x": 1}, {"x": np.ones(3)}]}, r"c\[1\].x: must have 0 dimension\(s\), got shape \(3,\)"),
+        ({"c": [{"x": 1}, {"x": {"y": 1}}]}, r"c\[1\].x: cannot store \{'y': 1\} of type dict"),
+        ({"c": [{"x": 1}, {"x": 2, "y": 3}]}, r"The item has c\[1\].y as well. Give a `blueprint`"),
+        ({"c": [{"x": 1}, {"x": 2}], "d": 1}, "The item has d as well"),
+        (None, "`names` must name the 1 element.* are no dicts, but NoneType"),
+        ((1, 2), "`names` must name the 2 element.* are no dicts, but tuple"),
     ],
 )
 def test_items_of_another_form_are_named(second: Any, message: str) -> None:
     provider = TorchDatasetProvider([{"c": [{"x": 1}, {"x": 2}]}, second])
-    with pytest.raises(FieldValueError, match=message):
+    with pytest.raises(FieldValueError, match=f"^item 1 of list is not as item 0. .*{message}"):
         provider.get_data(1)
     with (
         DataLoader(provider, batch_size=2, num_workers=0) as loader,
         pytest.raises(SourceError, match="Loading sample 1 failed"),
     ):
         next(iter(loader))
+
+
+@dataclasses.dataclass
+class Box:
+    corners: np.ndarray
+    label: str
+
+
+@attrs.frozen
+class Scene:
+    boxes: tuple[Box, Box]
+    ego: Pose
+
+
+def scene(number: int) -> Scene:
+    boxes = tuple(Box(np.full((number, 4), number, np.float32), f"{number}/{place}") for place in range(2))
+    return Scene(boxes, Pose(torch.ones(3, requires_grad=True) * number, 0.5))
+
+
+def test_dataclasses_and_objects_of_attrs_are_groups() -> None:
+    with DataLoader(TorchDatasetProvider([scene(2), scene(2)]), 2, num_workers=0, output_type="numpy") as loader:
+        (batch,) = loader
+    assert batch["boxes"][1]["label"] == ["2/1", "2/1"]
+    assert batch["boxes"][0]["corners"].shape == (2, 2, 4)
+    assert batch["ego"]["position"].tolist() == [[2, 2, 2]] * 2
+    with pytest.raises(
+        FieldValueError, match=r"item 1 of list is not as item 0. The item has no boxes\[0\].corners"
+    ):
+        TorchDatasetProvider([scene(1), {"boxes": [{}, {}], "ego": Pose([1.0], 2)}]).get_data(1)
+
+
+def test_with_a_blueprint_what_it_does_not_name_may_come_and_go() -> None:
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("a", DT.FLOAT)
+    provider = TorchDatasetProvider([{"a": 1, "b": None}, {"a": np.ones((2, 2))}, {"b": 3}], blueprint=blueprint)
+    assert provider.get_data(0)["a"].dtype == np.float32
+    assert provider.get_data(1)["a"].shape == (2, 2)
+    with pytest.raises(
+        FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; there"
+    ):
+        provider.get_data(2)
+
+
+def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
+    class Changing(Items):
+        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+            return [{**item(index), **({"more": 1} if index == 3 else {})} for index in indices]
+
+    provider = TorchDatasetProvider(Changing())
+    with pytest.raises(FieldValueError, match=r"item 3 of Changing is not as item 0. The item has more as well"):
+        [*provider.load_batch([2, 3], [0, 1])]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings", "message"),
+    [
+        ([item(0)] * 5, {}, r"num_samples: 4 in the state, 5 here\n  - data_set_size: 4 in the state, 5 here"),
+        (Items(), {"seed": 1}, "seed: 0 in the state, 1 here"),
+        ([{"name": "a"}] * 4, {}, "fields of the samples .*: fingerprint"),
+    ],
+)
+def test_a_state_of_another_data_set_or_plan_is_refused(
+    dataset: Any, settings: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"batch_size": 2, "shuffle": True, "num_workers": 0, "output_type": "numpy"}
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("name", DT.STRING)
+    blueprint.add_data_field("is_key", DT.BOOL, ndim=0)
+    with DataLoader(TorchDatasetProvider(Items(), blueprint=blueprint), **arguments) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    names_only = "is_key" not in dataset[0]
+    provider = TorchDatasetProvider(dataset, blueprint=None if names_only else blueprint)
+    with (
+        DataLoader(provider, **arguments, **settings) as loader,
+        pytest.raises(StateError, match=message),
+    ):
+        loader.load_state_dict(state)

@@ -20,10 +20,14 @@ from accvlab.dali_pipeline_framework.inputs import (
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
+    RateCurve,
     SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
+    TorchDistributedSampler,
+    TorchRandomSampler,
+    TorchWeightedSampler,
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
@@ -237,8 +241,24 @@ def _component(draw: Any, kind: str) -> PlannedSampler:
 RATES = {1: [[1.0]], 2: [[0.5, 0.5], [0.9, 0.1], [1 / 3, 2 / 3]], 3: [[0.5, 0.25, 0.25], [0.2, 0.7, 0.1]]}
 
 
+CURVES = {1: [[1.0]], 2: [[1.0, 0.0], [0.0, 1.0], [0.3, 0.7]], 3: [[0.5, 0.5, 0.0], [0.0, 0.2, 0.8], [1 / 3] * 3]}
+
+
 @st.composite
-def _mixed(draw: Any, batch_size: int | None, last_batch: str, kind: str, nested: bool = False) -> Case:
+def _curves(draw: Any, num_components: int) -> RateCurve:
+    steps = sorted(draw(st.sets(st.integers(0, 30), min_size=1, max_size=4)))
+    knots = [(step, draw(st.sampled_from(CURVES[num_components]))) for step in steps]
+    return RateCurve(
+        knots=[*knots, (40, [1 / num_components] * num_components)],
+        interpolation=draw(st.sampled_from(["linear", "constant"])),
+        num_per_step=draw(st.integers(1, 3)),
+    )
+
+
+@st.composite
+def _mixed(
+    draw: Any, batch_size: int | None, last_batch: str, kind: str, nested: bool = False, moving: bool = False
+) -> Case:
     parts: list[PlannedSampler] = draw(st.lists(_component(kind), min_size=1, max_size=3))
     if nested:
         parts[0] = draw(_mixed(None, "drop", kind)).sampler
@@ -246,7 +266,7 @@ def _mixed(draw: Any, batch_size: int | None, last_batch: str, kind: str, nested
     has_offsets = draw(st.booleans())
     sampler = MixedSampler(
         parts,
-        draw(st.sampled_from(RATES[len(parts)])),
+        draw(_curves(len(parts)) if moving else st.sampled_from(RATES[len(parts)])),
         batch_size,
         offsets=np.cumsum([0, *sizes[:-1]]).tolist() if has_offsets else None,
         num_per_epoch=draw(st.none() | st.integers(1, 20)),
@@ -260,6 +280,24 @@ def _sharded(draw: Any, batch_size: int, last_batch: str) -> Case:
     size = draw(st.integers(1, 25))
     shuffle, seed = draw(st.booleans()), draw(st.integers(0, 1000))
     sampler = ShardedPermutationSampler(size, batch_size, seed, shuffle, last_batch)
+    return Case(sampler, size, each_once(size))
+
+
+@st.composite
+def _of_torch(draw: Any, batch_size: int, last_batch: str, kind: str) -> Case:
+    size = draw(st.integers(1, 25))
+    seed = draw(st.integers(0, 1000))
+    if kind == "distributed":
+        shuffle = draw(st.booleans())
+        sampler = TorchDistributedSampler(size, batch_size, shuffle=shuffle, seed=seed, last_batch=last_batch)
+        return Case(sampler, size, each_once(size))
+    owner = draw(st.sampled_from(["global", "loader", "sampler", "epoch"]))
+    if kind == "weighted":
+        sampler = TorchWeightedSampler(
+            draw(_weights(size)), batch_size, seed=seed, generator=owner, last_batch=last_batch
+        )
+        return Case(sampler, size, as_ordered(sampler))
+    sampler = TorchRandomSampler(size, batch_size, seed=seed, generator=owner, last_batch=last_batch)
     return Case(sampler, size, each_once(size))
 
 
@@ -298,12 +336,17 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "clips, streamed": lambda size, policy: _clips(size, policy, "clips", "streamed"),
     "mixed samples": lambda size, policy: _mixed(size, policy, "samples"),
     "mixed samples, nested": lambda size, policy: _mixed(size, policy, "samples", nested=True),
+    "mixed samples, moving": lambda size, policy: _mixed(size, policy, "samples", moving=True),
     "mixed clips": lambda size, policy: _mixed(size, policy, "clips"),
     "mixed clips as samples": lambda size, policy: _mixed(size, policy, "clips as samples"),
     "mixed streams": lambda size, policy: _mixed(size, policy, "streams"),
     "mixed streams, nested": lambda size, policy: _mixed(size, policy, "streams", nested=True),
+    "mixed streams, moving": lambda size, policy: _mixed(size, policy, "streams", moving=True),
     "mixed streams of clips": lambda size, policy: _mixed(size, policy, "streams of clips"),
     "sharded permutation": _sharded,
+    "random as by PyTorch": lambda size, policy: _of_torch(size, policy, "random"),
+    "weighted as by PyTorch": lambda size, policy: _of_torch(size, policy, "weighted"),
+    "distributed as by PyTorch": lambda size, policy: _of_torch(size, policy, "distributed"),
 }
 OTHERS: dict[str, Callable[[int], st.SearchStrategy[Case]]] = {
     "published sequences": _sequences,

@@ -7,9 +7,19 @@ import contextlib
 import fcntl
 import mmap
 import os
+import time
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class LoadingSample(NamedTuple):
+    """A sample that a worker loads, and since when."""
+
+    epoch: int
+    batch: int
+    slot: int
+    since_ns: int
 
 
 class ControlBlock:
@@ -24,16 +34,25 @@ class ControlBlock:
                      2  num_workers       how many worker processes have taken a number
                      3..26                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
-                     27..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
-                                          since they count over all), its number plus 1 (0: no batch), then
-                                          for iterables the sample indices of the batch, for callables the
-                                          process and the slot that it loads (0: none)
+                     27, 28               iterables: process that loads a batch (0: none), and since when
+                     29..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
+                                          since they count over all), its number plus 1 (0: no batch), since
+                                          when its sample is loaded, then for iterables the sample indices of
+                                          the batch, for callables the process and the slot that it loads
+                                          (0: none)
+
+    Times are nanoseconds of the clock that `time.monotonic_ns` reads, which all processes share.
+
+    Attributes:
+        parent_pid: The process that made the block.
+        stacks_path: File into which workers write their stacks when they are asked for them.
     """
 
     _EPOCH_RING = 8
     _EPOCHS_AT = 3
-    _HEADER = _EPOCHS_AT + 3 * _EPOCH_RING
-    _ROW_HEADER = 2
+    _ITERABLE_AT = _EPOCHS_AT + 3 * _EPOCH_RING
+    _HEADER = _ITERABLE_AT + 2
+    _ROW_HEADER = 3
 
     def __init__(self, batch_size: int, num_in_flight: int = 64) -> None:
         """Create a block.
@@ -51,7 +70,9 @@ class ControlBlock:
         os.ftruncate(self._fd, self._size)
         self._map_file(self._fd)
         self._start_report_fd = os.memfd_create("dali_pipeline_framework_report", os.MFD_CLOEXEC)
-        files = (self._fd, self._start_report_fd)
+        self._stacks_fd = os.memfd_create("dali_pipeline_framework_stacks", os.MFD_CLOEXEC)
+        files = (self._fd, self._start_report_fd, self._stacks_fd)
+        self.stacks_path = f"/proc/{self.parent_pid}/fd/{self._stacks_fd}"
         self._close_files = weakref.finalize(self, _close_files, self.parent_pid, *files)
 
     @property
@@ -69,7 +90,9 @@ class ControlBlock:
             "parent_pid": self.parent_pid,
             "_fd": -1,
             "_start_report_fd": -1,
+            "_stacks_fd": -1,
             "_path": f"/proc/{self.parent_pid}/fd/{self._fd}",
+            "stacks_path": self.stacks_path,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -93,7 +116,7 @@ class ControlBlock:
         if self._fd < 0 or os.getpid() != self.parent_pid:
             return
         self._close_files()
-        self._fd = self._start_report_fd = -1
+        self._fd = self._start_report_fd = self._stacks_fd = -1
         self._words.release()
         self._memory.close()
 
@@ -147,30 +170,57 @@ class ControlBlock:
 
     def note_loading(self, row: int, slot: int) -> None:
         """Record that this process now loads the sample in a slot of the batch of a row."""
+        self._words[row + 2] = time.monotonic_ns()
         self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
     def note_loaded(self, row: int) -> None:
         """Record that the batch of a row is loaded."""
         self._words[row + self._ROW_HEADER] = 0
 
+    def note_iterating(self) -> None:
+        """Record that this process now loads a batch of an iterable."""
+        self._words[self._ITERABLE_AT + 1] = time.monotonic_ns()
+        self._words[self._ITERABLE_AT] = os.getpid()
+
+    def note_iterated(self) -> None:
+        """Record that the batch of an iterable is loaded."""
+        self._words[self._ITERABLE_AT] = 0
+
     def find_loading(self, pid: int) -> tuple[int, int, int] | None:
         """Epoch, batch and slot of the sample that a process loads, or None where it loads none."""
+        found = self.loading().get(pid)
+        return None if found is None else found[:3]
+
+    def loading(self) -> dict[int, LoadingSample]:
+        """What each process loads, for inputs that are callables."""
+        found = {}
         for batch in range(self._num_rows):
             row = self._row_of(batch)
-            loading = self._words[row + self._ROW_HEADER]
-            if loading and loading >> 24 == pid:
-                return self._words[row], self._words[row + 1] - 1, (loading & 0xFFFFFF) - 1
-        return None
+            epoch, number, since, loading = self._words[row : row + self._ROW_HEADER + 1]
+            if loading:
+                found[loading >> 24] = LoadingSample(epoch, number - 1, (loading & 0xFFFFFF) - 1, since)
+        return found
+
+    def loading_since(self) -> dict[int, int]:
+        """The processes that load something, and since when."""
+        pid, since = self._words[self._ITERABLE_AT : self._ITERABLE_AT + 2]
+        if since:  # it is an iterable, whose rows hold something else
+            return {pid: since} if pid else {}
+        return {pid: sample.since_ns for pid, sample in self.loading().items()}
 
     def _row_of(self, batch: int) -> int:
         return self._HEADER + (batch % self._num_rows) * self._row_words
 
     def begin_batch(self, epoch: int, batch: int) -> int:
         """Record that a batch is going to be loaded; get its row."""
-        row = self._HEADER + (batch % self._num_rows) * self._row_words
+        row = self._row_of(batch)
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
         return row
+
+    def end_batch(self, batch: int) -> None:
+        """Record that nothing is loaded for a batch any more, whether it is complete or not."""
+        self.note_loaded(self._row_of(batch))
 
     def record_batch(self, batch: int, sample_indices: Sequence[int]) -> None:
         """Record which samples form a batch, for error messages about it."""

@@ -23,7 +23,8 @@ from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
-from .worker_source import SampleStepError, SampleSteps, after_steps, infos_of_batch
+from .samples.sample_steps import SampleStepError, SampleSteps, after_steps
+from .worker_source import infos_of_batch
 
 if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
@@ -44,6 +45,19 @@ class BatchMember:
     name: str
     sample_index: int | None
     load: Callable[[], Sequence[Any]]
+
+
+@attrs.frozen
+class Finding:
+    """What is wrong with a sample.
+
+    Attributes:
+        line: Sample, fields, reason and step, for a message.
+        reason: The reason and the step.
+    """
+
+    line: str
+    reason: str
 
 
 @attrs.frozen
@@ -81,15 +95,38 @@ class FailureDiagnosis:
         Returns:
             A description in a few lines, and the indices of the samples to blame as far as they are known.
         """
-        members = self._members(epoch, batch, batch_in_all)
+        text, culprits = self.find(epoch, batch, batch_in_all, None, _MAX_NAMED + 1)
+        indices = [member.sample_index for member, _ in culprits]
+        return text, tuple([index for index in indices if index is not None])
+
+    def find(
+        self,
+        epoch: int,
+        batch: int,
+        batch_in_all: int,
+        members: Sequence[BatchMember] | None = None,
+        most: int | None = None,
+    ) -> tuple[str, list[tuple[BatchMember, Finding]]]:
+        """Find the culprits.
+
+        Args:
+            epoch: Epoch of the batch.
+            batch: The batch in it.
+            batch_in_all: The batch since the start.
+            members: The samples of the batch; None: those that the input loads for it.
+            most: Find no more than so many: each takes a while. None: all.
+
+        Returns:
+            A description in a few lines, and the culprits.
+        """
+        if members is None:
+            members = self._members(epoch, batch, batch_in_all)
         if not members:
-            return "Which samples form the batch is not known, since the input does not tell.", ()
+            return "Which samples form the batch is not known, since the input does not tell.", []
         examined = ((member, self._examine(member)) for member in members)
-        failing = ((member, line) for member, line in examined if line is not None)
-        findings = list(itertools.islice(failing, _MAX_NAMED + 1))  # each takes a while to find out about
-        culprits = [line for _, line in findings]
-        indices = tuple(member.sample_index for member, _ in findings if member.sample_index is not None)
-        return self._describe(members, culprits), indices
+        failing = ((member, finding) for member, finding in examined if finding is not None)
+        culprits = list(itertools.islice(failing, most))
+        return self._describe(members, [finding.line for _, finding in culprits]), culprits
 
     def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
         if not culprits:
@@ -131,14 +168,15 @@ class FailureDiagnosis:
             flat = after_steps(self.steps, flat, drawn, self.replayed)
         return [*flat, *drawn]
 
-    def _examine(self, member: BatchMember) -> str | None:
+    def _examine(self, member: BatchMember) -> Finding | None:
         try:
             flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
         except Exception as error:
             cause = error.__cause__ if isinstance(error, SampleStepError) else error
-            return f"  - {member.name}: could not be loaded again: {type(cause).__name__}: {cause}"
-        reason = self._failure_of(flat, None)
-        if reason is None:
+            reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
+            return Finding(f"  - {member.name}: {reason}", reason)
+        found = self.failure_of(flat)
+        if found is None:
             return None
         failing = (
             format_path(path)
@@ -148,7 +186,8 @@ class FailureDiagnosis:
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
-        return f"  - {where}: {reason}{self._step_of(flat, reason)}"
+        reason = f"{found}{self._step_of(flat, found)}"
+        return Finding(f"  - {where}: {reason}", reason)
 
     def _step_of(self, flat: Sequence[Any], reason: str) -> str:
         """Say which step fails for the same reason when it is the last one."""
@@ -166,6 +205,10 @@ class FailureDiagnosis:
         except Exception:  # only decorates another error
             return ""
         return f" ({told})" if told else ""
+
+    def failure_of(self, flat: Sequence[Any]) -> str | None:
+        """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
+        return self._failure_of([np.ascontiguousarray(each) if each.ndim else each for each in flat], None)
 
     def _failure_of(self, flat: Sequence[Any], output: int | None, num_steps: int | None = None) -> str | None:
         with warnings.catch_warnings():

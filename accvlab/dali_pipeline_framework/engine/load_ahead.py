@@ -11,12 +11,10 @@ on only as long as they may load ahead::
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
+from .watching.shared_memory import free_shared_memory
 from .worker_report import WorkerReport
-
-_SHARED_MEMORY = "/dev/shm"
 
 MEMORY_FOR_DEPTH = 512 * 2**20
 """Bytes that batches loaded ahead may take, beyond the one per worker that it needs to work at all."""
@@ -39,15 +37,6 @@ def evening_depth(num_workers: int, batch_size: int) -> int:
     if num_workers < 2:
         return num_workers
     return num_workers * (_BATCHES_PER_WORKER + math.ceil(_SAMPLES_PER_WORKER / batch_size))
-
-
-def free_shared_memory() -> int | None:
-    """Bytes that are free where batches are handed over; None where that is not known."""
-    try:
-        found = os.statvfs(_SHARED_MEMORY)
-    except OSError:
-        return None
-    return found.f_bavail * found.f_frsize
 
 
 class LoadAhead:

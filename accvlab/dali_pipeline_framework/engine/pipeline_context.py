@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..errors import GraphError
+from ..errors import GraphError, WorkerDiedError
 from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
 from ..sources.native_input import NativeInput
 from .control_block import ControlBlock
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .delivery import Delivery
+
+if TYPE_CHECKING:
+    from .watching.worker_watch import WorkerWatch
 
 
 @attrs.frozen
@@ -36,6 +39,7 @@ class PipelineContext:
         batch_size: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
+        worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
         diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
             epoch, and the batch since the start, and returns a text and the indices of the samples.
@@ -55,12 +59,28 @@ class PipelineContext:
     batch_size: int
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
+    worker_source: Any
     least_ahead: int
     diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
 
     def find_native(self, error: Exception) -> NativeInput | None:
         """The native input that an error of DALI is about, if it is about one."""
         return next((each for each in self.native.values() if is_about(error, each.operator_name)), None)
+
+    def describe_loading(self, pid: int) -> str:
+        """Say which sample a process loads; empty where none is known."""
+        loading = self.control.find_loading(pid) if callable(self.data_input) else None
+        if loading is None:
+            return ""
+        from .watching.worker_death import describe_place, sample_index_at
+
+        return describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)
+
+    def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
+        """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
+        from .watching.worker_death import worker_died_error
+
+        return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
 
     def dtype_problems(self, batch: Sequence[Any]) -> list[str]:
         """Say which outputs of the graph have other types than the format; a line for each field."""

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
@@ -22,31 +20,18 @@ from ..user_warnings import warn_user
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
 from .interrupts import DeferredInterrupt
+from .watching.at_exit import close_at_exit
+from .watching.pool import end_workers, free_memory, interrupt
+from .watching.shared_memory import require_shared_memory, reserve_first_pages
 
 # What only making a pipeline, starting workers and failing needs is imported there: imports take time.
 if TYPE_CHECKING:
     from ..sources.reader_epochs import ReaderEpochs
     from .delivery import Delivery
+    from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
-
-_with_workers: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
-
-
-def _close_at_exit() -> None:
-    for pipeline in list(_with_workers):
-        pipeline.close()
-
-
-@functools.cache
-def _closes_at_exit() -> None:
-    """Let pipelines with workers be closed when the process ends."""
-    # At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
-    # reverse order of their registration, so this one is registered after (the import of) that one.
-    import multiprocessing.util
-
-    _ = multiprocessing.util
-    atexit.register(_close_at_exit)
+    from .watching.worker_watch import WorkerWatch
 
 
 class StructuredPipeline(Pipeline):
@@ -76,6 +61,9 @@ class StructuredPipeline(Pipeline):
     _is_closed: bool = False
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
+    watch: WorkerWatch | None = None
+    sample_faults: SampleFaults | None = None
+    failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
     _delivers_graph_outputs: bool = False
 
     @classmethod
@@ -104,6 +92,27 @@ class StructuredPipeline(Pipeline):
         """Whether the pipeline was closed."""
         return self._is_closed
 
+    @property
+    def failure(self) -> Exception | None:
+        """What has failed, also where that is not due yet; nothing comes behind it."""
+        return self._failure
+
+    @property
+    def worker_source(self) -> Any:
+        """What DALI calls in the workers."""
+        return self._context.worker_source
+
+    @property
+    def last_batch(self) -> tuple[int, int]:
+        """Epoch and batch of the batch received last, as the pipeline counts them for the workers."""
+        return self._epoch_idx, self._first_in_epoch + self._num_in_epoch - 1
+
+    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
+        """Find out by another function who is to blame for a failure; return the one that did so before."""
+        before = self._context.diagnose
+        self._context = attrs.evolve(self._context, diagnose=diagnose)
+        return before
+
     # --- starting ---------------------------------------------------------------------------------
 
     def start_py_workers(self) -> None:
@@ -117,20 +126,24 @@ class StructuredPipeline(Pipeline):
         if self._py_pool_started:
             return
         from .load_ahead import LoadAhead
-        from .workers import starting_workers, watch_workers
+        from .watching.worker_watch import WorkerWatch
+        from .workers import starting_workers
 
-        _closes_at_exit()
         depth = self._prefetch_queue_depth
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
                 self._prefetch_queue_depth = max(depth.values())
+            if self._context.has_workers and self.py_num_workers:
+                require_shared_memory()
             with starting_workers(self._context.control):
                 super().start_py_workers()
             if self._py_pool is not None:
-                watch_workers(self._py_pool.pool)
+                reserve_first_pages(self._py_pool)
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
-            _with_workers.add(self)
+            self.watch = WorkerWatch(self._py_pool, self._context.control, self._context.describe_loading)
+            weakref.finalize(self, self.watch.close).atexit = False
+            close_at_exit(self)
         finally:
             self._prefetch_queue_depth = depth
 
@@ -506,20 +519,10 @@ class StructuredPipeline(Pipeline):
             run.close()
         self._shutdown()
         self._end_workers()
-        for memory in self._shared_memory():
-            with contextlib.suppress(BufferError):  # still viewed by something that the user holds
-                memory.close()
+        if self.sample_faults is not None:
+            self.sample_faults.close()
+        free_memory(self._py_pool)
         self._context.control.close()
-
-    def _shared_memory(self) -> Iterator[Any]:
-        if self._py_pool is None:
-            return
-        from .workers import queues_of
-
-        for context in self._py_pool.contexts:
-            yield from context.shm_manager.get_chunks()
-        for queue in queues_of(self._py_pool.pool):
-            yield queue.shm
 
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.
@@ -538,18 +541,12 @@ class StructuredPipeline(Pipeline):
 
     def _interrupt_workers(self) -> None:
         """Have DALI end the workers, which ends its wait for them; called in a signal handler."""
-        observer = None if self._py_pool is None else self._py_pool.pool._observer
-        if observer is not None:
-            observer.interrupt_pipe.send(None)
+        interrupt(self._py_pool)
 
     def _end_workers(self) -> None:
-        if self._py_pool is None:
-            return
-        self._py_pool.close()
-        for process in self._py_pool.pool._processes:
-            if process.is_alive():  # DALI ends them, unless its own thread for that has failed
-                process.kill()
-                process.join()
+        if self.watch is not None:
+            self.watch.close()
+        end_workers(self._py_pool)
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -576,6 +573,8 @@ class StructuredPipeline(Pipeline):
         """
         if isinstance(error, FrameworkError):
             return error
+        place = self._context.control.locate(self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead)
+        self.failed_batch = place
         from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)
@@ -585,28 +584,8 @@ class StructuredPipeline(Pipeline):
                 explained.__cause__ = error.__cause__
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
-            from .workers import describe_dead_workers
-
-            return WorkerDiedError(describe_dead_workers(self._exit_codes(), self._describe_work))
+            return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))
         return self._graph_error(error, ahead)
-
-    def _exit_codes(self) -> dict[int, int]:
-        processes = [] if self._py_pool is None else self._py_pool.pool._processes
-        # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
-        deadline = time.monotonic() + 5.0
-        while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
-
-    def _describe_work(self, pid: int) -> str:
-        loading = self._context.control.find_loading(pid) if callable(self._context.data_input) else None
-        if loading is None:
-            return ""
-        epoch, batch, slot = loading
-        info = types.SampleInfo(batch * self.max_batch_size + slot, slot, batch, epoch)
-        index = InputAdapter(self._context.data_input).sample_index(info)
-        sample = "a sample" if index is None else f"sample {index}"
-        return f", while it loaded {sample} (epoch {epoch}, batch {batch}, slot {slot})"
 
     def _graph_error(self, error: Exception, ahead: int) -> GraphError:
         iteration = self._first_in_epoch + self._num_in_epoch + ahead

@@ -20,11 +20,13 @@ import math
 import operator
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+
+from .samples.items import MOST_BYTES, Items
 
 _shape_of = operator.attrgetter("shape")
 _nbytes_of = operator.attrgetter("nbytes")
@@ -32,16 +34,10 @@ _nbytes_of = operator.attrgetter("nbytes")
 # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample.
 # Beyond this size copying them together costs more than that.
 _MAX_BYTES_TO_STACK = 1 << 16
-# Of one array. Operators of DALI count elements with 32 bits in places.
-MOST_BYTES = 2**31 - 1
 # Blocks of the buffer begin at multiples of this: no element of an array is larger.
 _ALIGNMENT = 8
 # Above this size, filling memory that was used before costs less than filling new memory.
 _LARGE = 1 << 20
-
-Items: TypeAlias = tuple[int, ...]
-"""What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,
-its random draws."""
 
 
 @attrs.define

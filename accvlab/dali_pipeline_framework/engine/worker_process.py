@@ -42,6 +42,8 @@ def prepare_worker_process(parent_pid: int) -> None:
     _prepared_pid = os.getpid()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What the parent does then, e.g. save a checkpoint, is none of a worker's business; and it must end.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
 
 

@@ -12,12 +12,26 @@ import importlib
 import json
 import os
 import traceback
+from collections.abc import Sequence
 from typing import cast
 
 import attrs
 
 from ..errors import FieldValueError, SourceError, error_that_is_also
 
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+# Rooms and modules through which every call of a provider or step goes.
+_ON_THE_WAY = tuple(
+    os.path.join(_PACKAGE, *parts)
+    for parts in (
+        ("engine", ""),
+        ("sources", ""),
+        ("pipeline", ""),
+        ("providers", "sample_loading.py"),
+        ("processing_steps", "array_application.py"),
+        ("processing_steps", "pipeline_step_base.py"),
+    )
+)
 _MARK = "\n[dali_pipeline_framework report] "
 
 
@@ -33,15 +47,32 @@ class WorkerReport:
     sample_index: int | None
     exception_types: tuple[tuple[str, str], ...]  # (module, qualified name), most derived first
     traceback: str
+    worker: int | None = None
 
     @classmethod
     def of_exception(
-        cls, error: BaseException, where: str, sample_index: int | None, what: str | None = None
+        cls,
+        error: BaseException,
+        where: str,
+        sample_index: int | None,
+        what: str | None = None,
+        details: Sequence[str] = (),
+        worker: int | None = None,
     ) -> WorkerReport:
-        """Describe an exception that the user's code raised; ``what`` has failed (None: loading the sample)."""
+        """Describe an exception that the user's code raised.
+
+        Args:
+            error: The exception.
+            where: Where it was raised.
+            sample_index: Index of the sample in the data set.
+            what: What has failed; None: loading the sample.
+            details: Further lines.
+            worker: Number of the worker process; None for the main process.
+        """
         what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
         text = f": {error}" if str(error) else ""
         message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
+        message += "".join(f"\n{line}" for line in details)
         trace = _traceback_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"
@@ -50,12 +81,17 @@ class WorkerReport:
             for base in type(error).__mro__
             if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
-        return cls(message, sample_index, types, trace)
+        return cls(message, sample_index, types, trace, worker)
 
     @classmethod
-    def of_problem(cls, message: str, sample_index: int | None) -> WorkerReport:
+    def of_problem(cls, message: str, sample_index: int | None, worker: int | None = None) -> WorkerReport:
         """Describe data that broke a rule; the message says it all."""
-        return cls(message, sample_index, ((FieldValueError.__module__, FieldValueError.__qualname__),), "")
+        types = ((FieldValueError.__module__, FieldValueError.__qualname__),)
+        return cls(message, sample_index, types, "", worker)
+
+    def with_note(self, note: str) -> WorkerReport:
+        """Get a report that begins with a note."""
+        return attrs.evolve(self, message=f"{note}\n{self.message}")
 
     def encode(self) -> str:
         """Text for the exception that crosses the process border."""
@@ -82,14 +118,14 @@ class WorkerReport:
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None
         error.worker_traceback = self.traceback or None
+        error.worker = self.worker
         return error
 
 
 def _traceback_of_user_code(error: BaseException) -> str:
-    """The traceback from the first frame on that is not in this room; empty where there is none."""
-    here = os.path.dirname(__file__)
+    """The traceback from the first frame on that is not of what leads to the user's code; empty for none."""
     trace = error.__traceback__
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == here:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_ON_THE_WAY):
         trace = trace.tb_next
     if trace is None and error.__cause__ is None:
         return ""

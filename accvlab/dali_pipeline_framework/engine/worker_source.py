@@ -8,35 +8,34 @@ would misread some wrong arrays without an error, and name neither field nor sam
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import functools
 import itertools
 import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import attrs
-import numpy as np
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
-from ..sample_data import FieldPath, GroupFormat, format_path
-from ..sample_data.format_problems import described_together
+from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
+from .samples.sample_checker import OddSampleError, SampleChecker
+from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .transport import (
-    MOST_BYTES,
     DimensionClashError,
-    Items,
     ReusedMemory,
     TooLargeError,
     TransportLayout,
     outputs_of_batch,
 )
+from .watching.stacks import answer_requests
 from .worker_process import WorkerSetup, keep_freed_memory, prepare_worker_process, use_one_thread_of_opencv
 from .worker_report import ReportedFailure, WorkerReport
 
@@ -45,194 +44,6 @@ if TYPE_CHECKING:
 
 _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")
-
-
-class SampleChecker:
-    """Checks flat samples against the blueprint of the input.
-
-    Attributes:
-        usual_ranks: Numbers of dimensions of the fields in the first batch.
-    """
-
-    def __init__(
-        self,
-        blueprint: GroupFormat,
-        producer: str,
-        replayed: ReplayedDraws | None = None,
-    ) -> None:
-        """Set up.
-
-        Args:
-            blueprint: Format of the samples.
-            producer: Class of the input, for messages.
-            replayed: Which fields are recorded draws; None where there are none.
-        """
-        self._producer = producer
-        self._paths = blueprint.flat_paths
-        self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
-        self._types = [np.ndarray] * len(self._paths)
-        self._declared_ndims = [
-            (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
-        ]
-        self.usual_ranks: list[int] | None = None
-        self._replayed = replayed
-
-    def check(self, flat: Any) -> Sequence[Any]:
-        """Return the arrays of a sample.
-
-        Raises:
-            ValueError: They do not fit the blueprint; the message has one line per field to blame.
-        """
-        if not isinstance(flat, tuple | list):
-            raise ValueError(
-                f"{self._producer} must return the flat data of one sample (a tuple, see "
-                f"SampleDataGroup.get_data), got {'None' if flat is None else type(flat).__name__}."
-            )
-        if len(flat) != len(self._paths):
-            names = list(map(format_path, self._paths[:20]))
-            raise ValueError(
-                f"{self._producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
-                f"{', '.join(names)}{', ...' if len(self._paths) > 20 else ''}."
-            )
-        arrays: Sequence[Any] = flat
-        if list(map(type, flat)) != self._types:
-            arrays = [_as_array(value) for value in flat]
-        try:
-            fits = list(map(_dtype_of, arrays)) == self._dtypes
-            for position, ndim in self._declared_ndims:
-                fits = fits and arrays[position].ndim == ndim
-        except AttributeError:
-            fits = False
-        if not fits:
-            raise ValueError("\n".join(f"  - {text}" for text in described_together(self._problems(arrays))))
-        problems = [] if self._replayed is None else self._replayed.problems(arrays)
-        if problems:
-            raise ValueError("\n".join(problems))
-        return arrays
-
-    def _problems(self, values: Sequence[Any]) -> Iterator[tuple[FieldPath, str]]:
-        declared_ndims = dict(self._declared_ndims)
-        for position, (path, value, dtype) in enumerate(zip(self._paths, values, self._dtypes, strict=True)):
-            if value is None:
-                yield path, "is not set"
-                continue
-            if isinstance(value, Exception):
-                yield path, f"cannot be read as an array: {type(value).__name__}: {value}"
-                continue
-            if not isinstance(value, np.ndarray):
-                yield path, f"expected an array, got {type(value).__name__}"
-                continue
-            if value.dtype != dtype:
-                yield path, f"expected dtype {dtype}, got {value.dtype} (shape {value.shape})"
-            ndim = declared_ndims.get(position, value.ndim)
-            if value.ndim != ndim:
-                yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
-
-    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
-        """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
-
-        Returns:
-            The slots of the odd sample and of one that it differs from; None where there is none.
-        """
-        ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
-        counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)
-        expected = [*max(counts, key=lambda each: (counts[each], [*each] == self.usual_ranks))]
-        odd = next((slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected), None)
-        return None if odd is None else (odd, ranks.index(expected))
-
-    def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
-        """Say in which fields a sample differs from another one in the number of dimensions."""
-        clashes = (
-            (path, f"expected {expected.ndim} dimension(s) as in {other_name} of the same batch, got {got.ndim}")
-            for path, expected, got in zip(self._paths, other, sample, strict=True)
-            if expected.ndim != got.ndim
-        )
-        return "\n".join(f"  - {text}" for text in described_together(clashes))
-
-    def describe_too_large(self, samples: Sequence[Sequence[Any]], items: Items) -> tuple[int, str]:
-        """Get the slot of a sample with an array that is too large to travel, and say which."""
-        slot, item = max(
-            itertools.product(range(len(samples)), items), key=lambda each: samples[each[0]][each[1]].nbytes
-        )
-        array = samples[slot][item]
-        return slot, (
-            f"  - {format_path(self._paths[item])}: at most {MOST_BYTES} bytes (2**31 - 1) can travel in a field, "
-            f"got {array.nbytes} (shape {array.shape}, {array.dtype}). Load a part of it, or split it into "
-            f"several fields."
-        )
-
-    def describe_clash_of_elements(self, sample: Sequence[Any], fields: Sequence[Items]) -> str:
-        """Say in which folded fields the elements of a sample have different numbers of dimensions."""
-        lines = []
-        for items in fields:
-            first, *others = [item for item in items if item < len(self._paths)] or [0]
-            for item in others:
-                expected, got = sample[first].ndim, sample[item].ndim
-                if expected != got:
-                    lines.append(
-                        f"  - {format_path(self._paths[item])}: expected {expected} dimension(s) as in "
-                        f"{format_path(self._paths[first])}, got {got}"
-                    )
-        return "\n".join(lines) + (
-            "\nElements of an array are processed together, so they must have the same number of dimensions. Set "
-            "`fold_arrays=False` of `PipelineDefinition` where they need not."
-        )
-
-
-def _as_array(value: Any) -> Any:
-    """Arrays of other libraries (e.g. PyTorch, DALI) and NumPy scalars as NumPy arrays, the rest as it is.
-
-    What fails to become an array is replaced by the exception.
-    """
-    if not hasattr(value, "__array__"):
-        return value
-    try:
-        return np.asarray(value)
-    except Exception as error:
-        return error
-
-
-class SampleSteps(Protocol):
-    """Steps that are applied to samples of arrays, where these are loaded."""
-
-    @property
-    def output_format(self) -> GroupFormat:
-        """Format that comes out."""
-
-    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
-        """Apply them to the arrays of a sample; ``numbers`` gives the numbers of each draw."""
-
-
-class SampleStepError(Exception):
-    """A step failed; the cause tells how.
-
-    Attributes:
-        step: Number and class of the step, for messages.
-    """
-
-    def __init__(self, step: str) -> None:
-        """Keep which step it was."""
-        super().__init__(step)
-        self.step = step
-
-
-def after_steps(
-    steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
-) -> list[Any]:
-    """Get the arrays of a sample after steps, and behind them its recorded draws if it came with them.
-
-    Args:
-        steps: The steps.
-        flat: The arrays of the sample as it was loaded.
-        draws: The numbers of each draw; not needed where they are recorded.
-        replayed: Which of the arrays are recorded draws.
-    """
-    if replayed is None:
-        return [*steps(flat, draws.__getitem__)]
-    recorded = [flat[position] for position, _, _ in replayed.fields]
-    of_draws = {position for position, _, _ in replayed.fields}
-    own = [array for position, array in enumerate(flat) if position not in of_draws]
-    return [*steps(own, recorded.__getitem__), *recorded]
 
 
 class _WorkerSource:
@@ -299,6 +110,7 @@ class _WorkerSource:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid)
+        answer_requests(self._control.stacks_path)
 
     def _pickle_init_fn(self) -> bytes | None:
         function = self._setup.init_fn
@@ -320,6 +132,7 @@ class _WorkerSource:
         if os.getpid() == self._control.parent_pid:
             return
         self._worker = self._control.take_worker_number()
+        answer_requests(self._control.stacks_path)
         where = f"worker {self._worker}"
         what = None
         try:
@@ -396,29 +209,60 @@ class _WorkerSource:
                 results.append(after_steps(steps, sample, numbers, self._replayed))
             except (Exception, SystemExit) as error:
                 index = get_index(slot)
-                what, cause = "Preparing the steps that run in the workers", error.__cause__
-                if isinstance(error, SampleStepError):
-                    of_sample = "a sample" if index is None else f"sample {index}"
-                    what = f"{error.step[0].upper()}{error.step[1:]} on {of_sample}"
-                self._fail_with(
-                    cause if isinstance(error, SampleStepError) and cause is not None else error,
-                    f"{where}, slot {slot}",
-                    index,
-                    what,
-                )
+                self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
         return results
 
     def _fail_with(
-        self, error: BaseException, where: str, sample_index: int | None, what: str | None = None
+        self,
+        error: BaseException,
+        where: str,
+        sample_index: int | None,
+        what: str | None = None,
+        info: types.SampleInfo | None = None,
     ) -> NoReturn:
+        raise ReportedFailure(self.report(error, where, sample_index, what, info).encode()) from error
+
+    def _fail_for(
+        self, problem: str, where: str, sample_index: int | None, info: types.SampleInfo | None = None
+    ) -> NoReturn:
+        raise ReportedFailure(self.report_of_problem(problem, where, sample_index, info).encode())
+
+    def report(
+        self,
+        error: BaseException,
+        where: str,
+        sample_index: int | None,
+        what: str | None = None,
+        info: types.SampleInfo | None = None,
+    ) -> WorkerReport:
+        """Describe an exception; ``what`` has failed (None: loading the sample at ``info``)."""
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
-        raise ReportedFailure(WorkerReport.of_exception(error, where, index, what).encode()) from error
+        return WorkerReport.of_exception(error, where, index, what, self._details(index, info), self._worker)
 
-    def _fail_for(self, problem: str, where: str, sample_index: int | None) -> NoReturn:
+    def report_of_problem(
+        self, problem: str, where: str, sample_index: int | None, info: types.SampleInfo | None = None
+    ) -> WorkerReport:
+        """Describe a sample that does not fit the blueprint."""
         what = "A sample" if sample_index is None else f"Sample {sample_index}"
         message = f"{what} does not fit the blueprint of its input ({where}):\n{problem}"
-        raise ReportedFailure(WorkerReport.of_problem(message, sample_index).encode())
+        details = "".join(f"\n{line}" for line in self._details(sample_index, info))
+        return WorkerReport.of_problem(message + details, sample_index, self._worker)
+
+    def _details(self, sample_index: int | None, info: types.SampleInfo | None) -> list[str]:
+        """What else is known of a sample, in lines."""
+        source, lines = InputAdapter(self._source), []
+        with contextlib.suppress(Exception):  # it only decorates another error
+            place = None if info is None else source.place(info)
+            if place is not None and place.sequence >= 0:
+                lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
+        with contextlib.suppress(Exception):
+            file = "" if sample_index is None else source.describe_sample(sample_index)
+            if file:
+                lines.append(f"  file: {file}")
+        if self._worker is not None:
+            lines.append(f"  worker: {self._worker} (process {os.getpid()})")
+        return lines
 
     def _batch_of(
         self,
@@ -428,6 +272,19 @@ class _WorkerSource:
         get_index: Callable[[int], int | None],
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
+        try:
+            return self.outputs_of_batch(samples, draws, get_index)
+        except OddSampleError as odd:
+            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
+
+    def outputs_of_batch(
+        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
+    ) -> list[Any]:
+        """Put checked samples together.
+
+        Raises:
+            OddSampleError: One does not go with the others, or cannot travel.
+        """
         checker = (
             self._checker if self._steps is None and self._checker is not None else self._get_checker_of_sent()
         )
@@ -437,8 +294,7 @@ class _WorkerSource:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
             return outputs_of_batch(self.layout, samples, draws, not self._is_parallel, self._memory)
         except TooLargeError as error:
-            slot, problem = checker.describe_too_large(samples, error.items)
-            self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
+            raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:
             odd = checker.find_odd_rank(samples)
         slot, other_slot = odd or (0, 0)
@@ -448,7 +304,7 @@ class _WorkerSource:
             other_index = get_index(other_slot)
             other = "another sample" if other_index is None else f"sample {other_index}"
             problem = checker.describe_rank_clash(samples[slot], samples[other_slot], other)
-        self._fail_for(problem, f"{where}, slot {slot}", get_index(slot))
+        raise OddSampleError(slot, problem)
 
 
 class CallableSource(_WorkerSource):
@@ -464,12 +320,18 @@ class CallableSource(_WorkerSource):
             raise StopIteration
         self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
-        samples: list[Sequence[Any]] = []
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
-        where = f"epoch {epoch}, batch {batch}"
-        row = self._control.begin_batch(epoch, batch)
+        try:
+            return self._load(batch_info, infos, f"epoch {epoch}, batch {batch}")
+        finally:
+            self._control.end_batch(batch)
+
+    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo], where: str) -> list[Any]:
+        """Load and check the samples at these positions of a batch."""
+        samples: list[Sequence[Any]] = []
+        row = self._control.begin_batch(infos[0].epoch_idx, infos[0].iteration)
         check = self._get_checker().check
         loaded: Iterator[Any] | None = None
         for slot, info in enumerate(infos):
@@ -484,11 +346,11 @@ class CallableSource(_WorkerSource):
                     break
                 raise  # a batch that the epoch cannot fill is dropped
             except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
-                self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info))
+                self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info), info=info)
             try:
                 samples.append(check(flat))
             except ValueError as error:
-                self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info))
+                self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info), info)
         draws: Sequence[Any] = ()
         if self._draws is not None:
             draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
@@ -501,7 +363,6 @@ class CallableSource(_WorkerSource):
                 lambda slot: self._sample_index(infos[slot]),
                 functools.partial(self._control.note_loading, row),
             )
-        self._control.note_loaded(row)
         return self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
 
     def _drawn(
@@ -538,6 +399,7 @@ class IterableSource(_WorkerSource):
         epoch: Iterator[Any] | None = None
         while generation == self._control.generation:
             where = f"batch {self._num_delivered} since the start"
+            self._control.note_iterating()
             try:
                 if epoch is None:
                     epoch = iter(self._get_source())
@@ -546,6 +408,8 @@ class IterableSource(_WorkerSource):
                 return
             except (Exception, SystemExit) as error:
                 self._fail_with(error, where, None)
+            finally:
+                self._control.note_iterated()
             yield self._checked(batch, where)
             self._num_delivered += 1
 

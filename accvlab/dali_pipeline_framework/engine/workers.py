@@ -4,30 +4,19 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..errors import SourcePicklingError, WorkerStartError
 from .control_block import ControlBlock
-from .dali.texts import WORKERS_NOT_STARTED
+from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .watching.shared_memory import REMEDY
 from .worker_process import forked_children_are_workers
 
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
 _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
-
-_LONGEST_HOLD_S = 1.0  # workers hold the locks of the queues for micro- to milliseconds
-_MOST_TRIES = 4
-
-_SIGNAL_HINTS = {
-    "SIGKILL": "often because memory ran out: use fewer workers or a smaller prefetch_queue_depth",
-    "SIGBUS": "usually because /dev/shm is too small, as in a container: raise it (docker: --shm-size)",
-    "SIGSEGV": "a crash in native code that the data provider uses",
-}
 
 
 @contextlib.contextmanager
@@ -49,6 +38,11 @@ def starting_workers(control: ControlBlock) -> Iterator[None]:
         raise
     except (RuntimeError, EOFError, OSError) as error:
         reason = control.read_start_report()
+        if NO_SHARED_MEMORY in str(error):
+            raise WorkerStartError(
+                f"The memory in which workers hand over batches could not be had: {error} A limit of the system "
+                f"may be too small (`ulimit -f`, `ulimit -v`). {REMEDY}."
+            ) from error
         if not reason and WORKERS_NOT_STARTED not in str(error) and isinstance(error, RuntimeError):
             raise  # not about a worker, e.g. DALI's refusal to fork after CUDA was initialised
         what = "The worker processes could not be started. "
@@ -93,78 +87,3 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ.pop(name, None)
         else:
             os.environ[name] = previous
-
-
-# --- workers that die ---------------------------------------------------------------------------------
-
-
-def watch_workers(pool: Any) -> None:
-    """Watch the workers of a pool, and release the locks of one that is killed.
-
-    Results and tasks travel through queues in shared memory with a lock each. A worker that is killed while
-    it holds one never gives it back, and whoever waits for it, in DALI and in the main thread, waits for ever.
-
-    Args:
-        pool: DALI's pool of worker processes (``WorkerPool.pool``), started.
-    """
-    threading.Thread(target=_watch, args=(pool,), daemon=True, name="worker watch").start()
-
-
-def queues_of(pool: Any) -> list[Any]:
-    """The queues between a pool's workers and the main process."""
-    dedicated = [worker.dedicated_task_queue for worker in pool._workers_contexts]
-    return [queue for queue in (pool._result_queue, pool._general_task_queue, *dedicated) if queue is not None]
-
-
-def _watch(pool: Any) -> None:
-    processes, queues = list(pool._processes), queues_of(pool)
-    del pool
-    from multiprocessing import connection
-
-    connection.wait([process.sentinel for process in processes])
-    for queue in queues:
-        for _ in range(_MOST_TRIES):
-            if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
-                queue.lock.release()
-                break
-            _free(queue)
-
-
-def _free(queue: Any) -> None:
-    woken: Any = queue.cv_not_empty._woken_count
-    if queue.lock._semlock._count() > 0:
-        # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
-        woken.release()
-        return
-    # A dead worker holds it; most probably it waited for the main thread, which it had woken, to say so. The main
-    # thread has said so by now, and what nobody has heard would confuse the next one who wakes somebody.
-    while woken.acquire(False):
-        pass
-    # Python's own `release` would count as one of this process, which has not acquired it.
-    ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))
-
-
-def describe_dead_workers(exit_codes: Mapping[int, int], describe_work: Callable[[int], str]) -> str:
-    """Say which workers ended how.
-
-    Args:
-        exit_codes: Exit codes by process id; a negative one stands for a signal.
-        describe_work: Says what a process was at when it ended (empty: not known).
-    """
-    # As soon as one worker is gone, the others are terminated.
-    suspects = {pid: code for pid, code in exit_codes.items() if code != -signal.SIGTERM} or exit_codes
-    dead = "; ".join(
-        f"process {pid} {_describe_exit_code(code)}{describe_work(pid)}" for pid, code in suspects.items()
-    )
-    return f"A worker process that loads data ended unexpectedly: {dead or 'the cause is not known'}."
-
-
-def _describe_exit_code(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        return f"was ended by signal {-code}"
-    hint = f" ({_SIGNAL_HINTS[name]})" if name in _SIGNAL_HINTS else ""
-    return f"was ended by {name}{hint}"

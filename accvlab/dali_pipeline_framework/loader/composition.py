@@ -101,7 +101,9 @@ def _ordered(
         )
     if not isinstance(sampler, SamplerBase) and not isinstance(sampler, type) and isinstance(sampler, Iterable):
         name = type(sampler).__name__
-        hint = f"use {_COUNTERPARTS[name]}" if name in _COUNTERPARTS else "see ShuffledSampler and its kin"
+        hint = "see ShuffledSampler and its kin, PlayedBatchSampler"
+        if name in _COUNTERPARTS:
+            hint = f"use {_COUNTERPARTS[name]} (or for the same order same_order_as(the loader of PyTorch))"
         raise SettingError(
             f"`sampler` must be a sampler of this package, got {name}. An iterable of indices cannot tell which "
             f"samples stand at a position, which the workers and a continued run need: {hint}, or derive a "

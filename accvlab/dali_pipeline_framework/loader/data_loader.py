@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from ..checks import whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
+from ..faults.failed_samples import FailedSample, FailedSamples
+from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
@@ -26,10 +28,13 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .loop import Loop, no_loop
 from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .rank_agreement import RankAgreement, loader_settings
+from .recovery import Recovery
+from .sample_policy import with_sample_policy
 from .state import (
     NO_SEGMENTS,
     LoaderState,
@@ -95,6 +100,7 @@ class DataLoader(TorchInterface):
         pin_memory: bool = False,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
+        faults: FaultPolicy | SamplePolicy | None = None,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
@@ -141,6 +147,9 @@ class DataLoader(TorchInterface):
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
+            faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
+                becomes of samples, ``"raise"``, ``"skip"``, ``"replace"`` or ``"mask"``. None: the first one is
+                raised.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
@@ -151,6 +160,7 @@ class DataLoader(TorchInterface):
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
             raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
+        self._faults = FaultPolicy.of(faults)
         self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
         self._steps = None
         if steps_per_epoch is not None:
@@ -163,7 +173,9 @@ class DataLoader(TorchInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        self._bound = bind_input(definition.data_input, asked)
+        bound = bind_input(definition.data_input, asked)
+        self._bound = with_sample_policy(bound, self._faults)
+        self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -189,14 +201,16 @@ class DataLoader(TorchInterface):
             ),
             self._steps,
             is_automatic=self._num_workers == "auto",
+            failed=FailedSamples(self._faults),
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
         is_endless = self._bound.is_endless
         self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
-        self._loop: Callable[[], _Loop | None] = _no_loop
+        self._loop: Callable[[], Loop | None] = no_loop
         self.pin_memory = pin_memory
         self._agreement = RankAgreement()
         self._has_logged_account = False
@@ -244,13 +258,14 @@ class DataLoader(TorchInterface):
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         self.start()
-        self._loop = _no_loop
+        self._loop = no_loop
         self._progress.end_setting()
+        self._recovery.restore()
         self._forget_segments()
         self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
         self._begin()
         self._log_sample_counts()
-        loop = _Loop(self)
+        loop = Loop(self)
         self._loop = weakref.ref(loop)
         tell_accelerate(self, is_running=True)
         return loop
@@ -276,15 +291,14 @@ class DataLoader(TorchInterface):
         """Tell the pipeline where the loop starts."""
         start, stands_at = self._progress.next_start, self._progress.pipeline
         if self._bound.is_callable:
-            if not self._bound.is_endless:
-                self._run.pipeline.begin_epoch(start.epoch, start.batch)
-            elif start != stands_at:  # else an endless stream goes on: nothing that was prefetched is lost
-                self._run.pipeline.begin_epoch(0, start.epoch * (self._steps or 0) + start.batch)
+            # An endless stream may go on: nothing that was prefetched is lost.
+            if not self._bound.is_endless or start != stands_at:
+                self._recovery.go_to(start)
         elif self._run.iterator is not None and not (self._bound.is_read_natively and start == stands_at):
             self._run.iterator.reset()
         self._progress.begin()
 
-    def _next(self, loop: _Loop) -> Any:
+    def _next(self, loop: Loop) -> Any:
         run = self._run
         if run.is_closed:
             run.require_open()
@@ -293,27 +307,23 @@ class DataLoader(TorchInterface):
                 "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
                 "loop."
             )
-        if loop.has_ended or run.iterator is None:
+        if loop.has_ended or (run.iterator is None and not run.is_lost):
             raise StopIteration
         if self._steps is not None and self._progress.pipeline.batch >= self._steps:
             self._end_loop(loop)
             raise StopIteration
-        num_before = run.pipeline.num_delivered
         try:
-            data = run.iterator.next_batch()
+            data = self._recovery.next_batch()
         except StopIteration:
             self._end_loop(loop)
             raise
-        finally:
-            if run.pipeline.num_delivered > num_before:  # also where the batch could not be converted
-                self._progress.leave_pipeline()
         if not loop.has_begun:
             self._agreement.look()
             loop.has_begun = True
         self._progress.deliver()
         return data
 
-    def _end_loop(self, loop: _Loop) -> None:
+    def _end_loop(self, loop: Loop) -> None:
         loop.has_ended = True
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
@@ -444,7 +454,7 @@ class DataLoader(TorchInterface):
 
     @functools.cached_property
     def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._bound.parts.whole.used_sample_data_structure.format)
+        return fingerprint(self._data_format)
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
@@ -483,7 +493,7 @@ class DataLoader(TorchInterface):
                 self._total_batch_size,
                 position.epoch,
             )
-        self._loop = _no_loop
+        self._loop = no_loop
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -544,6 +554,11 @@ class DataLoader(TorchInterface):
         """Format of the batches, as an empty copy."""
         return self._run.pipeline.output_blueprint
 
+    @property
+    def failed_samples(self) -> tuple[FailedSample, ...]:
+        """The samples that have failed so far on this shard, each once; without those that were excluded."""
+        return self._run.failed.samples
+
     # --- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -557,18 +572,3 @@ class DataLoader(TorchInterface):
     def __exit__(self, *exception: object) -> None:
         """Close the loader."""
         self.close()
-
-
-class _Loop(Iterator[Any]):
-    """One loop over a loader."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self.has_begun = self.has_ended = False
-
-    def __next__(self) -> Any:
-        return self._loader._next(self)
-
-
-def _no_loop() -> None:
-    return None

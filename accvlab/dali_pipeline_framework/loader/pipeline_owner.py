@@ -8,7 +8,9 @@ from typing import Any, TypeAlias, cast
 
 from ..checks import whole_number
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import ClosedError, SettingError, StateError
+from ..errors import ClosedError, FrameworkError, SettingError, StateError
+from ..faults.failed_samples import FailedSamples
+from ..faults.fault_policy import FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
@@ -17,6 +19,7 @@ from ..sources.reader_epochs import ReaderEpochs
 from .automatic_workers import WorkerChoice, choose_for
 from .input_binding import LoaderInput
 from .position import Position
+from .sample_policy import follow_faults
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
 _Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
@@ -34,8 +37,10 @@ class LoaderPipeline:
         data_input: What workers load: the input of the loader, or that of an epoch that goes on.
         starts_at: Where the present pipeline goes on if it is not told otherwise.
         is_closed: Whether the loader was closed.
+        is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
+        failed: The samples that have failed so far.
         choice: The number of workers that was chosen with ``"auto"``, once the pipeline was started.
     """
 
@@ -47,6 +52,7 @@ class LoaderPipeline:
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
         is_automatic: bool = False,
+        failed: FailedSamples | None = None,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -57,6 +63,7 @@ class LoaderPipeline:
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
+            failed: What has failed so far, and what is done about it; None: it is raised.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -69,6 +76,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
+        self.failed = failed or FailedSamples(FaultPolicy())
         self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
@@ -76,6 +84,7 @@ class LoaderPipeline:
 
     def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
         self.segments, self.loaded_reader = segments, reader
+        self.is_lost = False
         self.pipeline, self.data_input, self.starts_at = made
         self._num_batches: dict[int, int | None] = {}
 
@@ -88,6 +97,7 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
+        follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
@@ -113,6 +123,7 @@ class LoaderPipeline:
         if self._is_automatic and self.choice is None:
             self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
+        cast(Any, self.pipeline.watch).limit(self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         return True
 
     def _choose(self) -> None:
@@ -135,6 +146,73 @@ class LoaderPipeline:
         was_started = self._close_pipeline()
         self._use(segments, reader, made)
         return was_started and self.start()
+
+    def renew(self, position: Position) -> None:
+        """Replace a pipeline that was lost by one of the same arguments, started, that goes on at a position.
+
+        Native readers go on behind the batch that was delivered last.
+
+        Raises:
+            NotSupportedError: The input cannot be positioned.
+            StateError: The native readers do not tell any more where they stood.
+            WorkerStartError: The workers could not be started; another call tries it again.
+        """
+        self.require_resumable()
+        if self._bound.keeps_checkpoints:
+            self.loaded_reader = self._reader_state_of_lost(position)
+        self.is_lost = True
+        self._close_pipeline()
+        self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
+        self.is_lost = True
+        self.start()
+        if not self._bound.is_read_natively:
+            self.go_to(position)
+        self.is_lost = False
+
+    def resolves(self, error: FrameworkError) -> bool:
+        """Whether a new pipeline can make the batch that failed, without the samples that are to blame for it.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        faults = self.pipeline.sample_faults
+        return faults is not None and faults.resolve(error)
+
+    def gives_up(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+        """Whether new pipelines do without a sample that has ended its workers; it is noted.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        faults = self.pipeline.sample_faults
+        return faults is not None and faults.note_deadly(index, place, reason)
+
+    def _reader_state_of_lost(self, position: Position) -> ReaderState | None:
+        try:
+            return self.reader_state(position)
+        except RuntimeError as error:
+            raise StateError(
+                f"Where the native readers stood cannot be told after the failure: {error}"
+            ) from error
+
+    def go_to(self, position: Position) -> None:
+        """Have the input, a callable, go on at a position."""
+        self.pipeline.begin_epoch(*self.as_counted_by_input(position))
+
+    def as_counted_by_input(self, position: Position) -> tuple[int, int]:
+        """Epoch and batch of a position as the input counts them: without epochs where it has none."""
+        if self._bound.is_endless:
+            return 0, position.epoch * (self._steps or 0) + position.batch
+        return position.epoch, position.batch
+
+    def require_resumable(self) -> None:
+        """Raise a `NotSupportedError` where the input cannot be positioned."""
+        self._bound.require_resumable()
+
+    @property
+    def has_native_readers(self) -> bool:
+        """Whether operators of DALI read the samples, or a part of them."""
+        return bool(self._bound.parts.native)
 
     def reader_state(self, position: Position) -> ReaderState | None:
         """Where native readers stand, while the loader stands at a position; None where none keep their place."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..draws.draw_scope import ArrayDraws, DrawPlan
 from ..draws.random_draws import NormalDraw, PlannedDraw
-from ..engine.worker_source import SampleStepError
+from ..engine.samples.sample_steps import SampleStepError
 from ..processing_steps.array_application import ArrayApplication
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..sample_data import GroupFormat, SampleDataGroup
@@ -81,14 +81,14 @@ class ArraySteps:
         *_, (_, sample) = self.walk(flat, numbers)
         return sample.get_data()
 
-    def try_on(self, flat: Sequence[Any]) -> None:
+    def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
         """Apply the steps to a sample with some numbers that could be drawn, to find out what that costs."""
         draws = [planned.draw for planned in self.draws]
         numbers = [
             np.full(draw.shape, draw.mean if isinstance(draw, NormalDraw) else draw.low, draw.numpy_dtype)
             for draw in draws
         ]
-        self(flat, numbers.__getitem__)
+        return self(flat, numbers.__getitem__)
 
     def walk(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Iterator[tuple[str, SampleDataGroup]]:
         """Apply the steps to a sample one by one; yields ``"input"`` and then the name of each, and the sample.

@@ -216,6 +216,8 @@ class DALIStructuredOutputIterator:
             else:
                 outputs = self._structured.run_graph()
                 values = self._convert(outputs, None if self._is_full else self._structured.num_valid)
+                if self._structured.sample_faults is not None:
+                    values = self._structured.sample_faults.received(values, self._format)
             result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         else:
             sample = self._next_of_foreign_iterator()

@@ -19,7 +19,8 @@ from ..engine.dali.levels import BatchPart
 from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.delivery import Delivery, FieldPlace
 from ..engine.graph_inspection import is_random
-from ..engine.transport import Items, TransportLayout
+from ..engine.samples.items import Items
+from ..engine.transport import TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.names import format_paths

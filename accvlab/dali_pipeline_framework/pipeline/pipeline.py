@@ -301,7 +301,7 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
-        from ..engine.worker_source import SampleStepError
+        from ..engine.samples.sample_steps import SampleStepError
         from .array_steps import ArraySteps
 
         parts = InputParts.of(self._data_input)
@@ -482,6 +482,7 @@ class PipelineDefinition:
             batch_size=batch_size,
             unused_fields=unused_names(graph.delivery.layout, names),
             last_changed_by=graph.last_changed_by,
+            worker_source=source.get("source"),
             least_ahead=least_ahead,
             diagnose=_cannot_diagnose
             if parts.native

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -14,6 +16,7 @@ from ..errors import FieldValueError, SettingError
 from ..sample_data import (
     FieldPath,
     GroupFormat,
+    LeafFormat,
     Name,
     SampleDataGroup,
     format_path,
@@ -28,12 +31,12 @@ _DT = types.DALIDataType
 class TorchDatasetProvider(DataProvider):
     """The items of a map-style data set of PyTorch: anything with ``__getitem__`` and ``__len__``.
 
-    Items are nested dicts, or tuples and named tuples. What is in them becomes:
+    Items are nested dicts, dataclasses and named tuples, or plain tuples. What is in them becomes:
 
     ========================================================  ==================================================
     in an item                                                in a sample
     ========================================================  ==================================================
-    dict; named tuple; attrs and other objects are refused    group
+    dict; named tuple; object of a dataclass, or of attrs     group
     list or tuple of dicts                                    array of groups, all of the format of the first one
     list or tuple of arrays or tensors, of texts              array of fields
     array, tensor, PIL image, (nested) list of numbers        field of its type
@@ -42,9 +45,12 @@ class TorchDatasetProvider(DataProvider):
     ``bytes``                                                 UINT8, e.g. the bytes of an image file
     ========================================================  ==================================================
 
+    Other objects are refused, and so is None: leave such a part out of a blueprint, or deliver an empty array.
+
     The first item shows the format, unless a blueprint gives it. Then values are converted to the types of the
-    blueprint, and what it does not name is left out. All items must have the fields of the format; elements of a
-    list that are sometimes there do not fit it: pad them, or put them into one array. Batches are fetched by
+    blueprint, and what it does not name is left out. All items must have the fields of the format, and where the
+    first item shows it no others; an item that does not is an error that names it and the part. Elements of a list
+    that are sometimes there do not fit it: pad them, or put them into one array. Batches are fetched by
     ``__getitems__``, where the data set has that. A data set with an attribute ``sequence_lengths`` passes it on.
 
     What the data set does to pixels (decoding, augmentation) it does as before, in the worker processes. Random
@@ -86,6 +92,7 @@ class TorchDatasetProvider(DataProvider):
             raise SettingError(f"The data set is empty: the length of {type(dataset).__name__} is {len(dataset)}.")
         self._dataset = dataset
         self._names = None if names is None else tuple(names)
+        self._is_found = blueprint is None
         if blueprint is None:
             blueprint = _blueprint_of(self._named(dataset[0]), ())
         self._blueprint = blueprint.get_empty_like_self()
@@ -105,8 +112,12 @@ class TorchDatasetProvider(DataProvider):
         return len(self._dataset)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Get an item as a sample."""
-        return self._sample(self._dataset[sample_index])
+        """Get an item as a sample.
+
+        Raises:
+            FieldValueError: The item is not of the format; the message names it, and the part of it.
+        """
+        return self._sample(self._dataset[sample_index], sample_index)
 
     def describe_sample(self, sample_index: int) -> str:
         """Say which item it is."""
@@ -121,12 +132,11 @@ class TorchDatasetProvider(DataProvider):
         """Get several items, by one call of ``__getitems__``."""
         if not self.loads_batches:
             return super().load_batch(sample_indices, slots)
-        return map(self._sample, self._dataset.__getitems__([*sample_indices]))
+        return map(self._sample, self._dataset.__getitems__([*sample_indices]), sample_indices)
 
     def _named(self, item: Any) -> Any:
         """Get an item as a dict."""
-        fields = getattr(item, "_fields", None)
-        if isinstance(item, Mapping) or fields is not None:
+        if isinstance(item, Mapping) or _fields_of(item) is not None:
             return item
         elements = item if isinstance(item, tuple | list) else (item,)
         if self._names is None or len(self._names) != len(elements):
@@ -137,9 +147,13 @@ class TorchDatasetProvider(DataProvider):
             )
         return dict(zip(self._names, elements, strict=True))
 
-    def _sample(self, item: Any) -> SampleDataGroup:
+    def _sample(self, item: Any, sample_index: int) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()
-        _fill(sample, sample, self._named(item), ())
+        try:
+            _fill(sample, sample, self._named(item), (), self._is_found)
+        except (FieldValueError, SettingError) as error:
+            expected = "is not as item 0" if self._is_found else "does not fit the blueprint"
+            raise FieldValueError(f"{self.describe_sample(sample_index)} {expected}. {error}") from error
         return sample
 
 
@@ -147,12 +161,23 @@ def _children(value: Any) -> dict[Name, Any] | None:
     """Get what a group is made of; None where a value is a field."""
     if isinstance(value, Mapping):
         return {**value}
-    fields = getattr(value, "_fields", None)
-    if isinstance(value, tuple) and fields is not None:
-        return dict(zip(fields, value, strict=True))
+    fields = _fields_of(value)
+    if fields is not None:
+        return {name: getattr(value, name) for name in fields}
     if isinstance(value, list | tuple) and value and (_children(value[0]) is not None or _is_whole(value[0])):
         return {**dict(enumerate(value))}
     return None
+
+
+def _fields_of(value: Any) -> Sequence[str] | None:
+    """Names of the fields of a named tuple, or of an object of a dataclass or of attrs; None for others."""
+    if isinstance(value, tuple):
+        return getattr(value, "_fields", None)
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    return [field.name for field in attrs.fields(type(value))] if attrs.has(type(value)) else None
 
 
 def _is_whole(value: Any) -> bool:
@@ -164,7 +189,7 @@ def _blueprint_of(value: Any, path: FieldPath) -> SampleDataGroup:
     children = _children(value) or {}
     if not children:
         raise FieldValueError(f"{_place(path)}: is empty, so it does not show a format. Give a `blueprint`.")
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, list | tuple) and _fields_of(value) is None:
         return _array_of(children, path)
     group = SampleDataGroup()
     for name, child in children.items():
@@ -190,8 +215,13 @@ def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | Non
         return _DT.STRING, None
     if isinstance(value, bytes | bytearray):
         return _DT.UINT8, 1
+    if value is None:
+        raise FieldValueError(
+            f"{_place(path)}: is None, which does not show a format. Deliver an empty array in place of it, or "
+            f"give a `blueprint` (which may leave it out)."
+        )
     try:
-        array = np.asarray(value)
+        array = np.asarray(_as_value(value))
         return get_dali_type_for_numpy_type(array.dtype), array.ndim
     except Exception as error:
         raise FieldValueError(
@@ -201,7 +231,7 @@ def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | Non
         ) from error
 
 
-def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath) -> None:
+def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath, is_found: bool) -> None:
     children = _children(value)
     if children is None:
         raise FieldValueError(f"{_place(path)}: must be a dict or a list of {len(group)}, got {shown(value)}.")
@@ -215,15 +245,37 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: Fie
     if missing:
         have = listed(map(repr, children))
         raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
+    if is_found and len(children) != len(group):
+        others = [(*path, name) for name in children if name not in group]
+        raise FieldValueError(
+            f"The item has {format_paths(others)} as well. Give a `blueprint` that leaves out what not "
+            f"all items have."
+        )
     for name, format in zip(group, group.format.children, strict=True):
         if isinstance(format, GroupFormat):
-            _fill(sample, group[name], children[name], (*path, name))
+            _fill(sample, group[name], children[name], (*path, name), is_found)
         else:
-            sample.set_item_in_path((*path, name), _as_value(children[name]))
+            child = _as_value(children[name])
+            if is_found:
+                _require_same_kind(child, format, (*path, name))
+            sample.set_item_in_path((*path, name), child)
+
+
+def _require_same_kind(value: Any, format: LeafFormat, path: FieldPath) -> None:
+    if value is None:
+        raise FieldValueError(f"{_place(path)}: is None. Deliver an empty array in place of it.")
+    ndim = getattr(value, "ndim", None)
+    if ndim is not None and format.ndim is not None and ndim != format.ndim:
+        raise FieldValueError(
+            f"{_place(path)}: must have {format.ndim} dimension(s), got shape {tuple(value.shape)}. An array "
+            f"without rows has the others too, e.g. np.zeros((0, 4))."
+        )
 
 
 def _as_value(value: Any) -> Any:
-    """Get a value that can be assigned; images of PIL are arrays."""
+    """Get a value that can be assigned; images of PIL are arrays, tensors have no gradient."""
+    if getattr(value, "requires_grad", False):
+        return value.detach()
     return np.asarray(value) if hasattr(value, "__array_interface__") and not hasattr(value, "dtype") else value
 
 

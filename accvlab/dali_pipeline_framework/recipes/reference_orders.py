@@ -16,6 +16,7 @@ Where they use PyTorch's generator, PyTorch is needed.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -28,6 +29,7 @@ from ..checks import choice, flag, number_range, probability, valid, whole_numbe
 from ..draws.keyed_random import digest
 from ..errors import SettingError
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
+from ..sampling.arithmetic.torch_generator import torch_generator, torch_permutation
 from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, RandomAccessSampler
 
@@ -69,16 +71,8 @@ def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven:
 
 def _permutation_source(seed: int) -> Callable[[int], Int64Array]:
     """Permutations of ``n`` numbers, one after the other, of PyTorch's generator."""
-    try:
-        import torch
-    except ImportError as error:
-        raise SettingError(
-            "The published orders are those of PyTorch's generator, and PyTorch is not installed: "
-            'pip install "accvlab.dali_pipeline_framework[torch]". The samplers of this package do not need it.'
-        ) from error
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    return lambda count: np.asarray(torch.randperm(count, generator=generator).numpy(), np.int64)
+    generator = torch_generator(seed)
+    return lambda count: torch_permutation(count, generator)
 
 
 class _GroupSampler(RandomAccessSampler):
@@ -443,8 +437,9 @@ class _RankSampler(_GroupSampler):
     def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
         return True, True
 
+    @abstractmethod
     def _of_ranks(self, epoch: int) -> list[Int64Array]:
-        raise NotImplementedError
+        """The samples of each rank in an epoch."""
 
 
 class ShuffledGroupSampler(_RankSampler):

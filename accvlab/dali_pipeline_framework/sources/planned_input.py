@@ -16,6 +16,7 @@ from nvidia.dali import types
 from ..checks import check_shard, whole_number
 from ..draws.sample_place import SamplePlace
 from ..errors import SettingError
+from ..faults.substitutes import substitutes
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples, check_sampler_fits
 from ..providers.sample_loading import SampleLoader, input_blueprint
@@ -47,6 +48,8 @@ class PlannedInput(CallableBase):
 
     takes_any_batch_size = False
     """Whether a pipeline may have another batch size than the input; then there is a method `for_pipeline`."""
+
+    _marks_masked = False  # whether the context tells which samples are masked
 
     _keeps_batch_size_per_shard = False
     """Whether the batch size that the input was created with is that of one shard."""
@@ -187,6 +190,13 @@ class PlannedInput(CallableBase):
         changed._check_batch_size()
         return changed
 
+    def marking_masked(self: _Self) -> _Self:
+        """Get a copy whose context tells which samples are masked."""
+        changed = copy.copy(self)
+        changed._forget()
+        changed._marks_masked = True
+        return changed
+
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
         changed = copy.copy(self)
@@ -206,7 +216,7 @@ class PlannedInput(CallableBase):
         """Blueprint of the samples, with mappings switched off."""
         blueprint = input_blueprint(self._loader.provider)
         if self._context_name is not None:
-            add_context(blueprint, self._context_name)
+            add_context(blueprint, self._context_name, self._marks_masked)
         return blueprint
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
@@ -217,7 +227,10 @@ class PlannedInput(CallableBase):
         """
         place = self._place(sample_info)
         sample = self._loader.load(place.sample_index)
-        return sample if self._context_name is None else (*sample, *context_values(place))
+        return sample if self._context_name is None else (*sample, *self._context_of(place))
+
+    def _context_of(self, place: SamplePlace) -> tuple[Any, ...]:
+        return context_values(place, False) if self._marks_masked else context_values(place)
 
     def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
         """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
@@ -231,7 +244,29 @@ class PlannedInput(CallableBase):
         samples = self._loader.load_batch(indices, range(len(places)))
         if self._context_name is None:
             return samples
-        return ((*sample, *context_values(place)) for sample, place in zip(samples, places, strict=True))
+        return ((*sample, *self._context_of(place)) for sample, place in zip(samples, places, strict=True))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether the data provider loads the samples of a batch together."""
+        return bool(getattr(self.provider, "loads_batches", False))
+
+    def substitutes(self, place: SamplePlace) -> Iterator[int]:
+        """Get the indices of the samples to try in the place of one that has failed, in order."""
+        return substitutes(self._sampler, place, self._num_samples)
+
+    def load_in_place(self, place: SamplePlace, sample_index: int) -> tuple[Any, ...]:
+        """Load another sample in the place of one, as a flat tuple.
+
+        The context tells the place, with the index of the sample that is loaded; where masked samples are marked,
+        with that of the masked one.
+        """
+        sample = self._loader.load(sample_index)
+        if self._context_name is None:
+            return sample
+        if self._marks_masked:
+            return (*sample, *context_values(place, True))
+        return (*sample, *context_values(place._replace(sample_index=sample_index)))
 
     def _places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:
         first, size = sample_infos[0], self._sampler.total_batch_size // self._num_shards

@@ -17,8 +17,8 @@ from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.random_draws import PlannedDraw
+from ..engine.samples.sample_steps import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.worker_source import SampleStepError
 from ..errors import SettingError
 from ..pipeline.array_steps import ArraySteps
 from ..pipeline.chain_format import chain_format

@@ -10,6 +10,7 @@ RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
+NO_SHARED_MEMORY = "Call to ftruncate"
 WORKER_LOST = "Worker data receiving interrupted"
 NO_WORKER_TAKES_TASKS = "Sending tasks to worker"
 

@@ -19,8 +19,8 @@ from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
 
-_MAX_PERIOD = 65536
-_SUM_TOLERANCE = 1e-6
+MAX_PERIOD = 65536
+SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
 
 
@@ -49,10 +49,10 @@ class MixtureSchedule:
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
         """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
         asked_for = _checked_rates(rates)
-        shares = _exact_shares(asked_for)
+        shares = exact_shares(asked_for)
         self._is_exact = shares is not None
         if shares is None:
-            shares = _rounded_shares(asked_for)
+            shares = rounded_shares(asked_for)
         self._shares = np.array(shares, dtype=np.int64)
         self._period = sum(shares)
 
@@ -112,8 +112,8 @@ def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
     if isinstance(rates, str | bytes) or not isinstance(rates, Iterable):
         raise SettingError(f"`rates` must be a sequence of numbers above 0, got {rates!r}.")
     kept = list(rates)
-    if not 1 <= len(kept) <= _MAX_PERIOD:
-        raise SettingError(f"`rates` must have from 1 to {_MAX_PERIOD} rates, got {len(kept)}.")
+    if not 1 <= len(kept) <= MAX_PERIOD:
+        raise SettingError(f"`rates` must have from 1 to {MAX_PERIOD} rates, got {len(kept)}.")
     for number, rate in enumerate(kept):
         if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < rate < math.inf:
             raise SettingError(
@@ -121,32 +121,32 @@ def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
                 f"Leave out a component that is not to be used."
             )
     total = math.fsum(kept)
-    if abs(total - 1) > _SUM_TOLERANCE:
+    if abs(total - 1) > SUM_TOLERANCE:
         raise SettingError(
-            f"`rates` must have the sum 1 (within {_SUM_TOLERANCE:g}), got {len(kept)} rate(s) with the sum "
+            f"`rates` must have the sum 1 (within {SUM_TOLERANCE:g}), got {len(kept)} rate(s) with the sum "
             f"{total:.9g}. To use them as proportions, divide each by the sum."
         )
     return [Fraction(rate) if isinstance(rate, Fraction | int) else Fraction(float(rate)) for rate in kept]
 
 
-def _exact_shares(asked_for: list[Fraction]) -> list[int] | None:
+def exact_shares(asked_for: list[Fraction]) -> list[int] | None:
     """The positions per period with the shortest period that keeps the rates, if one is short enough."""
     period = 1
     rates = []
     for wanted in asked_for:
-        rate = wanted.limit_denominator(_MAX_PERIOD)
+        rate = wanted.limit_denominator(MAX_PERIOD)
         period = math.lcm(period, rate.denominator)
-        if period > _MAX_PERIOD or rate == 0 or abs(rate - wanted) >= _RATE_TOLERANCE:
+        if period > MAX_PERIOD or rate == 0 or abs(rate - wanted) >= _RATE_TOLERANCE:
             return None
         rates.append(rate)
     return [int(rate * period) for rate in rates] if sum(rates) == 1 else None
 
 
-def _rounded_shares(asked_for: list[Fraction]) -> list[int]:
+def rounded_shares(asked_for: list[Fraction]) -> list[int]:
     """The positions per period of 65536 by largest remainder (the first of equals), each at least 1."""
     whole = set(range(len(asked_for)))
     while True:  # who has less than one position gets one, and the others share what is left
-        per_rate = Fraction(_MAX_PERIOD - len(asked_for) + len(whole)) / sum(asked_for[i] for i in whole)
+        per_rate = Fraction(MAX_PERIOD - len(asked_for) + len(whole)) / sum(asked_for[i] for i in whole)
         raised = {i for i in whole if asked_for[i] * per_rate < 1}
         if not raised:
             break
@@ -156,7 +156,7 @@ def _rounded_shares(asked_for: list[Fraction]) -> list[int]:
     for i in sorted(whole):
         shares[i] = math.floor(asked_for[i] * per_rate)
         remainders[i] = asked_for[i] * per_rate - shares[i]
-    for i in sorted(remainders, key=lambda i: -remainders[i])[: _MAX_PERIOD - sum(shares)]:
+    for i in sorted(remainders, key=lambda i: -remainders[i])[: MAX_PERIOD - sum(shares)]:
         shares[i] += 1
     common = math.gcd(*shares)
     return [share // common for share in shares]

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the main process does about samples that fail in a pipeline."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ...errors import ClosedError, FrameworkError, GraphError, SourceError
+from ...faults.failed_samples import FailedSample, FailedSamples
+from ...sample_data import GroupFormat
+from ...sources.input_adapter import InputAdapter
+from ..failure_diagnosis import BatchMember, Finding
+from ..structured_pipeline import StructuredPipeline
+from .journal import FaultJournal
+from .tolerant_loading import (
+    BatchLoading,
+    LoadedSample,
+    SampleFailureError,
+    TolerantLoading,
+    description_of,
+    fields_to_re_encode,
+    image_fields,
+)
+from .tolerant_source import TolerantSource
+
+_logger = logging.getLogger(__name__)
+
+_MOST_LOGGED = 10
+
+
+class SampleFaults:
+    """Follows what fails in one pipeline, and keeps it in the `FailedSamples` of the loader.
+
+    ```text
+     worker      sample fails ─> substitute ─> journal                ─┐
+     pipeline                                        batch delivered  ─┴─> noted, masked, budget
+     graph       batch fails ─> diagnosis ─> culprits ─> not to be tried any more ─> the loader renews the pipeline
+    ```
+    """
+
+    def __init__(
+        self, pipeline: StructuredPipeline, failed: FailedSamples, context_name: str | None = None
+    ) -> None:
+        """Set the pipeline up; it is not started yet.
+
+        Args:
+            pipeline: The pipeline.
+            failed: What has failed so far.
+            context_name: Name of the group that tells which samples are masked.
+        """
+        self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
+        self._failed = failed
+        self._context_name = context_name
+        self._culprits: list[tuple[BatchMember, Finding]] = []
+        self._loaded: dict[str, tuple[LoadedSample, Sequence[Any]]] = {}
+        self._records: list[dict[str, Any]] = []
+        self._journal: FaultJournal | None = None
+        self._source: TolerantSource | None = None
+        policy = failed.policy
+        if policy.samples != "raise" or policy.fallback_decoder is not None:
+            self._journal = FaultJournal()
+            source: Any = pipeline.worker_source
+            source.__class__ = TolerantSource  # it is not started yet
+            self._source = source
+            source.tolerance = TolerantLoading(
+                policy.samples,
+                policy.fallback_decoder,
+                dict(failed.not_tried),
+                dict(failed.re_encoded),
+                image_fields(pipeline.data_input.used_sample_data_structure.format),
+                self._journal,
+            )
+        self._diagnosis = pipeline.diagnose_by(self._diagnose)
+
+    @property
+    def _pipeline(self) -> StructuredPipeline:
+        pipeline = self._pipeline_reference()
+        if pipeline is None:
+            raise ClosedError("The pipeline is gone.")
+        return pipeline
+
+    def close(self) -> None:
+        """Give the journal back."""
+        if self._journal is not None:
+            self._journal.close()
+
+    # --- batches that are delivered -------------------------------------------------------------------
+
+    def received(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
+        """Note what has failed in the batch that was received last, and mask what is to be masked.
+
+        Args:
+            values: The fields of the batch: arrays with the samples as first axis, or lists of arrays.
+            output_format: What they are.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        failed = self._failed
+        failed.num_delivered += len(values[0]) if values else 0
+        if self._journal is not None:
+            self._records += self._journal.read()
+        if self._records:
+            values = self._treated(values, output_format)
+        failed.require_budget()
+        return values
+
+    def _treated(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
+        position = self._pipeline.last_batch
+        of_later: list[dict[str, Any]] = []
+        for record in self._records:
+            place = (record["epoch_idx"], record["iteration"])
+            if place > position:
+                of_later.append(record)
+            if place != position:  # else of a batch that was thrown away
+                continue
+            for each in record["failed"]:
+                self._note(FailedSample.of_record(each))
+            if self._failed.policy.samples == "mask":
+                values = self._masked(values, output_format, [int(slot) for slot in record["instead"]])
+        self._records = of_later
+        return values
+
+    def _masked(self, values: list[Any], output_format: GroupFormat, slots: Sequence[int]) -> list[Any]:
+        paths = output_format.flat_paths
+        return [
+            value if path[0] == self._context_name else _zeroed(value, slots)
+            for path, value in zip(paths, values, strict=True)
+        ]
+
+    def _note(self, failed: FailedSample, is_tried_again: bool = True) -> None:
+        number = len(self._failed.samples)
+        if is_tried_again:
+            self._failed.note(failed)
+        else:
+            self._failed.note_not_to_be_tried(failed)
+        if len(self._failed.samples) > number:
+            file = f" ({failed.file})" if failed.file else ""
+            level = logging.WARNING if number < _MOST_LOGGED else logging.INFO
+            _logger.log(
+                level, "Sample %d%s failed: %s [%s]", failed.sample_index, file, failed.reason, failed.outcome
+            )
+
+    # --- batches that fail ----------------------------------------------------------------------------
+
+    def _diagnose(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+        members = None if self._source is None else self._members(self._source, epoch, batch)
+        text, self._culprits = self._diagnosis.find(epoch, batch, batch_in_all, members)
+        indices = [member.sample_index for member, _ in self._culprits]
+        return text, tuple([index for index in indices if index is not None])
+
+    def _members(self, source: TolerantSource, epoch: int, batch: int) -> list[BatchMember]:
+        """The samples of a batch, as the workers have sent them."""
+        size = self._pipeline.max_batch_size
+        infos = [types.SampleInfo(batch * size + slot, slot, batch, epoch) for slot in range(size)]
+        loading = BatchLoading(attrs.evolve(source.tolerance, journal=None), source.chain())
+        try:
+            loading.run(infos)
+            source.fit_together(loading)
+        except (StopIteration, SampleFailureError):
+            return []
+        members = []
+        for number, each in enumerate(loading.loaded):
+            numbers = [of_batch[number] for of_batch in loading.draws]
+            index = (
+                each.index
+                if each.index is not None
+                else InputAdapter(source.chain().source).sample_index(each.info)
+            )
+            name = f"sample {index}"
+            self._loaded[name] = each, numbers
+            members.append(BatchMember(name, index, _constant([*each.sent, *numbers])))
+        return members
+
+    def resolve(self, error: FrameworkError) -> bool:
+        """Decide whether a batch that failed can be made again, without what is to blame for it.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        policy = self._failed.policy
+        if not isinstance(error, GraphError) or not self._culprits:
+            self._note_raised(error)
+            return False
+        epoch, batch = self._pipeline.failed_batch
+        is_solved = True
+        for member, finding in self._culprits:
+            index = member.sample_index
+            if index is None:
+                return False
+            if self._rescues(member, index):
+                continue
+            outcome = _OUTCOMES[policy.samples]
+            failed = FailedSample(
+                index,
+                finding.reason,
+                "graph",
+                outcome,
+                self._file(index),
+                epoch,
+                batch,
+                self._slot(member),
+                message=finding.line.strip(),
+            )
+            self._note(failed, is_tried_again=policy.samples == "raise")
+            is_solved = is_solved and policy.samples != "raise"
+        self._failed.require_budget()
+        return is_solved
+
+    def note_deadly(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+        """Note a sample that has ended the workers that loaded it; return whether it will not be tried again.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        policy = self._failed.policy
+        failed = FailedSample(
+            index, reason, "loading", _OUTCOMES[policy.samples], self._file(index), *place, message=reason
+        )
+        self._note(failed, is_tried_again=policy.samples == "raise")
+        self._failed.require_budget()
+        return policy.samples != "raise"
+
+    def _rescues(self, member: BatchMember, index: int) -> bool:
+        """Whether the fallback decoder makes it pass; then it is used for this sample from now on."""
+        decoder, source = self._failed.policy.fallback_decoder, self._source
+        if (
+            decoder is None
+            or source is None
+            or member.name not in self._loaded
+            or index in self._failed.re_encoded
+        ):
+            return False
+        sample, numbers = self._loaded[member.name]
+        apply = source.chain().apply
+
+        def passes(flat: Sequence[Any]) -> bool:
+            try:
+                sent = flat if apply is None else apply(flat, numbers)
+            except (Exception, SystemExit):
+                return False
+            return self._diagnosis.failure_of([*sent, *numbers]) is None
+
+        fields = fields_to_re_encode(sample.flat, source.tolerance.image_fields, decoder, passes)
+        if fields:
+            self._failed.re_encoded[index] = fields
+            _logger.info("Sample %d%s is decoded by %s.", index, f" ({self._file(index)})", decoder)
+        return bool(fields)
+
+    def _slot(self, member: BatchMember) -> int:
+        loaded = self._loaded.get(member.name)
+        return 0 if loaded is None else int(loaded[0].info.idx_in_batch)
+
+    def _note_raised(self, error: FrameworkError) -> None:
+        index = error.sample_index if isinstance(error, SourceError) else None
+        if index is None:
+            return
+        reason = str(error).partition("\n")[0]
+        epoch, batch = self._pipeline.failed_batch
+        self._note(
+            FailedSample(index, reason, "loading", "raised", self._file(index), epoch, batch, message=str(error))
+        )
+
+    def _file(self, index: int) -> str:
+        return description_of(InputAdapter(self._pipeline.data_input), index)
+
+
+_OUTCOMES = {
+    "raise": "raised",
+    "skip": "skipped",
+    "replace": "another sample in its place",
+    "mask": "masked",
+}
+
+
+def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:
+    return lambda: flat
+
+
+def _zeroed(value: Any, slots: Sequence[int]) -> Any:
+    """A copy of a field, zero for some samples: the original may share memory with other fields."""
+    if isinstance(value, list):
+        return [_zeros(each) if slot in slots else each for slot, each in enumerate(value)]
+    copied = value.clone() if hasattr(value, "clone") else value.copy()
+    copied[list(slots)] = 0
+    return copied
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_zeros(each) for each in value]
+    return value * 0 if hasattr(value, "clone") else np.zeros_like(value)

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads batches in which samples may fail, and puts others in their place.
+
+::
+
+    get_data, checks     fails ─> substitute 1 ─> fails ─> substitute 2 ─> ...    each is loaded and checked
+    draws of the batch   keyed by the place, not by the sample that stands there
+    steps on arrays      fails ─> the next substitute: loaded, checked, drawn for and processed
+    transport            does not go with the others ─> the next substitute
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ...draws.keyed_draws import KeyedDraws
+from ...draws.sample_place import SamplePlace
+from ...faults.fault_policy import FallbackDecoder, SamplePolicy
+from ...faults.image_fallback import re_encoded
+from ...sample_data import GroupFormat
+from .journal import FaultJournal
+
+if TYPE_CHECKING:
+    from ...sources.planned_input import PlannedInput
+
+Flat: TypeAlias = Sequence[Any]
+
+_MOST_MESSAGES = 50  # of one worker; later records have no tracebacks, since the journal is kept in memory
+
+
+class SampleFailureError(Exception):
+    """A sample has failed.
+
+    Attributes:
+        cause: What was raised.
+        stage: Where: "loading", "checks" or "steps".
+        sample_index: Its index in the data set.
+        info: Its position.
+        note: What else there is to say.
+    """
+
+    def __init__(
+        self, cause: BaseException, stage: str, sample_index: int | None, info: types.SampleInfo, note: str = ""
+    ) -> None:
+        """Keep what it is about."""
+        super().__init__(str(cause))
+        self.cause = cause
+        self.stage = stage
+        self.sample_index = sample_index
+        self.info = info
+        self.note = note
+
+
+class NotTriedError(Exception):
+    """A sample is known to fail."""
+
+
+@attrs.frozen
+class SampleChain:
+    """What happens to a sample before it is sent.
+
+    Attributes:
+        source: The input.
+        check: Compares the arrays of a sample with the blueprint, and returns them; a ValueError where they do not
+            fit.
+        draws: Computes random draws; None where none travel.
+        apply: Applies the steps that run here to the arrays of a sample and its draws; None where there are none.
+        describe: Gets a line and a full message about a failure.
+    """
+
+    source: PlannedInput
+    check: Callable[[Any], Flat]
+    draws: KeyedDraws | None
+    apply: Callable[[Flat, Sequence[Any]], Flat] | None
+    describe: Callable[[SampleFailureError], tuple[str, str]]
+
+
+@attrs.define
+class TolerantLoading:
+    """What the workers know of samples that fail.
+
+    Attributes:
+        samples: What becomes of one; with ``"raise"`` only the fallback decoder helps.
+        fallback: Decodes the images of samples that fail, or None.
+        not_tried: Samples that are known to fail, and why.
+        re_encoded: Fields that the fallback decoder decodes, by sample.
+        image_fields: Positions of the flat fields that may be image files.
+        journal: Where to write what has failed; None: nowhere.
+    """
+
+    samples: SamplePolicy
+    fallback: FallbackDecoder | None = None
+    not_tried: Mapping[int, str] = attrs.Factory(dict)
+    re_encoded: Mapping[int, tuple[int, ...]] = attrs.Factory(dict)
+    image_fields: Sequence[int] = ()
+    journal: FaultJournal | None = None
+    num_messages: int = attrs.field(default=0, init=False)
+
+
+@attrs.define
+class _Trouble:
+    """A position of a batch whose sample has failed."""
+
+    place: SamplePlace
+    candidates: Iterator[int]
+    failures: list[SampleFailureError] = attrs.Factory(list)
+    substitute: int | None = None
+
+
+@attrs.define
+class LoadedSample:
+    """A sample of a batch: its position, what was loaded for it, and its arrays before and after the steps."""
+
+    info: types.SampleInfo
+    index: int | None
+    flat: Flat
+    sent: Flat
+    numbers: Sequence[Any] = ()
+
+
+class BatchLoading:
+    """Loads one batch.
+
+    Attributes:
+        loaded: Its samples; those that were skipped are left out.
+        draws: Per draw one array with the samples as first axis.
+    """
+
+    def __init__(
+        self, tolerance: TolerantLoading, chain: SampleChain, note: Callable[[int], None] | None = None
+    ) -> None:
+        """Set up; ``note`` is told the slot of each sample before something is done with it."""
+        self._tolerance = tolerance
+        self._chain = chain
+        self._note = note or _no_note
+        self._troubles: dict[int, _Trouble] = {}
+        self.loaded: list[LoadedSample] = []
+        self.draws: list[Any] = []
+
+    def run(self, infos: Sequence[types.SampleInfo]) -> None:
+        """Load the samples at these positions.
+
+        Raises:
+            StopIteration: The epoch has none of them.
+            SampleFailureError: One has failed, and nothing can take its place.
+        """
+        for info, index, flat, error, stage in self._attempts(infos):
+            if error is None:
+                self.loaded.append(LoadedSample(info, index, flat, flat))
+                continue
+            instead = self._instead(info, index, error, stage, with_steps=False)
+            if instead is not None:
+                self.loaded.append(instead)
+        if not self.loaded:
+            self._fill_empty(with_steps=False)
+        chain, loaded = self._chain, self.loaded
+        if chain.draws is not None:
+            infos = [each.info for each in loaded]
+            self.draws = chain.draws.of_batch(chain.source, infos, [each.flat for each in loaded])
+        if chain.apply is not None:
+            self._apply_steps()
+
+    def replace(self, number: int, error: BaseException) -> None:
+        """Put another sample in the place of one of `loaded` that does not go with the others, or leave it out."""
+        failed = self.loaded[number]
+        instead = self._instead(failed.info, failed.index, error, "checks", with_steps=True)
+        self._put(number, instead)
+        if not self.loaded:
+            self._fill_empty(with_steps=True)
+
+    # --- one after the other ----------------------------------------------------------------------
+
+    def _attempts(
+        self, infos: Sequence[types.SampleInfo]
+    ) -> Iterator[tuple[types.SampleInfo, int | None, Any, BaseException | None, str]]:
+        """Try each sample: its position, index (None: not asked for), arrays or error, and where that was."""
+        source, tolerance = self._chain.source, self._tolerance
+        knows_some = bool(tolerance.not_tried or tolerance.re_encoded)
+        indices = [source.get_sample_index(info) for info in infos] if knows_some else [None] * len(infos)
+        tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
+        loaded: Iterator[Any] | None = None
+        num_tried = 0
+        for slot, (info, index) in enumerate(zip(infos, indices, strict=True)):
+            self._note(slot)
+            if index is not None and index in tolerance.not_tried:
+                yield info, index, None, NotTriedError(tolerance.not_tried[index]), "loading"
+                continue
+            num_tried += 1
+            try:
+                if loaded is None:
+                    loaded = iter(source.iter_batch(tried))
+                flat = next(loaded)
+            except StopIteration:
+                return
+            except (Exception, SystemExit) as error:
+                # One by one from here on: a provider that loads batches may have failed for another sample.
+                loaded = map(source, tried[num_tried:])
+                failure: BaseException | None = error
+                if source.loads_batches:
+                    flat, failure = self._loaded_alone(info)
+                if failure is not None:
+                    yield info, index, None, failure, "loading"
+                    continue
+            try:
+                yield info, index, self._checked(flat, index), None, ""
+            except ValueError as error:
+                yield info, index, None, error, "checks"
+
+    def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
+        try:
+            return self._chain.source(info), None
+        except (Exception, SystemExit) as error:
+            return None, error
+
+    def _checked(self, flat: Any, index: int | None) -> Flat:
+        checked = self._chain.check(flat)
+        fields = self._tolerance.re_encoded.get(index, ()) if index is not None else ()
+        return self.with_re_encoded(checked, fields) if fields else checked
+
+    def with_re_encoded(self, flat: Flat, fields: Sequence[int]) -> list[Any]:
+        """Get the arrays of a sample with some image files decoded by the fallback decoder, and encoded again."""
+        decoder = self._tolerance.fallback or "pillow"
+        return [re_encoded(array, decoder) if position in fields else array for position, array in enumerate(flat)]
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _apply_steps(self) -> None:
+        number = 0
+        while number < len(self.loaded):
+            sample = self.loaded[number]
+            self._note(sample.info.idx_in_batch)
+            try:
+                sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws])
+            except (Exception, SystemExit) as error:
+                instead = self._instead(sample.info, sample.index, error, "steps", with_steps=True)
+                self._put(number, instead)
+                number += instead is not None
+                continue
+            number += 1
+        if not self.loaded:
+            self._fill_empty(with_steps=True)
+
+    def _processed(self, flat: Flat, numbers: Sequence[Any]) -> Flat:
+        """Apply the steps; where they fail, with images decoded by the fallback decoder."""
+        apply = self._chain.apply
+        if apply is None:
+            return flat
+        try:
+            return apply(flat, numbers)
+        except (Exception, SystemExit):
+            tolerance = self._tolerance
+            if tolerance.fallback is None:
+                raise
+            fields = fields_to_re_encode(
+                flat, tolerance.image_fields, tolerance.fallback, lambda each: _passes(apply, each, numbers)
+            )
+            if not fields:
+                raise
+            return apply(self.with_re_encoded(flat, fields), numbers)
+
+    def _put(self, number: int, instead: LoadedSample | None) -> None:
+        """Put a sample with its draws in the place of another one; None: leave that out."""
+        if instead is None:
+            del self.loaded[number]
+            kept = [row for row in range(len(self.loaded) + 1) if row != number]
+            self.draws = [of_batch[kept] for of_batch in self.draws]
+            return
+        self.loaded[number] = instead
+        for of_batch, numbers in zip(self.draws, instead.numbers, strict=True):
+            of_batch[number] = numbers
+
+    # --- substitutes ------------------------------------------------------------------------------
+
+    def _instead(
+        self, info: types.SampleInfo, index: int | None, error: BaseException, stage: str, with_steps: bool
+    ) -> LoadedSample | None:
+        """Find what takes the place of a sample that has failed; None where it is skipped."""
+        source = self._chain.source
+        place = source.get_place(info)
+        if index is None:
+            index = None if place is None else place.sample_index
+        failure = SampleFailureError(error, stage, index, info)
+        if place is None or self._tolerance.samples == "raise":
+            raise failure
+        slot = info.idx_in_batch
+        if slot not in self._troubles:
+            self._troubles[slot] = _Trouble(place, source.substitutes(place))
+        trouble = self._troubles[slot]
+        trouble.failures.append(failure)
+        trouble.substitute = None
+        if self._tolerance.samples == "skip":
+            return None
+        return self._substitute(trouble, info, with_steps)
+
+    def _substitute(self, trouble: _Trouble, info: types.SampleInfo, with_steps: bool) -> LoadedSample:
+        num_tried = 0
+        for index in trouble.candidates:
+            if index in self._tolerance.not_tried:
+                continue
+            num_tried += 1
+            stage = "loading"
+            try:
+                flat: Any = self._chain.source.load_in_place(trouble.place, index)
+                stage = "checks"
+                flat = self._checked(flat, index)
+                sample = LoadedSample(info, index, flat, flat)
+                stage = "steps"
+                if with_steps:
+                    self._finish(sample)
+            except (Exception, SystemExit) as error:
+                trouble.failures.append(SampleFailureError(error, stage, index, info))
+                continue
+            trouble.substitute = index
+            return sample
+        last = trouble.failures[-1]
+        note = (
+            f"No other sample could take the place of sample {trouble.place.sample_index}: {num_tried} more were "
+            f"tried. Is there a fault that all samples have, e.g. a disk that is gone?"
+        )
+        raise SampleFailureError(last.cause, last.stage, last.sample_index, info, note)
+
+    def _finish(self, sample: LoadedSample) -> None:
+        chain = self._chain
+        if chain.draws is not None:
+            of_one = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])
+            sample.numbers = [numbers[0] for numbers in of_one]
+        sample.sent = self._processed(sample.flat, sample.numbers)
+
+    def _fill_empty(self, with_steps: bool) -> None:
+        """A batch without samples would end the epoch of this shard: fill it with one.
+
+        Raises:
+            StopIteration: Nothing was skipped: the epoch has no such batch.
+        """
+        if not self._troubles:
+            raise StopIteration
+        trouble = next(reversed(self._troubles.values()))
+        sample = self._substitute(trouble, trouble.failures[0].info, with_steps)
+        self.loaded = [sample]
+        if with_steps and self._chain.draws is not None:
+            chain = self._chain
+            self.draws = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])  # type: ignore[union-attr]
+
+    # --- what the main process is told ----------------------------------------------------------------
+
+    def write_records(self, epoch_idx: int, iteration: int) -> None:
+        """Write into the journal what has failed; the numbers are those by which the pipeline counts batches."""
+        tolerance = self._tolerance
+        if not self._troubles or tolerance.journal is None:
+            return
+        failed = [
+            self._record(trouble, failure)
+            for trouble in self._troubles.values()
+            for failure in trouble.failures
+            if not isinstance(failure.cause, NotTriedError)
+        ]
+        instead = {str(slot): trouble.substitute for slot, trouble in self._troubles.items()}
+        tolerance.journal.write(
+            [{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed, "instead": instead}]
+        )
+
+    def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
+        reason, message = self._chain.describe(failure)
+        self._tolerance.num_messages += 1
+        substitute = trouble.substitute
+        if failure.sample_index != trouble.place.sample_index:
+            outcome, substitute = f"was to take the place of sample {trouble.place.sample_index}", None
+        elif substitute is None:
+            outcome = "skipped"
+        else:
+            outcome = "masked" if self._tolerance.samples == "mask" else f"sample {substitute} in its place"
+        return {
+            "sample_index": failure.sample_index,
+            "reason": reason,
+            "stage": failure.stage,
+            "outcome": outcome,
+            "file": description_of(self._chain.source, failure.sample_index),
+            "epoch": trouble.place.epoch,
+            "batch": trouble.place.batch,
+            "slot": failure.info.idx_in_batch,
+            "substitute": substitute,
+            "message": message if self._tolerance.num_messages <= _MOST_MESSAGES else reason,
+        }
+
+
+def image_fields(blueprint: GroupFormat) -> list[int]:
+    """Positions of the fields that may be image files."""
+    return [
+        position
+        for position, leaf in enumerate(blueprint.flat_leaves)
+        if leaf.numpy_dtype == np.uint8
+        and not leaf.is_string
+        and leaf.ndim in (None, 1)
+        and leaf.content.is_encoded is not False
+    ]
+
+
+def fields_to_re_encode(
+    flat: Flat, image_fields: Sequence[int], decoder: FallbackDecoder, passes: Callable[[Flat], bool]
+) -> tuple[int, ...]:
+    """Find the image files of a sample that must be decoded by the fallback decoder so that the sample passes.
+
+    Returns:
+        Their positions, as few as are needed; none where the sample does not pass in any case.
+    """
+    replaced: dict[int, Any] = {}
+    for position in image_fields:
+        try:
+            replaced[position] = re_encoded(flat[position], decoder)
+        except Exception:  # no image, or one that it cannot decode: left as it is
+            continue
+    if not replaced or not passes(_merged(flat, replaced)):
+        return ()
+    for position in list(replaced) if len(replaced) > 1 else []:
+        fewer = {each: array for each, array in replaced.items() if each != position}
+        if passes(_merged(flat, fewer)):
+            replaced = fewer
+    return tuple(replaced)
+
+
+def _merged(flat: Flat, replaced: Mapping[int, Any]) -> list[Any]:
+    return [replaced.get(position, array) for position, array in enumerate(flat)]
+
+
+def _passes(apply: Callable[[Flat, Sequence[Any]], Flat], flat: Flat, numbers: Sequence[Any]) -> bool:
+    try:
+        apply(flat, numbers)
+    except (Exception, SystemExit):
+        return False
+    return True
+
+
+def description_of(source: Any, sample_index: int | None) -> str:
+    """What the data provider tells of a sample; empty where it tells nothing."""
+    if sample_index is None:
+        return ""
+    try:
+        return str(source.describe_sample(sample_index))
+    except Exception:  # only decorates another error
+        return ""
+
+
+def _no_note(slot: int) -> None:
+    pass

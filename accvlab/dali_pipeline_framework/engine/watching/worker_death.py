@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said about workers that have ended: the signal, where it came from, and what they were at."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from nvidia.dali import types
+
+from ...errors import WorkerDiedError
+from ...sources.input_adapter import InputAdapter
+from .kernel_kills import KernelKills
+from .shared_memory import describe_shared_memory
+
+if TYPE_CHECKING:
+    from ..control_block import ControlBlock
+    from .worker_watch import WorkerWatch
+
+_LONGEST_END_S = 5.0
+
+_SIGNAL_HINTS = {
+    "SIGBUS": "usually because /dev/shm is too small, as in a container",
+    "SIGSEGV": "a crash in native code that the data provider uses",
+}
+
+
+def worker_died_error(
+    pool: Any, watch: WorkerWatch, control: ControlBlock, data_input: Any, batch_size: int
+) -> WorkerDiedError:
+    """Make the error for workers that have ended.
+
+    Args:
+        pool: DALI's pool of workers (`WorkerPool`); None where there is none any more.
+        watch: What has watched them.
+        control: What they have told.
+        data_input: The user's input.
+        batch_size: Samples per batch.
+    """
+    codes = {} if pool is None else _exit_codes(pool.pool._processes)
+    # As soon as one worker is gone, the others are terminated.
+    suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
+    suspects = suspects or {pid: code for pid, code in codes.items() if code != -signal.SIGTERM} or codes
+    texts, all_loading = [], {}
+    for pid, code in suspects.items():
+        loading = control.find_loading(pid) if callable(data_input) else None
+        work = ""
+        if loading is not None and code != -signal.SIGBUS:  # that is not about a sample
+            index = sample_index_at(data_input, loading, batch_size)
+            work = f", while it loaded {describe_place(index, loading)}"
+            all_loading[loading] = index
+        if pid in watch.killed:
+            how = f"was ended by the loader, since it stood still for {watch.killed[pid]:.1f} s"
+        else:
+            how = describe_exit_code(code, watch.kernel_kills, pool)
+        texts.append(f"process {pid} {how}{work}")
+    error = WorkerDiedError(
+        f"A worker process that loads data ended unexpectedly: {'; '.join(texts) or 'the cause is not known'}."
+    )
+    error.loading = all_loading
+    return error
+
+
+def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: int) -> int | None:
+    """Index in the data set of the sample at an epoch, batch and slot, as far as the input tells it."""
+    epoch, batch, slot = place
+    try:
+        return InputAdapter(data_input).sample_index(
+            types.SampleInfo(batch * batch_size + slot, slot, batch, epoch)
+        )
+    except Exception:  # only decorates another error
+        return None
+
+
+def describe_place(index: int | None, place: tuple[int, int, int]) -> str:
+    """Say which sample stands at an epoch, batch and slot."""
+    sample = "a sample" if index is None else f"sample {index}"
+    return "{} (epoch {}, batch {}, slot {})".format(sample, *place)
+
+
+def _exit_codes(processes: Any) -> dict[int, int]:
+    # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
+    deadline = time.monotonic() + _LONGEST_END_S
+    while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
+
+
+def describe_exit_code(code: int, kills: KernelKills, pool: Any) -> str:
+    """Say how a process ended: a negative code stands for a signal."""
+    if code >= 0:
+        hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
+        return f"exited with code {code}{hint}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"was ended by signal {-code}"
+    hint = kills.describe() if name == "SIGKILL" else _SIGNAL_HINTS.get(name, "")
+    if name == "SIGBUS":
+        hint += describe_shared_memory(pool)
+    return f"was ended by {name}{f' ({hint})' if hint else ''}"

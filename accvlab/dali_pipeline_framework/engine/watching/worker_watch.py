@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread that watches the workers of a pipeline: those that die, that stand still, and that do not end.
+
+DALI notices that a worker has ended, and then ends the others. It does not notice that one stands still; and it
+waits for ever for locks that dead workers held, and for workers that do not end when they are told to::
+
+    watching ──── a worker ends ────> no more tasks; locks are released ──┐
+       │  │                                                               ├─> those that live after 2 s are killed
+       │  └────── the pipeline is closed ─────────────────────────────────┘
+       └─ every second: a worker stands still ──> it is killed;    no batch comes ──> stacks are logged
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any
+
+from .kernel_kills import KernelKills
+from .pool import queues_of
+from .stacks import stack_of_main_thread, stacks_of_workers, state_of
+
+if TYPE_CHECKING:
+    from ..control_block import ControlBlock
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
+_MOST_TRIES = 8
+_GRACE_S = 2.0  # for workers that were told to end
+_LONGEST_TICK_S = 1.0
+_TICKS = 10  # within the shortest time that is watched for
+_CLOSE, _LIMIT = b"c", b"l"
+
+
+class WorkerWatch:
+    """Watches the workers of a pipeline, from their start to their end, in a thread of its own.
+
+    Attributes:
+        waiting_since: Since when the loop waits for a batch (`time.monotonic`); None where it does not.
+        kernel_kills: What the kernel has counted since the start.
+        killed: Processes that were ended here because they stood still: for how long, in seconds.
+    """
+
+    def __init__(self, pool: Any, control: ControlBlock, describe_work: Callable[[int], str]) -> None:
+        """Begin to watch.
+
+        Args:
+            pool: DALI's pool of workers (`WorkerPool`), started; None where there is none.
+            control: What workers tell.
+            describe_work: Says what a process is at (empty: nothing that is known). A method of an object that may
+                be gone before the workers are.
+        """
+        self.waiting_since: float | None = None
+        self.killed: dict[int, float] = {}
+        self._processes = [] if pool is None else list(pool.pool._processes)
+        self._contexts = [] if pool is None else [weakref.ref(context) for context in pool.contexts]
+        self._queues = [] if pool is None else queues_of(pool.pool)
+        self._result_queue: Any = None if pool is None else pool.pool._result_queue
+        self._control = control
+        self._describe_work = weakref.WeakMethod(describe_work)
+        self._blocked_after: float | None = None
+        self._stacks_after: float | None = None
+        self.kernel_kills = KernelKills()
+        self._told = (0.0, 0.0)  # the wait that was told of last, and how long it had lasted
+        self._looked_at = self._awake_since = time.monotonic()
+        self._wake = self._waker = -1
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        if self._processes:
+            self._start()
+
+    def _start(self) -> None:
+        self._wake, self._waker = os.pipe()
+        threading.Thread(target=self._watch, daemon=True, name="worker watch").start()
+
+    def limit(self, blocked_after: float | None, stacks_after: float | None) -> None:
+        """Watch for workers that stand still.
+
+        Args:
+            blocked_after: Seconds after which a worker that loads one sample is killed; None: never.
+            stacks_after: Seconds of waiting for a batch after which the stacks are logged; None: never.
+        """
+        self._blocked_after, self._stacks_after = blocked_after, stacks_after
+        if self._processes:
+            self._tell(_LIMIT)
+        elif stacks_after is not None:
+            self._start()
+
+    def close(self) -> None:
+        """Tell that the workers are told to end: those that do not do so soon are killed."""
+        if os.getpid() == self._pid:
+            self._tell(_CLOSE)
+
+    def _tell(self, what: bytes) -> None:
+        with self._lock:
+            if self._waker >= 0:
+                os.write(self._waker, what)
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        try:
+            if self._await_end():
+                self._close_task_queues()
+            self._await_workers()
+            self._release_locks()
+        finally:
+            with self._lock:
+                os.close(self._waker)
+                os.close(self._wake)
+                self._waker = -1
+
+    def _await_end(self) -> bool:
+        """Watch until the pipeline is closed (returns False) or a worker has ended (returns True)."""
+        sentinels = [process.sentinel for process in self._processes]
+        while True:
+            ready = connection.wait([*sentinels, self._wake], self._tick)
+            if self._wake in ready:
+                told = os.read(self._wake, 64)
+                if _CLOSE in told:
+                    return False
+            elif ready:
+                return True
+            else:
+                with contextlib.suppress(ValueError):  # the memory of the control block was given back
+                    self._look()
+
+    @property
+    def _tick(self) -> float | None:
+        limits = [limit for limit in (self._blocked_after, self._stacks_after) if limit is not None]
+        return min(_LONGEST_TICK_S, min(limits) / _TICKS) if limits else None
+
+    def _close_task_queues(self) -> None:
+        """Let the main thread put no more tasks into the queues.
+
+        To put one, it wakes a worker, and waits for it to say so: for ever, where that was asleep when it died.
+        """
+        for queue in self._queues:
+            if queue is not self._result_queue:
+                queue.is_closed = True
+
+    def _release_locks(self) -> None:
+        for queue in self._queues:
+            for _ in range(_MOST_TRIES):
+                if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+                    queue.lock.release()
+                    break
+                _release_lock_of_dead(queue)
+
+    def _await_workers(self) -> None:
+        """Wait until all workers have ended, and kill those that do not."""
+        deadline = time.monotonic() + _GRACE_S
+        left = {process.sentinel: process for process in self._processes}
+        while left and time.monotonic() < deadline:
+            for sentinel in connection.wait([*left], max(0.0, deadline - time.monotonic())):
+                del left[sentinel]
+        for process in left.values():
+            process.kill()
+
+    # --- standing still ---------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at > 2 * _LONGEST_TICK_S + 1.0:  # this process was stopped itself, and all with it
+            self._awake_since = now
+        self._looked_at = now
+        waiting_since = self.waiting_since
+        waited = 0.0 if waiting_since is None else self._age(waiting_since, now)
+        if self._stacks_after is not None and waiting_since is not None:
+            told_of, told_at = self._told
+            if waited >= (2 * told_at if told_of == waiting_since else self._stacks_after):
+                self._told = waiting_since, waited
+                _logger.warning("%s", self.describe(waited))
+        if self._blocked_after is not None:
+            ages = self._ages(now)
+            still = {pid: age for pid, age in ages.items() if age >= self._blocked_after}
+            if not ages and waited >= self._blocked_after and self._has_idle_workers_with_work():
+                still = {process.pid: waited for process in self._processes}
+            self.killed.update(still)
+            for process in self._processes:
+                if process.pid in still:
+                    process.kill()
+
+    def _age(self, since: float, now: float) -> float:
+        return now - max(since, self._awake_since)
+
+    def _ages(self, now: float) -> dict[int, float]:
+        """For how long each process has been loading what it loads."""
+        since = self._control.loading_since()
+        own = {process.pid for process in self._processes}
+        return {pid: self._age(start / 1e9, now) for pid, start in since.items() if pid in own}
+
+    def _has_idle_workers_with_work(self) -> bool:
+        """Whether batches are with the workers, though none of them loads anything, and none has arrived."""
+        missing = sum(self._num_batches()[:1])
+        if (
+            not missing
+            or self._result_queue is None
+            or not self._result_queue.lock.acquire(timeout=_LONGEST_HOLD_S)
+        ):
+            return bool(missing)
+        try:
+            self._result_queue._read_meta()
+            return bool(self._result_queue.meta.size == 0)
+        finally:
+            self._result_queue.lock.release()
+
+    def _num_batches(self) -> tuple[int, int]:
+        """How many batches workers were asked for that have not come, and how many have come and wait."""
+        contexts = [context for context in (reference() for reference in self._contexts) if context is not None]
+        asked = [(context, batch) for context in contexts for batch in list(context.scheduled_minibatches)]
+        missing = 0
+        for context, batch in asked:
+            with contextlib.suppress(KeyError):  # it was handed on meanwhile
+                missing += context.is_not_received(batch)
+        return missing, len(asked) - missing
+
+    def describe(self, waited: float) -> str:
+        """Say what all processes are at."""
+        lines = [f"No batch has come for {waited:.0f} s."]
+        if self._processes:
+            lines.append(
+                "{} batches are with the workers, {} have come from them and wait.".format(*self._num_batches())
+            )
+        pids = [process.pid for process in self._processes]
+        ages, describe_work = self._ages(time.monotonic()), self._describe_work()
+        stacks = stacks_of_workers(pids, self._control.stacks_path)
+        for pid in pids:
+            work = "" if describe_work is None else describe_work(pid)
+            told = (
+                f"has been loading {work or 'a batch'} for {ages[pid]:.0f} s" if pid in ages else "loads nothing"
+            )
+            lines.append(f"Worker process {pid} {told} ({state_of(pid)}):\n{stacks[pid]}")
+        lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
+        return "\n".join(lines)
+
+
+def _release_lock_of_dead(queue: Any) -> None:
+    woken: Any = queue.cv_not_empty._woken_count
+    if queue.lock._semlock._count() > 0:
+        # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
+        woken.release()
+        return
+    # A dead worker holds it; most probably it waited for the main thread, which it had woken, to say so. The main
+    # thread has said so by now, and what nobody has heard would confuse the next one who wakes somebody.
+    while woken.acquire(False):
+        pass
+    # Python's own `release` would count as one of this process, which has not acquired it.
+    ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loader does about faults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, get_args
+
+import attrs
+
+from ..checks import choice, file_path, number, probability, shown, whole_number
+from ..errors import SettingError
+
+SamplePolicy: TypeAlias = Literal["raise", "skip", "replace", "mask"]
+"""What becomes of samples that fail, see `FaultPolicy`."""
+
+FallbackDecoder: TypeAlias = Literal["pillow", "opencv"]
+
+
+def _file_paths(value: object, name: str) -> tuple[str, ...]:
+    if isinstance(value, str | os.PathLike):
+        return (file_path(value, name),)
+    if not isinstance(value, Iterable):
+        raise SettingError(f"`{name}` must be the path of a file, or several of them, got {shown(value)}.")
+    return tuple([file_path(path, name) for path in value])
+
+
+@attrs.frozen(kw_only=True, init=False)
+class FaultPolicy:
+    """What a loader does about faults: samples that cannot be loaded, and workers that die or stand still.
+
+    Without one, the first fault is raised. See the page on faults.
+
+    Attributes:
+        samples: What becomes of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
+            loader can go on behind its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
+            sample takes its place. ``"mask"``: its fields are zeros, and the context group tells so.
+        max_failed: How many different samples may fail; with one more, the run ends with a summary.
+        max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
+            1,000 were, that share of 1,000.
+        fallback_decoder: What decodes images that DALI cannot decode, ``"pillow"`` or ``"opencv"``; samples that
+            it can decode have not failed. None: they have.
+        quarantine: A file to which a line of JSON is added for each sample that fails.
+        exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
+            ``"raise"``.
+        restarts: How many times, in all, workers are started again after one was killed, ended or stood still, or
+            the pipeline was lost otherwise; the loop goes on with exactly the batch that was due. A sample that
+            has ended two workers is one that cannot be loaded.
+        blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
+            None: never.
+        stacks_after: Seconds of waiting for a batch after which the stacks of all workers and the state of the
+            queues are logged. None: never.
+
+    Raises:
+        SettingError: A value is out of its range, or two do not go together.
+
+    Example:
+        >>> FaultPolicy(samples="replace", max_failed=100, quarantine="failed.jsonl").samples
+        'replace'
+    """
+
+    samples: SamplePolicy
+    max_failed: int | None
+    max_failed_share: float | None
+    fallback_decoder: FallbackDecoder | None
+    quarantine: str | None
+    exclude: tuple[str, ...] | None
+    restarts: int
+    blocked_after: float | None
+    stacks_after: float | None
+
+    def __init__(
+        self,
+        *,
+        samples: SamplePolicy = "raise",
+        max_failed: int | None = None,
+        max_failed_share: float | None = None,
+        fallback_decoder: FallbackDecoder | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
+        exclude: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        restarts: int = 0,
+        blocked_after: float | None = None,
+        stacks_after: float | None = 120.0,
+    ) -> None:
+        """Check the settings, see the class."""
+        self.__attrs_init__(
+            samples=choice(samples, "samples", get_args(SamplePolicy)),
+            max_failed=None if max_failed is None else whole_number(max_failed, "max_failed", at_least=0),
+            max_failed_share=(
+                None if max_failed_share is None else probability(max_failed_share, "max_failed_share")
+            ),
+            fallback_decoder=(
+                None
+                if fallback_decoder is None
+                else choice(fallback_decoder, "fallback_decoder", get_args(FallbackDecoder))
+            ),
+            quarantine=None if quarantine is None else file_path(quarantine, "quarantine"),
+            exclude=None if exclude is None else _file_paths(exclude, "exclude"),
+            restarts=whole_number(restarts, "restarts", at_least=0),
+            blocked_after=None if blocked_after is None else number(blocked_after, "blocked_after", above=0),
+            stacks_after=None if stacks_after is None else number(stacks_after, "stacks_after", above=0),
+        )
+        if self.samples != "raise":
+            return
+        for name in ("exclude", "max_failed", "max_failed_share"):
+            if getattr(self, name) is not None:
+                raise SettingError(
+                    f"`{name}` does not go with samples='raise', where the first sample that fails is raised. Say "
+                    f"what becomes of such samples: 'replace', 'mask' or 'skip'. (To raise the first one beside "
+                    f"those of `exclude`: samples='replace', max_failed=0, exclude=...)"
+                )
+
+    @classmethod
+    def of(cls, faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
+        """Get the policy of an argument ``faults``: a policy, what becomes of failed samples, or None.
+
+        Raises:
+            SettingError: It is something else.
+        """
+        if faults is None or isinstance(faults, FaultPolicy):
+            return faults or cls()
+        if not isinstance(faults, str):
+            raise SettingError(
+                f"`faults` must be a FaultPolicy, or 'raise', 'skip', 'replace' or 'mask', got {shown(faults)}."
+            )
+        return cls(samples=choice(faults, "faults", get_args(SamplePolicy)))

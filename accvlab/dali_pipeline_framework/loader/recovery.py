@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a loader goes on after a fault: at exactly the batch behind the last one that was delivered.
+
+Order and draws are arithmetic, so a pipeline that was lost can be replaced by another one of the same arguments,
+which begins at any batch and delivers the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError, WorkerStartError
+
+if TYPE_CHECKING:
+    from ..faults.fault_policy import FaultPolicy
+    from .pipeline_owner import LoaderPipeline
+    from .position import LoopProgress, Position
+
+_logger = logging.getLogger(__name__)
+
+_MOST_STARTS = 4  # in a row: what fails more often, fails always
+
+
+class Recovery:
+    """Gets the batches of a loader, and replaces its pipeline where that was lost.
+
+    Attributes:
+        num_restarts: How often the pipeline was replaced because of a fault of the workers.
+    """
+
+    def __init__(self, run: LoaderPipeline, progress: LoopProgress, faults: FaultPolicy) -> None:
+        """Set up.
+
+        Args:
+            run: The pipeline.
+            progress: Where the loop stands.
+            faults: What to do about faults.
+        """
+        self._run = run
+        self._progress = progress
+        self._faults = faults
+        self.num_restarts = 0
+        self._num_received = 0  # batches that have left pipelines, in all
+        self._loaded_at_death: dict[tuple[int, int, int], int] = {}
+        self._failed_in_graph: int | None = None
+
+    def _can_go_on(self, error: BaseException | None) -> bool:
+        """Whether a new pipeline can begin where the old one stood when it failed.
+
+        Not with iterables and streams, and not where a batch of native readers failed: they cannot step over it.
+        """
+        try:
+            self._run.require_resumable()
+        except NotSupportedError:
+            return False
+        return isinstance(error, WorkerDiedError | ClosedError) or not self._run.has_native_readers
+
+    def next_batch(self) -> Any:
+        """Get the next batch.
+
+        Where this raises, the loader stays usable as far as its input can be positioned: the next call goes on
+        behind a batch that failed by itself, and at the batch that was due where the workers have failed.
+        """
+        run, progress = self._run, self._progress
+        if run.is_lost:
+            self.renew()
+        while True:
+            pipeline: Any = run.pipeline
+            num_before = pipeline.num_delivered
+            pipeline.watch.waiting_since = time.monotonic()
+            try:
+                return run.iterator.next_batch()  # type: ignore[union-attr]
+            except FrameworkError as error:
+                # Else the batch could not be converted, that is all.
+                if pipeline.failure is None or not self._goes_on(error):
+                    raise
+            finally:
+                pipeline.watch.waiting_since = None
+                if pipeline.num_delivered > num_before:  # also where the batch could not be converted
+                    progress.leave_pipeline()
+                    self._num_received += 1
+            self.renew()
+
+    def _goes_on(self, error: FrameworkError) -> bool:
+        """Decide whether to go on without a word to the loop, and else prepare the next call."""
+        if not self._can_go_on(error):
+            if isinstance(error, WorkerDiedError) and self._faults.restarts:
+                self._explain_no_restart(error)
+            return False
+        if isinstance(error, ClosedError):  # the wait for a batch was interrupted
+            return True
+        self._run.is_lost = True
+        if isinstance(error, WorkerDiedError):
+            return self._goes_on_after_death(error)
+        if self._run.resolves(error):  # samples that failed were found, and will not be tried again
+            return True
+        if isinstance(error, GraphError) and not error.sample_indices and self._may_restart(error):
+            return True
+        self._progress.leave_pipeline()
+        return False
+
+    def _explain_no_restart(self, error: WorkerDiedError) -> None:
+        try:
+            self._run.require_resumable()
+        except NotSupportedError as reason:
+            raise WorkerDiedError(f"{error} Restarts are of no help: {reason}") from error.__cause__
+
+    def _goes_on_after_death(self, error: WorkerDiedError) -> bool:
+        run = self._run
+        _, batch = run.as_counted_by_input(self._progress.pipeline)
+        deadly = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
+        # How many batches will have been received when that of the sample is.
+        self._loaded_at_death = {
+            **{place: number for place, number in self._loaded_at_death.items() if number > self._num_received},
+            **{place: self._num_received + place[1] - batch + 1 for place in error.loading},
+        }
+        if not deadly:
+            return self._may_restart(error)
+        index = error.loading[deadly[0]]
+        if index is not None and run.gives_up(index, deadly[0], f"It has ended two workers. {error}"):
+            return True
+        name = "A sample" if index is None else f"Sample {index}"
+        self._progress.leave_pipeline()
+        epoch, batch, slot = deadly[0]
+        twice = WorkerDiedError(
+            f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it. The loader "
+            f"can go on behind its batch; with `faults`, another one can take its place. The second time: {error}"
+        )
+        twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
+        raise twice from None
+
+    def _may_restart(self, error: FrameworkError) -> bool:
+        """Count a restart, where one is left; but not for a graph that has failed twice on the same batch."""
+        if self.num_restarts >= self._faults.restarts:
+            return False
+        if isinstance(error, GraphError) and self._failed_in_graph == self._num_received:
+            return False
+        self._failed_in_graph = self._num_received if isinstance(error, GraphError) else None
+        self.num_restarts += 1
+        _logger.warning("%s\nRestart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
+        return True
+
+    def renew(self) -> None:
+        """Replace the pipeline by one that goes on where the loop stands."""
+        for number in range(_MOST_STARTS):
+            try:
+                self._run.renew(self._progress.pipeline)
+            except WorkerStartError as error:  # e.g. one was killed while it started
+                self._run.is_lost = True
+                if number == _MOST_STARTS - 1 or not self._may_restart(error):
+                    raise
+            else:
+                return
+
+    def restore(self) -> None:
+        """Before a new loop: replace the pipeline where it was lost."""
+        run = self._run
+        failure = run.pipeline.failure
+        if run.is_lost or (failure is not None and self._can_go_on(failure)):
+            self.renew()
+
+    def go_to(self, position: Position) -> None:
+        """Have the pipeline go on at a position. What was prepared before is thrown away, also where it fails."""
+        run = self._run
+        pipeline: Any = run.pipeline
+        pipeline.watch.waiting_since = time.monotonic()
+        try:
+            run.go_to(position)
+        except FrameworkError:  # of a batch that nobody has asked for
+            if not self._can_go_on(run.pipeline.failure):
+                raise
+            run.renew(position)
+        finally:
+            pipeline.watch.waiting_since = None

@@ -1,0 +1,108 @@
+"""Workers that are killed at random moments: the stream is the undisturbed one, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import signal
+import threading
+from typing import Any
+
+import pytest
+from support.fault_providers import DeadlyProvider, ImageProvider
+from support.loaders import frozen
+from support.pipelines import worker_pids
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper, ImageBrightnessContrastJitter
+
+NUM_SAMPLES = 60
+BATCH_SIZE = 4
+
+
+def loader_of(provider: Any, **arguments: Any) -> DataLoader:
+    steps = [
+        ImageDecoder("image", use_device_mixed=True),
+        HorizontalFlipper("image", prob=0.5),
+        ImageBrightnessContrastJitter("image", brightness_range=(0.5, 1.5), contrast_range=(0.5, 1.5)),
+    ]
+    return DataLoader(
+        provider, BATCH_SIZE, steps=steps, shuffle=True, seed=11, num_threads=1, output_type="numpy", **arguments
+    )
+
+
+@functools.cache
+def undisturbed() -> tuple[Any, ...]:
+    with loader_of(ImageProvider(NUM_SAMPLES), num_workers=0) as loader:
+        return tuple(frozen(batch) for _ in range(2) for batch in loader)
+
+
+class Killer:
+    """Kills a worker at random moments, so many times.
+
+    Attributes:
+        num_left: How many are left to be killed.
+    """
+
+    def __init__(self, seed: int, num_kills: int) -> None:
+        self._random = random.Random(seed)
+        self.num_left = num_kills
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._has_ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self.num_left and not self._has_ended.wait(self._delay()):
+            pids = worker_pids()
+            if pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._random.choice(pids), signal.SIGKILL)
+                    self.num_left -= 1
+
+    def _delay(self) -> float:
+        """Some come in bursts, most while batches are loaded, and some while workers start."""
+        return self._random.choice([self._random.uniform(0, 0.02), self._random.uniform(0.1, 1.5)])
+
+
+@pytest.mark.parametrize(
+    ("seed", "start_method", "num_workers", "num_kills"),
+    [
+        (1, "spawn", 1, 2),
+        (2, "forkserver", 2, 3),
+        *[pytest.param(seed, "spawn", 1 + seed % 3, 10, marks=pytest.mark.wide) for seed in range(100, 116)],
+        *[pytest.param(seed, "fork", 1 + seed % 3, 20, marks=pytest.mark.wide) for seed in range(200, 202)],
+    ],
+)
+@pytest.mark.timeout(300)
+def test_the_stream_is_the_undisturbed_one(
+    tmp_path: Any, seed: int, start_method: str, num_workers: int, num_kills: int
+) -> None:
+    provider = DeadlyProvider(tmp_path, "kill", {}, NUM_SAMPLES, pace_s=0.02)
+    faults = FaultPolicy(restarts=10 * num_kills)
+    received, epoch = [], 0
+    with (
+        loader_of(provider, num_workers=num_workers, start_method=start_method, faults=faults) as loader,
+        contextlib.ExitStack() as stack,
+    ):
+        loader.start()
+        killer = stack.enter_context(Killer(seed, num_kills))
+        # As many epochs as it takes; all have to be right.
+        while epoch < 2 or (killer.num_left and epoch < 200):
+            loader.set_epoch(epoch % 2)
+            received += map(frozen, loader)
+            epoch += 1
+        assert killer.num_left == 0
+    num_batches = NUM_SAMPLES // BATCH_SIZE
+    expected = [undisturbed()[(epoch_of * num_batches) : (epoch_of + 1) * num_batches] for epoch_of in (0, 1)]
+    for number in range(epoch):
+        assert tuple(received[number * num_batches : (number + 1) * num_batches]) == expected[number % 2]
+    assert len(received) == epoch * num_batches

@@ -1,0 +1,239 @@
+"""Workers that are killed, exit, or stand still: named in time, and the stream goes on, bit for bit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
+from support.inputs import NumberIterable
+from support.loaders import frozen, make_loader
+from support.pipelines import worker_pids
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError
+from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
+
+pytestmark = pytest.mark.timeout(60)  # nothing may hang
+
+DETECTED_WITHIN_S = 5.0
+STEPS = [ImageDecoder("image", use_device_mixed=True), HorizontalFlipper("image", prob=0.5)]
+
+
+def loader_of(provider: Any, **arguments: Any) -> DataLoader:
+    arguments = {"num_workers": 2, "start_method": "fork", "shuffle": True, "seed": 5, **arguments}
+    return DataLoader(provider, 4, steps=STEPS, num_threads=1, output_type="numpy", **arguments)
+
+
+def stream(loader: DataLoader, num_epochs: int = 2) -> list[Any]:
+    with loader:
+        return [frozen(batch) for _ in range(num_epochs) for batch in loader]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[Any]:
+    return stream(loader_of(ImageProvider(), num_workers=0))
+
+
+def numbers(batches: list[Any]) -> list[Any]:
+    return [batch["index"].tolist() for batch in batches]
+
+
+ONCE = {"kill": 1, "segfault": 1, "exit": 1}
+
+
+@pytest.mark.parametrize("fault", ONCE)
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_the_stream_goes_on_where_a_worker_has_ended(
+    tmp_path: Path, undisturbed: list[Any], fault: str, num_workers: int
+) -> None:
+    provider = DeadlyProvider(tmp_path, fault, {17: 1, 30: 1})
+    loader = loader_of(provider, num_workers=num_workers, faults=FaultPolicy(restarts=4))
+    assert stream(loader) == undisturbed
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+CAUSES = {
+    "kill": r"was ended by SIGKILL \(often because memory ran out: .*\), while it loaded sample 17 ",
+    "segfault": r"was ended by SIGSEGV \(a crash in native code that the data provider uses\), while it loaded s",
+    "exit": r"exited with code 7, while it loaded sample 17 \(epoch 0, batch \d, slot \d\)",
+}
+
+
+@pytest.mark.parametrize("fault", CAUSES)
+def test_without_restarts_the_cause_is_named_soon_and_the_loader_can_go_on(
+    tmp_path: Path, undisturbed: list[Any], fault: str
+) -> None:
+    received = []
+    with loader_of(DeadlyProvider(tmp_path, fault, {17: 1})) as loader:
+        loop = iter(loader)
+        with pytest.raises(WorkerDiedError, match=CAUSES[fault]) as caught:
+            received += map(frozen, loop)
+        assert time.time() - when_noted(tmp_path) < DETECTED_WITHIN_S
+        assert caught.value.sample_indices == (17,)
+        received += map(frozen, loop)
+        received += map(frozen, loader)
+    assert received == undisturbed
+
+
+def test_the_state_tells_what_was_delivered_and_the_next_loop_is_the_next_epoch(
+    tmp_path: Path, undisturbed: list[Any]
+) -> None:
+    with loader_of(DeadlyProvider(tmp_path, "kill", {17: 1})) as loader:
+        with pytest.raises(WorkerDiedError):
+            list(loader)
+        num_received = loader.state_dict()["batch"]
+        loader.load_state_dict(loader.state_dict())
+        assert [*map(frozen, loader)] == undisturbed[num_received:10]
+        assert [*map(frozen, loader)] == undisturbed[10:]
+
+
+def test_restarts_are_counted(tmp_path: Path) -> None:
+    provider = DeadlyProvider(tmp_path, "kill", {1: 1, 20: 1, 39: 1})
+    with loader_of(provider, num_workers=1, shuffle=False, faults=FaultPolicy(restarts=2)) as loader:
+        with pytest.raises(WorkerDiedError, match="sample 39"):
+            list(loader)
+        assert loader.state_dict()["batch"] < 10
+
+
+# --- samples that end each worker ------------------------------------------------------------------------
+
+
+def test_a_sample_that_ends_two_workers_is_named(tmp_path: Path) -> None:
+    received = []
+    provider = DeadlyProvider(tmp_path, "kill", {17: 9})
+    with loader_of(provider, shuffle=False, faults=FaultPolicy(restarts=5)) as loader:
+        loop = iter(loader)
+        with pytest.raises(WorkerDiedError, match=r"Sample 17 \(epoch 0, batch 4, slot 1\) has ended two workers"):
+            received += loop
+        received += loop
+    assert len([*tmp_path.iterdir()]) == 2
+    assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
+
+
+@pytest.mark.parametrize("fault", ["kill", "block"])
+def test_a_sample_that_ends_two_workers_is_replaced(tmp_path: Path, undisturbed: list[Any], fault: str) -> None:
+    provider = DeadlyProvider(tmp_path, fault, {17: 9})
+    faults = FaultPolicy(restarts=5, samples="replace", blocked_after=0.5, quarantine=tmp_path / "failed.jsonl")
+    received = stream(loader_of(provider, faults=faults))
+    assert len([*tmp_path.glob("17_*")]) == 2
+    differs = [mine != other for mine, other in zip(received, undisturbed, strict=True)]
+    assert sum(differs) == 2  # a batch of each epoch
+    assert "has ended two workers" in (tmp_path / "failed.jsonl").read_text()
+
+
+# --- workers that stand still ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["block", "stop", "block_unkillably", "block_in_native_code"])
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, undisturbed: list[Any], fault: str) -> None:
+    provider = DeadlyProvider(tmp_path, fault, {17: 1})
+    start = time.monotonic()
+    assert stream(loader_of(provider, faults=FaultPolicy(restarts=1, blocked_after=0.5))) == undisturbed
+    assert time.monotonic() - start < 15
+
+
+def test_without_restarts_a_worker_that_stands_still_is_an_error(tmp_path: Path, undisturbed: list[Any]) -> None:
+    received = []
+    with loader_of(DeadlyProvider(tmp_path, "stop", {17: 1}), faults=FaultPolicy(blocked_after=0.5)) as loader:
+        loop = iter(loader)
+        message = r"was ended by the loader, since it stood still for 0\.[5-9] s, while it loaded sample 17 "
+        with pytest.raises(WorkerDiedError, match=message):
+            received += map(frozen, loop)
+        assert time.time() - when_noted(tmp_path) < 0.5 + DETECTED_WITHIN_S
+        received += map(frozen, loop)
+    assert received == undisturbed[:10]
+
+
+def test_workers_that_are_stopped_while_they_have_nothing_to_do(undisturbed: list[Any]) -> None:
+    with loader_of(ImageProvider(), faults=FaultPolicy(restarts=1, blocked_after=1.0)) as loader:
+        loop = iter(loader)
+        received = [frozen(next(loop))]
+        time.sleep(0.2)
+        for pid in worker_pids():
+            os.kill(pid, signal.SIGSTOP)
+        received += map(frozen, loop)
+        received += map(frozen, loader)
+    assert received == undisturbed
+
+
+def test_a_slow_worker_is_left_alone(tmp_path: Path, undisturbed: list[Any]) -> None:
+    provider = DeadlyProvider(tmp_path, "slow", {17: 1})
+    faults = FaultPolicy(restarts=0, blocked_after=30, stacks_after=30)
+    assert stream(loader_of(provider, faults=faults)) == undisturbed
+
+
+def test_a_loader_with_a_worker_that_does_not_end_is_closed_soon(tmp_path: Path) -> None:
+    provider = DeadlyProvider(tmp_path, "block_unkillably", {17: 1})
+    loader = loader_of(provider, shuffle=False)
+    next(iter(loader))
+    while not any(tmp_path.iterdir()):
+        time.sleep(0.01)
+    start = time.monotonic()
+    loader.close()
+    assert time.monotonic() - start < 5
+    assert worker_pids() == []
+
+
+@pytest.mark.parametrize("fault", ["block", "block_in_native_code"])
+def test_stacks_are_logged_where_no_batch_comes(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = FaultPolicy(stacks_after=0.3, blocked_after=2.5)
+    loader = loader_of(DeadlyProvider(tmp_path, fault, {17: 1}), faults=faults)
+    with loader, pytest.raises(WorkerDiedError):
+        list(loader)
+    [first, *more] = [
+        record.getMessage() for record in caplog.records if "No batch has come" in record.getMessage()
+    ]
+    assert "batches are with the workers" in first
+    assert re.search(
+        r"Worker process \d+ has been loading sample 17 \(epoch 0, batch \d, slot \d\) for \d s", first
+    )
+    assert re.search(rf'fault_providers.py", line \d+ in {fault}\n', first)
+    assert len(re.findall(r"Worker process \d+", first)) == 2
+    assert "in next_batch" in first  # of the main thread
+    assert 1 <= len(more) <= 3  # after 0.6, 1.2 and 2.4 s
+
+
+def test_stacks_of_the_main_thread_where_it_loads_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    faults = FaultPolicy(stacks_after=0.4)
+    with loader_of(DeadlyProvider(tmp_path, "slow", {17: 1}), num_workers=0, faults=faults) as loader:
+        assert len(list(loader)) == 10
+    assert "fault_providers.py" in caplog.text
+    assert "in slow" in caplog.text
+
+
+# --- inputs that cannot be positioned -------------------------------------------------------------------
+
+
+def test_an_iterable_cannot_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    with make_loader(NumberIterable(400), 4, num_workers=1, faults=FaultPolicy(restarts=3)) as loader:
+        loop = iter(loader)
+        next(loop)
+        for pid in worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(
+                WorkerDiedError, match=r"SIGKILL.* NumberIterable is an iterable: it has no random"
+            ):
+                list(loop)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_failures_of_samples_do_not_use_up_restarts(tmp_path: Path) -> None:
+    with loader_of(
+        DeadlyProvider(tmp_path, "fail", {17: 9}), shuffle=False, faults=FaultPolicy(restarts=1)
+    ) as loader:
+        loop = iter(loader)
+        received = [next(loop) for _ in range(4)]
+        with pytest.raises(SourceError, match="sample 17"):
+            next(loop)
+        received += loop
+    assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]

@@ -1,0 +1,126 @@
+"""Data providers that do something to the process that loads them."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework.inputs import DataProvider
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+
+DT = types.DALIDataType
+
+
+class ImageProvider(DataProvider):
+    """Sample ``i`` has the number ``i`` and a small image that depends on it."""
+
+    size_hw = (4, 6)
+
+    def __init__(self, num_samples: int = 40) -> None:
+        self.num_samples = num_samples
+
+    def get_number_of_samples(self) -> int:
+        return self.num_samples
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = SampleDataGroup()
+        blueprint.add_data_field("index", DT.INT64)
+        blueprint.add_data_field("image", DT.UINT8)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        pixels = (np.arange(np.prod(self.size_hw) * 3) * (sample_index + 1) % 251).astype(np.uint8)
+        header = f"P6 {self.size_hw[1]} {self.size_hw[0]} 255\n".encode()
+        sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
+        return sample
+
+
+class LargeProvider(ImageProvider):
+    """Samples of a megabyte."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        sample["image"] = np.full(2**20, sample_index, np.uint8)
+        return sample
+
+
+class DeadlyProvider(ImageProvider):
+    """Some samples do something to their process, each so many times; what was done is noted in a folder."""
+
+    def __init__(
+        self, folder: Path, fault: str, bad: Mapping[int, int], num_samples: int = 40, pace_s: float = 0.0
+    ) -> None:
+        """Set up.
+
+        Args:
+            folder: An empty folder.
+            fault: Name of a method.
+            bad: How many times it happens, by sample.
+            num_samples: Number of samples.
+            pace_s: How long each sample takes at least.
+        """
+        super().__init__(num_samples)
+        self.folder = folder
+        self.fault = fault
+        self.bad = dict(bad)
+        self.pace_s = pace_s
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        time.sleep(self.pace_s)
+        for number in range(self.bad.get(sample_index, 0)):
+            note = self.folder / f"{sample_index}_{number}"
+            if not note.exists():
+                note.write_text(f"{os.getpid()} {time.time()}")
+                getattr(self, self.fault)()
+                break
+        return super().get_data(sample_index)
+
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def segfault(self) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        faulthandler.disable()  # which tests switch on
+        ctypes.string_at(1)
+
+    def exit(self) -> None:
+        os._exit(7)
+
+    def block(self) -> None:
+        time.sleep(1000)
+
+    def stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def block_unkillably(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(1000)
+
+    def block_in_native_code(self) -> None:
+        mutex = (ctypes.c_long * 8)()
+        for _ in range(2):  # the second time it waits for ever, and keeps the interpreter's lock
+            ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+
+    def slow(self) -> None:
+        time.sleep(2.5)
+
+    def fail(self) -> None:
+        raise ValueError("no calibration")
+
+
+def when_noted(folder: Path) -> float:
+    """When the first fault happened (`time.time`)."""
+    return min(float(note.read_text().split()[1]) for note in folder.iterdir())

@@ -1,0 +1,72 @@
+"""Data sets for the command that tries every sample."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+
+import numpy as np
+from nvidia.dali.types import DALIDataType
+
+from accvlab.dali_pipeline_framework import (
+    DataProvider,
+    FileReader,
+    ImageDecoder,
+    PipelineDefinition,
+    SampleDataGroup,
+    SamplerInputCallable,
+    SequentialSampler,
+)
+
+
+class Images(DataProvider):
+    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; loading some ends the process."""
+
+    def __init__(self, bad: bool = True, deadly: Collection[int] = ()) -> None:
+        self.bad, self.deadly = bad, deadly
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("image", DALIDataType.UINT8)
+        return sample
+
+    def get_number_of_samples(self) -> int:
+        return 10
+
+    def describe_sample(self, sample_index: int) -> str:
+        return f"sample {sample_index}"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index in self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.bad and sample_index == 2:
+            raise ValueError("no luck")
+        sample = self.sample_data_structure
+        sample.set_do_convert(False)
+        content = b"<html>" if self.bad and sample_index == 5 else b"P6 6 4 255\n" + bytes(72)
+        dtype = np.int8 if self.bad and sample_index == 3 else np.uint8
+        sample["image"] = np.frombuffer(content, dtype)
+        return sample
+
+
+def provider() -> Images:
+    return Images()
+
+
+def good_provider() -> Images:
+    return Images(bad=False)
+
+
+def deadly_provider() -> Images:
+    return Images(deadly=[7])
+
+
+def definition() -> PipelineDefinition:
+    data_input = SamplerInputCallable(Images(), SequentialSampler(10, 2))
+    return PipelineDefinition(data_input, [ImageDecoder("image", use_device_mixed=False)], run="workers")
+
+
+def reader() -> PipelineDefinition:
+    return PipelineDefinition(FileReader(files=["a.jpg"]), [])
