@@ -28,8 +28,8 @@ class FailedSample:
     Attributes:
         sample_index: Its index in the data set.
         reason: Why, in a line.
-        stage: Where: ``"loading"`` (`DataProvider.get_data`), ``"checks"`` (it does not fit the blueprint, or the others of its
-            batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
+        stage: Where: ``"loading"`` (``get_data`` of the provider), ``"checks"`` (it does not fit the blueprint, or
+            the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
         outcome: What has become of it, e.g. ``"sample 7 in its place"``.
         file: Where it comes from, as far as the provider tells (`DataProvider.describe_sample`).
         epoch: Epoch in which that was noticed first.
