@@ -3,6 +3,7 @@ from . import draws as draws
 from . import faults as faults
 from . import inputs as inputs
 from . import internal_helpers as internal_helpers
+from . import limits as limits
 from . import operators_impl as operators_impl
 from . import pipeline as pipeline
 from . import processing_steps as processing_steps

@@ -5,6 +5,7 @@
     python -m accvlab.dali_pipeline_framework show module:function        a picture of a sample or batch
     python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers, and why
     python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
+    python -m accvlab.dali_pipeline_framework ledger FILES                whether each sample was delivered once
     python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
@@ -30,6 +31,7 @@ import numpy as np
 
 from .checks import did_you_mean
 from .errors import FrameworkError, SettingError
+from .ledgers.ledger_command import add_ledger_command
 from .loader.data_loader import DataLoader
 from .loader.reports.report import LoaderReport
 from .pipeline.pipeline import PipelineDefinition
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        if hasattr(options, "run_alone"):  # a command about files, not about an object of yours
+            return int(options.run_alone(options, _say))
         subject = found(options.subject)
         try:
             options.run(subject, options)
@@ -86,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
     linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
     command("check", _check, "Check the rules of providers and formats, and deliver once.")
+    add_ledger_command(commands)
     return parser
 
 

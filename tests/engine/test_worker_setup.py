@@ -16,7 +16,7 @@ from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, PidProvider
 from support.random_provider import RandomProvider
-from support.start_methods import ALL_START_METHODS, START_METHODS
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
@@ -40,7 +40,7 @@ def first_draws(num_workers: int = 2, **arguments: Any) -> set[tuple[float, ...]
 
 
 class TestGenerators:
-    @pytest.mark.parametrize("method", ALL_START_METHODS)
+    @pytest.mark.parametrize("method", START_METHODS)
     def test_of_each_worker_are_seeded(self, method: str) -> None:
         np.random.seed(5)  # forked workers inherit the state
         assert first_draws(start_method=method, seed=7) == {expected(7, 0, worker) for worker in range(2)}

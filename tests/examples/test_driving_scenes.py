@@ -44,6 +44,7 @@ from driving_scenes.traffic import CAR, CYCLIST, PEDESTRIAN, RANGE_M, TRUCK, Roa
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from support.laws import examples
 
 SMALL = {"num_sequences": 3, "frames_per_sequence": (2, 5), "image_hw": (64, 112), "seed": 3}
 TINY = {"num_sequences": 1, "frames_per_sequence": (1, 1), "image_hw": (32, 48), "traffic_density": 0.2}
@@ -345,11 +346,12 @@ def test_extents_are_cut_at_the_near_plane():
 
 def test_pixels_of_unhidden_objects_end_where_their_corners_project(long_traffic):
     compared = []
-    for traffic in long_traffic:
+    some_traffic = long_traffic[: examples(2, 4)]
+    for traffic in some_traffic:
         for renderer in _seeded_renderers(traffic, (256, 448)):
             for frame in (0, 4, 11):
                 compared += _check_extents(renderer, traffic, frame)
-    assert len(compared) > 100
+    assert len(compared) > 25 * len(some_traffic)
     assert set(compared) == {CAR, TRUCK, PEDESTRIAN, CYCLIST}
 
 

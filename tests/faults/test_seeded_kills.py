@@ -16,6 +16,7 @@ from support.loaders import frozen
 from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError
 from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper, ImageBrightnessContrastJitter
 
 NUM_SAMPLES = 60
@@ -40,15 +41,17 @@ def undisturbed() -> tuple[Any, ...]:
 
 
 class Killer:
-    """Kills a worker at random moments, so many times.
+    """Kills workers at random moments: most while batches are loaded or delivered, some while workers start.
 
     Attributes:
         num_left: How many are left to be killed.
+        num_received: Batches that the loop has received; it counts them.
     """
 
     def __init__(self, seed: int, num_kills: int) -> None:
         self._random = random.Random(seed)
         self.num_left = num_kills
+        self.num_received = 0
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -61,16 +64,20 @@ class Killer:
         self._thread.join()
 
     def _run(self) -> None:
-        while self.num_left and not self._has_ended.wait(self._delay()):
+        number_at_kill = -1
+        while self.num_left:
+            # Two in a row may hit workers that start; the next one waits until these have delivered.
+            while self.num_left % 3 and self.num_received == number_at_kill:
+                if self._has_ended.wait(0.005):
+                    return
+            if self._has_ended.wait(self._random.uniform(0, 0.3)):
+                return
             pids = worker_pids()
+            number_at_kill = self.num_received
             if pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._random.choice(pids), signal.SIGKILL)
                     self.num_left -= 1
-
-    def _delay(self) -> float:
-        """Some come in bursts, most while batches are loaded, and some while workers start."""
-        return self._random.choice([self._random.uniform(0, 0.02), self._random.uniform(0.1, 1.5)])
 
 
 @pytest.mark.parametrize(
@@ -78,8 +85,8 @@ class Killer:
     [
         (1, "spawn", 1, 2),
         (2, "forkserver", 2, 3),
-        *[pytest.param(seed, "spawn", 1 + seed % 3, 10, marks=pytest.mark.wide) for seed in range(100, 116)],
-        *[pytest.param(seed, "fork", 1 + seed % 3, 20, marks=pytest.mark.wide) for seed in range(200, 202)],
+        *[pytest.param(seed, "spawn", 1 + seed % 3, 10, marks=pytest.mark.wide) for seed in range(100, 106)],
+        *[pytest.param(seed, "fork", 1 + seed % 3, 20, marks=pytest.mark.wide) for seed in range(200, 207)],
     ],
 )
 @pytest.mark.timeout(300)
@@ -98,7 +105,17 @@ def test_the_stream_is_the_undisturbed_one(
         # As many epochs as it takes; all have to be right.
         while epoch < 2 or (killer.num_left and epoch < 200):
             loader.set_epoch(epoch % 2)
-            received += map(frozen, loader)
+            is_complete = False
+            while not is_complete:
+                try:
+                    for batch in loader:
+                        received.append(frozen(batch))
+                        killer.num_received += 1
+                    is_complete = True
+                except WorkerDiedError as error:  # two kills have hit the same sample by chance
+                    if "has ended two workers" not in str(error):
+                        raise
+                    loader.load_state_dict(loader.state_dict())
             epoch += 1
         assert killer.num_left == 0
     num_batches = NUM_SAMPLES // BATCH_SIZE

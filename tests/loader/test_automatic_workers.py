@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.draws import Drawer
 from support.inputs import NumberCallable, NumberIterable
+from support.laws import each_value
 from support.loaders import json_copy, loop
 from support.paced_providers import ComputingProvider, DrawingProvider, UnpicklableProvider, WaitingProvider
 from support.pipelines import indices, worker_pids
@@ -107,12 +108,12 @@ def test_without_a_measurement() -> None:
 
 
 class TestLoader:
-    @pytest.mark.parametrize(
-        ("provider", "possible"),
-        [(WaitingProvider, [8]), (IndexProvider, [1, 2]), (ComputingProvider, range(1, 9))],
+    @each_value(
+        chosen=[(WaitingProvider, [8]), (IndexProvider, [1, 2]), (ComputingProvider, range(1, 9))],
+        shuffle=[False, True],
     )
-    @pytest.mark.parametrize("shuffle", [False, True])
-    def test_batches_are_those_of_one_worker(self, provider: Any, possible: Any, shuffle: bool) -> None:
+    def test_batches_are_those_of_one_worker(self, chosen: Any, shuffle: bool) -> None:
+        provider, possible = chosen
         steps = [Drawer(UniformDraw("noise"))]
         settings = {"shuffle": shuffle, "steps": steps, "seed": 3, "context_name": "place"}
         with automatic(provider(64), num_workers=1, **settings) as loader:
@@ -202,7 +203,7 @@ class TestLoader:
 
     @pytest.mark.parametrize(
         ("start_method", "bad_sample"),
-        [("spawn", 0), pytest.param("spawn", 6, marks=pytest.mark.wide), ("fork", 0), ("fork", 6)],
+        [("fork", 0), ("fork", 6), *(pytest.param("spawn", bad, marks=pytest.mark.wide) for bad in (0, 6))],
     )
     def test_a_provider_that_fails(self, start_method: str, bad_sample: int) -> None:
         messages = {}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
-from support.loaders import LENGTHS, by_sampler, make_loader
+from support.loaders import LENGTHS, by_sampler, edited, make_loader
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
-from support.start_methods import ALL_START_METHODS
+from support.start_methods import START_METHODS
 from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
@@ -264,7 +264,7 @@ class TestSetEpoch:
 
     def test_of_a_loaded_state_keeps_its_position(self) -> None:
         with loader_22(num_workers=1) as loader:
-            state = {**loader.state_dict(), "epoch": 4, "batch": 3}
+            state = edited(loader.state_dict(), {"epoch": 4, "batch": 3})
             loader.load_state_dict(state)
             for epoch in range(loader.epoch, 6):  # as training loops are written
                 loader.set_epoch(epoch)
@@ -280,7 +280,7 @@ class TestSetEpoch:
     @pytest.mark.parametrize("during", [True, False])
     def test_an_epoch_that_was_begun_with_another_batch_size_is_planned_anew(self, during: bool) -> None:
         with loader_22(num_workers=1) as loader:
-            state = {**loader.state_dict(), "epoch": 2, "batch": 2, "total_batch_size": 3}
+            state = edited(loader.state_dict(), {"epoch": 2, "batch": 2, "total_batch_size": 3})
             loader.load_state_dict(state)
             order = [index for batch in expected(2) for index in batch]
             following = [order[start : start + 4] for start in range(6, 18, 4)]
@@ -434,14 +434,14 @@ class TestLifetime:
             assert len(worker_pids()) == before + 2
         assert len(worker_pids()) == before
 
-    @pytest.mark.parametrize("method", ALL_START_METHODS)
+    @pytest.mark.parametrize("method", START_METHODS)
     def test_workers_can_be_started_ahead(self, method: str) -> None:
         before = len(worker_pids())
         with loader_22(num_workers=1, start_method=method) as loader:
             loader.start()
             assert len(worker_pids()) == before + 1
             loader.start()
-            loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": 2})
+            loader.load_state_dict(edited(loader.state_dict(), {"epoch": 1, "batch": 2}))
             assert indices(loader) == expected(1)[2:]
             assert len(worker_pids()) == before + 1
 
@@ -450,7 +450,7 @@ class TestLifetime:
         with loader_22(num_workers=1) as loader:
             loader.start()
             first = set(worker_pids()) - before
-            loader.load_state_dict({**loader.state_dict(), "batch": 2, "total_batch_size": 3})
+            loader.load_state_dict(edited(loader.state_dict(), {"batch": 2, "total_batch_size": 3}))
             second = set(worker_pids()) - before
             assert len(first) == len(second) == 1
             assert first != second

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
+from support.laws import each_value
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
@@ -194,8 +195,7 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
         assert size < 3
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("policy", POLICIES)
+@each_value(policy=POLICIES, method=START_METHODS)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
     here = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2)
     there = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2, num_workers=2, start_method=method)
@@ -342,7 +342,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_own_inputs(kind: str, policy: Any, num_workers: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 from nvidia.dali import tfrecord as tfrec
 from nvidia.dali import types
 from support.inputs import NumberCallable, NumberIterable
-from support.loaders import json_copy, loop, make_loader
+from support.loaders import edited, json_copy, loop, make_loader
 from support.providers import IndexProvider
 from support.reader_data import frame_folders, number_of, numbered_files, record_file
 
@@ -209,7 +209,7 @@ class TestState:
     def test_damaged_states_are_refused(self, root: Path, reader: Any, message: str) -> None:
         with make_loader(FileReader(file_root=root), 4, last_batch="pad") as loader:
             before = loop(loader, 1)
-            state = {**loader.state_dict(), "reader": reader}
+            state = edited(loader.state_dict(), {"reader": reader})
             if reader is None:
                 del state["reader"]
             with pytest.raises(StateError, match=message):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.loaders import edited
 
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.inputs import (
@@ -126,7 +127,7 @@ class TestDifferences:
 
 
 def broken(**changes: Any) -> dict[str, Any]:
-    return {**state_of({"seed": 1}).to_dict(), **changes}
+    return edited(state_of({"seed": 1}).to_dict(), changes)
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from support.arrays import DT
 from support.graphs import run_graph
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators_impl import numba_operators
@@ -21,7 +22,7 @@ from accvlab.dali_pipeline_framework.operators_impl.numba_operators import numba
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
 
 NAN, INF = float("nan"), float("inf")
-FEW = settings(max_examples=10, deadline=None)
+FEW = settings(max_examples=examples(5, 20), deadline=None)
 FLOATS = st.floats(-100, 100, width=32)
 
 

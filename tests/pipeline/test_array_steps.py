@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.array_steps import Doubles, Gain, InGraph, Renames, Unpicklable
-from support.laws import examples
+from support.laws import examples, some
 from support.providers import NumberProvider
 
 from accvlab.dali_pipeline_framework.draws import (
@@ -103,7 +103,7 @@ class TestResults:
         in_workers = delivered(definition(chain(key), run="workers"))
         require_same(in_workers, in_graph)
 
-    @pytest.mark.parametrize(("num_workers", "start_method"), [(1, "fork"), (3, "fork"), (2, "spawn")])
+    @some(("num_workers", "start_method"), [(1, "fork"), (3, "fork"), (2, "forkserver"), (2, "spawn")], {0, 1, 2})
     def test_do_not_depend_on_workers(self, num_workers: int, start_method: str) -> None:
         alone = delivered(definition(chain(), run="workers"))
         together = delivered(

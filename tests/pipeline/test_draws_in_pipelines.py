@@ -13,6 +13,7 @@ import pytest
 from nvidia.dali.types import DALIDataType
 from support.arrays import ArrayProvider
 from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
+from support.laws import some
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.samplers import EpochSampler
@@ -78,7 +79,7 @@ class TestTheSameNumbers:
         found = drawn(SequenceInput(batch_size=batch_size), all_kinds(), 2, seed=5, py_num_workers=workers)
         self.require_expected(found, 2 * (12 // batch_size) * batch_size)
 
-    @pytest.mark.parametrize(("method", "workers"), [("forkserver", 1), ("forkserver", 3), ("spawn", 2)])
+    @some(("method", "workers"), [("forkserver", 1), ("forkserver", 3), ("spawn", 2)], {0, 1})
     def test_for_workers_that_inherit_nothing(self, method: str, workers: int) -> None:
         arguments = {"py_num_workers": workers, "py_start_method": method, "num_threads": 2}
         self.require_expected(drawn(SequenceInput(batch_size=2), all_kinds(), 2, seed=5, **arguments), 24)

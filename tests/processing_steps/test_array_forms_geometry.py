@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from support.arrays import DT
+from support.laws import each_value, examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.operators import array_packages, image_arrays
@@ -161,7 +162,7 @@ MOVING: dict[str, Steps] = {
 
 class TestMovingSteps:
     @pytest.mark.parametrize("steps", MOVING.values(), ids=MOVING)
-    @settings(max_examples=4)
+    @settings(max_examples=examples(2, 8))
     @given(
         seed=st.integers(0, 1 << 30),
         hw=st.tuples(st.integers(2, 80), st.integers(2, 80)),
@@ -232,11 +233,10 @@ def turned(image: np.ndarray, orientation: int, format: str) -> np.ndarray:
 
 
 class TestDecoding:
-    @pytest.mark.parametrize("encode", FORMATS.values(), ids=FORMATS)
-    @pytest.mark.parametrize("as_bgr", [False, True], ids=["rgb", "bgr"])
-    def test_every_pixel_is_that_of_the_graph(self, encode: Callable[..., np.ndarray], as_bgr: bool) -> None:
+    @each_value(format=FORMATS, as_bgr=[False, True])
+    def test_every_pixel_is_that_of_the_graph(self, format: str, as_bgr: bool) -> None:
         for hw in ((65, 97), (17, 2), (1, 1)):
-            image = encode(smooth(np.random.default_rng(3), *hw))
+            image = FORMATS[format](smooth(np.random.default_rng(3), *hw))
             check_forms_agree(ImageDecoder("image", False, as_bgr=as_bgr), sample_of({"image": (DT.UINT8, image)}))
 
     def test_cmyk(self) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import DALIImageType
 from support.arrays import DT
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError, NotSupportedError
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -175,7 +176,7 @@ def agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> No
 
 
 @pytest.mark.parametrize("make", CASES)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4, 16), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_both_forms_agree(make: Callable[[Draw], Case], data: st.DataObject, seed: int) -> None:
     case = make(data.draw)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import BatchRun, run_steps
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -113,7 +114,7 @@ draws = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8, 20), deadline=None)
 @given(
     drawn=st.lists(draws, min_size=3, max_size=5),
     axis=st.sampled_from([0, 1, 2]),

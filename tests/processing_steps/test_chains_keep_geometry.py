@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, encoded_image
+from support.laws import examples
 from support.marker_scenes import (
     COLORS,
     REACH_IN_SIGMAS,
@@ -413,7 +414,7 @@ def checked_chain(
 def test_markers_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=15, deadline=None, derandomize=True, phases=PHASES)
+    @settings(max_examples=examples(10, 30), deadline=None, derandomize=True, phases=PHASES)
     @given(
         chains,
         st.one_of(st.just([]), croppers.map(lambda step: [step])),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
+from support.laws import each_value, examples
 from support.loaders import frozen, make_loader
 from support.start_methods import START_METHODS
 
@@ -66,7 +67,7 @@ trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_siz
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 @given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +130,7 @@ def mixed_tree(root):
     return sizes
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 3),
@@ -347,8 +348,7 @@ def test_frames_of_different_sizes(tmp_path, share_frames, kind):
     assert provider.get_data(1) is not None
 
 
-@pytest.mark.parametrize("share_frames", [False, True])
-@pytest.mark.parametrize("size", [(6, 5), (2, 5), (4, 7), (4, 3)])
+@each_value(size=[(6, 5), (2, 5), (4, 7), (4, 3)], share_frames=[False, True])
 def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_frames, size):
     write_frames(tmp_path, {"a": 6})
     for number in range(6):

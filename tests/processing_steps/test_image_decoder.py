@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from nvidia.dali import fn, pipeline_def
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
+from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
 from support.samplers import EpochSampler
 
@@ -255,10 +256,7 @@ class TestFilesThatAreNoImages:
         }
         return ArrayProvider(fields)
 
-    @pytest.mark.parametrize("mode", ["workers", "here"])
-    @pytest.mark.parametrize("kind", ["callable", "iterable"])
-    @pytest.mark.parametrize("batch_size", [1, 4])
-    @pytest.mark.parametrize("bad", NO_IMAGES)
+    @each_value(bad=NO_IMAGES, batch_size=[1, 4], kind=["callable", "iterable"], mode=["workers", "here"])
     def test_name_sample_and_field(self, bad: str, batch_size: int, kind: str, mode: str) -> None:
         provider = self.provider(NO_IMAGES[bad])
         if kind == "callable":

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import affine_reference as reference
 from support.affine_reference import constant_draws, given_draws
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.laws import each_value
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 from support.steps import as_published
@@ -291,8 +292,7 @@ ENCODED = {
 }
 
 
-@pytest.mark.parametrize("name", [*ENCODED])
-@pytest.mark.parametrize("options", [{"kind": "PNG"}, {"subsampling": 2, "quality": 90}], ids=["png", "jpeg"])
+@each_value(name=ENCODED, options=[{"kind": "PNG"}, {"subsampling": 2, "quality": 90}])
 def test_a_decoded_part_is_that_part_of_the_image(name: str, options: Any) -> None:
     files = [
         {"image": encoded_image(gradient(*hw, phase), **options)} for phase, hw in enumerate([(90, 160), (70, 50)])

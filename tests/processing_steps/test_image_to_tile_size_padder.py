@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, gradient
 from support.batch_runs import run_steps
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
@@ -23,7 +24,7 @@ def reference(image: np.ndarray, tile_x: int, tile_y: int, fill: float = 0) -> n
     return np.pad(image, pad, constant_values=fill)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=3),
     tile=st.tuples(st.integers(1, 9), st.integers(1, 9)),

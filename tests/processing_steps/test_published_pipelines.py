@@ -15,6 +15,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.laws import some
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
@@ -231,7 +232,7 @@ def steps_in_3d() -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore:These fields are not used:Warning")  # they are removed
-@pytest.mark.parametrize("enable_conditionals", [False, True])
+@some("enable_conditionals", [False, True], {0})  # with them: `test_detection_in_images`
 def test_detection_in_3d(enable_conditionals: bool) -> None:
     provider = ArrayProvider(joined([scene(seed) for seed in range(9)]))
     source = SamplerInputIterable(provider, SequenceSampler(3, [3, 3, 3], 21, randomize=False))

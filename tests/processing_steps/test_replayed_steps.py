@@ -8,6 +8,7 @@ import itertools
 from typing import Any
 
 import pytest
+from support.laws import each_value
 from support.random_steps import RANDOM_STEPS, each_camera, rig, used_fields
 
 from accvlab.dali_pipeline_framework import processing_steps
@@ -65,8 +66,7 @@ def test_a_record_applied_again(name: str) -> None:
     assert any(sample_differences(runs[0].output, other.output) for other in others)
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("name", RANDOM_STEPS)
+@each_value(name=RANDOM_STEPS, key=KEYS)
 def test_the_key_tells_which_samples_and_cameras_get_the_same(name: str, key: str) -> None:
     step = each_camera(RANDOM_STEPS[name](KEYS[key]))
     samples = samples_for(name)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arrays import DT, ArrayProvider, gradient
+from support.laws import some
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, run_step
 
@@ -100,24 +101,23 @@ class TestImagesWithoutPixels:
         assert caught.value.sample_indices == (3,)
         assert "sample 3, field size" in str(caught.value)
 
-    @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]])
-    def test_show_no_box(self, size_hw: list[float]) -> None:
+    def test_show_no_box(self) -> None:
+        sizes = [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]]
         step = VisibleBboxSelector(
             "boxes", "mask", image_hw_field_name="size", depths_field_name="depths", minimum_bbox_size=1
         )
         sample = {"boxes": BOXES, "depths": np.zeros(len(BOXES), np.float32)}
-        good, bad = run_step(
+        good, *bad = run_step(
             step,
-            [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], size_hw)],
+            [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], *sizes)],
         )
         assert good["mask"].any()
-        assert not bad["mask"].any()
-        image = np.zeros([max(0, int(np.nan_to_num(extent))) for extent in size_hw] + [3], np.uint8)
+        assert not any(one["mask"].any() for one in bad)
+        images = [np.zeros((height, width, 3), np.uint8) for height, width in ((0, 5), (4, 0), (0, 0))]
         step = VisibleBboxSelector(
             "boxes", "mask", image_field_name="image", depths_field_name="depths", minimum_bbox_size=0
         )
-        [found] = run_step(step, [{**sample, "image": image}])
-        assert not found["mask"].any()
+        assert not any(one["mask"].any() for one in run_step(step, [{**sample, "image": each} for each in images]))
 
     @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [NAN, 5], [4, INF]])
     def test_have_no_active_object(self, size_hw: list[float]) -> None:
@@ -230,8 +230,11 @@ def tree_of(group: SampleDataGroup) -> dict[str | int, Any]:
     return {name: tree_of(child) if isinstance(child, SampleDataGroup) else child for name, child in children}
 
 
-@pytest.mark.parametrize("name", ["categories", "valid"])
-@pytest.mark.parametrize(("num_boxes", "num_values"), [(2, 1), (1, 3), (0, 1)])
+@some(
+    ("name", "num_boxes", "num_values"),
+    [(name, *numbers) for name in ("categories", "valid") for numbers in ((2, 1), (1, 3), (0, 1))],
+    {1, 3, 5},
+)
 def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
     name: str, num_boxes: int, num_values: int
 ) -> None:
@@ -258,7 +261,7 @@ def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
     check_that_it_fails(step, fields, "one value for each box is needed", is_named=is_named)
 
 
-@pytest.mark.parametrize(
+@some(
     ("name", "shape", "rule"),
     [
         ("boxes", (3, 1), "boxes must be"),
@@ -267,6 +270,7 @@ def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
         ("center", (1, 1), "a center x, y for each box"),
         ("center", (0, 2), "a center x, y for each box"),
     ],
+    {0, 2, 4},
 )
 def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
     name: str, shape: tuple[int, ...], rule: str

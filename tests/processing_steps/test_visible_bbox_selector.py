@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
@@ -63,7 +64,7 @@ ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECI
     height=st.integers(1, 14),
     width=st.integers(1, 14),
 )
-@settings(max_examples=12, deadline=None)  # each builds a large graph
+@settings(max_examples=examples(8, 24), deadline=None)  # each builds a large graph
 def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: int, width: int) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5) for sample in samples]
     found = visible([{"boxes": array[:, :4], "depths": array[:, 4]} for array in arrays], (height, width))
@@ -138,16 +139,17 @@ def test_of_equal_depths_the_last_box_is_on_top() -> None:
     assert mask.tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("position", range(4))
-def test_a_box_with_nan_is_not_visible_and_hides_nothing(position: int) -> None:
-    boxes = np.array([[1.5, 1.5, 1.8, 1.8], [1.5, 1.5, 1.5, 1.5]], np.float32)
-    boxes[1, position] = np.nan
-    [mask] = visible([{"boxes": boxes, "depths": np.array([2, 1], np.float32)}], (5, 5))
-    assert mask.tolist() == [True, False]
+def test_a_box_with_nan_is_not_visible_and_hides_nothing() -> None:
+    samples = []
+    for position in range(4):
+        boxes = np.array([[1.5, 1.5, 1.8, 1.8], [1.5, 1.5, 1.5, 1.5]], np.float32)
+        boxes[1, position] = np.nan
+        samples.append({"boxes": boxes, "depths": np.array([2, 1], np.float32)})
+    assert [mask.tolist() for mask in visible(samples, (5, 5))] == [[True, False]] * 4
 
 
 @given(samples=st.lists(BOXES, min_size=1, max_size=3), size=st.sampled_from([0, 0.5, 3, 4.5]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 def test_small_boxes(samples: list[Any], size: float) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5)[:, :4] for sample in samples]
     step = VisibleBboxSelector(

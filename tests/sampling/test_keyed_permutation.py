@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
+from support.laws import each_value, some
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.inputs import MixedSampler, ShuffledSampler
@@ -102,6 +103,7 @@ def many_permutations(size: int, num_keys: int, num_positions: int) -> npt.NDArr
 
 
 SMALL_SIZES = [2, 3, 5, 7, 10, 64, 65, 66, 100, 512, 513]
+OF_ALL_KINDS = range(SMALL_SIZES.index(100))  # the others take as long as these together
 LARGE_SIZES = [1000, 10**6, 10**9]
 NUM_BINS = 37  # divides 1000 - 1, 10**6 - 1 and 10**9 - 1
 
@@ -109,7 +111,7 @@ NUM_BINS = 37  # divides 1000 - 1, 10**6 - 1 and 10**9 - 1
 class TestLooksRandom:
     """Chi-square tests over many keys, each of which a random permutation fails once in 10,000 times."""
 
-    @pytest.mark.parametrize("size", SMALL_SIZES)
+    @some("size", SMALL_SIZES, OF_ALL_KINDS)
     def test_each_item_is_everywhere_equally_often(self, size: int) -> None:
         num_keys = 4000
         items = many_permutations(size, num_keys, size)
@@ -118,7 +120,7 @@ class TestLooksRandom:
         deviate = chi_square_deviate(counts, num_keys / size, num_free=(size - 1) ** 2, factor=(size - 1) / size)
         assert deviate < FAR_OUT
 
-    @pytest.mark.parametrize("size", SMALL_SIZES)
+    @some("size", SMALL_SIZES, OF_ALL_KINDS)
     def test_neighbours_are_any_pair_equally_often(self, size: int) -> None:
         num_keys = 4000
         items = many_permutations(size, num_keys, size)
@@ -134,8 +136,7 @@ class TestLooksRandom:
         assert len(counts) == 120
         assert chi_square_deviate(counts, 4000 / 120) < FAR_OUT
 
-    @pytest.mark.parametrize("size", [65, 100, 512, 513, 529, 600])
-    @pytest.mark.parametrize("stride", ["1", "root"])
+    @each_value(size=[65, 513, 512, 529, 100, 600], stride=["1", "root"])
     def test_distances_are_uniform(self, size: int, stride: str) -> None:
         # A network of few rounds shows first in items that share one of their halves: those `root` apart.
         step = 1 if stride == "1" else -(-size // (int((size - 1) ** 0.5) + 1))

@@ -320,7 +320,7 @@ def measured(num_sources):
     one = [1.0] + [0.0] * (num_sources - 1)
     curve = RateCurve(knots=[(0, one), (500, [1 / num_sources] * num_sources)])
     parts = [ShuffledSampler(size, seed=seed) for seed in range(num_sources)]
-    sampler = MixedSampler(parts, curve, offsets=provider.offsets, num_per_epoch=800)
+    sampler = MixedSampler(parts, curve, offsets=provider.offsets, num_per_epoch=400)
     with DataLoader(provider, 32, sampler=sampler, num_workers=2, start_method="fork") as loader:
         for batch in loader:
             pass

@@ -54,7 +54,7 @@ from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import
 every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
 every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
 every_stream = pytest.mark.parametrize("kind", STREAMS)
-law = settings(deadline=None, max_examples=examples(6, 12))
+law = settings(deadline=None, max_examples=examples(4, 12))
 drawn = given(data=st.data())
 
 

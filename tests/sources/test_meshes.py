@@ -103,7 +103,7 @@ def test_names_can_be_told(as_rank: AsRank) -> None:
             r"are \['rows', 'tp'\], and whether ranks along \['rows'\] load other samples",
         ),
         (lambda: make_loader(source, 2, shard=mesh), r"shard=detect_shard\(mesh, data_parallel=\[...\]\)"),
-        (lambda: detect_shard(unnamed), r"The 2 dimension\(s\) of the mesh have no names.*`mesh_dim_names`"),
+        (lambda: detect_shard(unnamed), r"The 2 dimension\(s\) of the mesh have no names.*e.g. mesh_dim_names="),
         (lambda: detect_shard(mesh, data_parallel=["dp"]), r"has \['dp'\], but .* are \['rows', 'tp'\]"),
         (
             lambda: detect_shard("auto", data_parallel=["dp"]),

@@ -53,7 +53,7 @@ class LargeProvider(ImageProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure
         sample["index"] = sample_index
-        sample["image"] = np.full(2**20, sample_index, np.uint8)
+        sample["image"] = np.full(2**20, sample_index % 251, np.uint8)
         return sample
 
 

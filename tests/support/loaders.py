@@ -30,6 +30,13 @@ from support.samplers import EndlessSampler, EpochSampler
 LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
 
 
+def edited(state: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A state with other entries, and without its checksum: as one made by hand."""
+    state = {**state, **(changes or {})}
+    state.pop("checksum", None)
+    return state
+
+
 def make_loader(
     source: Any,
     batch_size: int | None = None,

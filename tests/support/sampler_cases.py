@@ -27,7 +27,6 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     TorchDistributedSampler,
     TorchRandomSampler,
-    TorchWeightedSampler,
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
@@ -292,11 +291,6 @@ def _of_torch(draw: Any, batch_size: int, last_batch: str, kind: str) -> Case:
         sampler = TorchDistributedSampler(size, batch_size, shuffle=shuffle, seed=seed, last_batch=last_batch)
         return Case(sampler, size, each_once(size))
     owner = draw(st.sampled_from(["global", "loader", "sampler", "epoch"]))
-    if kind == "weighted":
-        sampler = TorchWeightedSampler(
-            draw(_weights(size)), batch_size, seed=seed, generator=owner, last_batch=last_batch
-        )
-        return Case(sampler, size, as_ordered(sampler))
     sampler = TorchRandomSampler(size, batch_size, seed=seed, generator=owner, last_batch=last_batch)
     return Case(sampler, size, each_once(size))
 
@@ -341,11 +335,9 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "mixed clips as samples": lambda size, policy: _mixed(size, policy, "clips as samples"),
     "mixed streams": lambda size, policy: _mixed(size, policy, "streams"),
     "mixed streams, nested": lambda size, policy: _mixed(size, policy, "streams", nested=True),
-    "mixed streams, moving": lambda size, policy: _mixed(size, policy, "streams", moving=True),
     "mixed streams of clips": lambda size, policy: _mixed(size, policy, "streams of clips"),
     "sharded permutation": _sharded,
     "random as by PyTorch": lambda size, policy: _of_torch(size, policy, "random"),
-    "weighted as by PyTorch": lambda size, policy: _of_torch(size, policy, "weighted"),
     "distributed as by PyTorch": lambda size, policy: _of_torch(size, policy, "distributed"),
 }
 OTHERS: dict[str, Callable[[int], st.SearchStrategy[Case]]] = {

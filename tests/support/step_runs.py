@@ -13,6 +13,7 @@ from nvidia.dali.pipeline import do_not_convert, pipeline_def
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type, transport_dtype
+from support.graphs import untraced
 
 Tree = Mapping[str | int, Any]
 
@@ -65,8 +66,9 @@ def run_step(
         outputs.append(output)
         return tuple(output.get_data())
 
-    pipeline = graph()
-    pipeline.build()
+    with untraced():
+        pipeline = graph()
+        pipeline.build()
     sample_format = outputs[0].format
     results = [_groups(outputs[0]) for _ in samples]
     for part in [[result] for result in results] if in_turn else [results]:

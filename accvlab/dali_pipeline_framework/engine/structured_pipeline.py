@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
+    from .told_samples import ToldSamples
     from .watching.worker_watch import WorkerWatch
 
 
@@ -96,6 +97,16 @@ class StructuredPipeline(Pipeline):
         """The input object that this pipeline was defined with."""
         return self._context.data_input
 
+    def tell_samples(self) -> None:
+        """Have workers tell which samples they load; before the first batch."""
+        self._context.control.ask_for_samples()
+
+    def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
+        """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
+        from .told_samples import told_samples
+
+        return told_samples(self._context.control, self._context.data_input, epoch, batch, self.num_delivered - 1)
+
     @property
     def is_closed(self) -> bool:
         """Whether the pipeline was closed."""
@@ -147,7 +158,9 @@ class StructuredPipeline(Pipeline):
             with starting_workers(self._context.control):
                 super().start_py_workers()
             if self._py_pool is not None:
-                reserve_first_pages(self._py_pool)
+                self._py_pool_started = False
+                reserve_first_pages(self._py_pool)  # which ends the workers where it fails
+                self._py_pool_started = True
                 time_waits(self._py_pool.pool, self.times)
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)

@@ -26,6 +26,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutputError
 from .samples.items import MOST_BYTES, Items
 
 _shape_of = operator.attrgetter("shape")
@@ -271,19 +272,34 @@ class Unpacker:
         """Set up for the types of the packed fields, and their numbers of elements."""
         self._fields = list(zip(dtypes, num_elements, strict=True))
         self._header = b""
+        self._end = 0
         self._known: tuple[int, list[Block]] = (0, [])
 
     def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block]]:
-        """Get the number of samples, and where the fields stand in a buffer, ``(bytes,)``."""
-        length = int(buffer[:8].view(np.int64)[0])
-        header = buffer[: 8 * length].tobytes()
-        if header != self._header:
-            self._known = self._parsed(np.frombuffer(header, np.int64).tolist())
+        """Get the number of samples, and where the fields stand in a buffer, ``(bytes,)``.
+
+        Raises:
+            OutputError: The buffer is not one that `outputs_of_batch` has made.
+        """
+        length = int(buffer[:8].view(np.int64)[0]) if len(buffer) >= 8 else 0
+        header = buffer[: 8 * max(length, 0)].tobytes()
+        if header != self._header or not header or len(buffer) < self._end:
+            self._header = b""
+            if length < 2 or len(header) < 8 * length:
+                raise _damaged_buffer(f"it tells of a header of {length} numbers")
+            try:
+                self._known = self._parsed(np.frombuffer(header, np.int64).tolist(), len(buffer))
+            except IndexError as error:
+                raise _damaged_buffer("its header breaks off") from error
             self._header = header
         return self._known
 
-    def _parsed(self, header: list[int]) -> tuple[int, list[Block]]:
+    def _parsed(self, header: list[int], num_bytes: int) -> tuple[int, list[Block]]:
         at, num_samples = 2, header[1]
+        if not 0 <= num_samples <= num_bytes:
+            raise _damaged_buffer(f"it tells of {num_samples} samples")
+        if min(header) < 0:
+            raise _damaged_buffer("it tells of a negative size")
         start = 8 * len(header)
         blocks = []
         for dtype, num_elements in self._fields:
@@ -300,5 +316,15 @@ class Unpacker:
             for size in sizes:
                 starts.append(starts[-1] + size)
             start = starts[-1] + -(starts[-1] - start) % _ALIGNMENT
+            if starts[-1] > num_bytes:
+                raise _damaged_buffer(f"it ends at byte {num_bytes}, an array in it at {starts[-1]}")
             blocks.append(Block(starts, shapes))
+        self._end = blocks[-1].starts[-1] if blocks else 0
         return num_samples, blocks
+
+
+def _damaged_buffer(problem: str) -> OutputError:
+    return OutputError(
+        f"A batch was damaged on its way from the worker that has loaded it: {problem}. Something has written "
+        f"into the shared memory of this process."
+    )

@@ -30,6 +30,7 @@ from .samples.sample_checker import OddSampleError, SampleChecker
 from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing.ranges import mark
+from .told_samples import tell_samples
 from .transport import (
     DimensionClashError,
     ReusedMemory,
@@ -340,7 +341,7 @@ class CallableSource(_WorkerSource):
         began = perf_counter_ns()
         samples: list[Sequence[Any]] = []
         row = self._control.begin_batch(infos[0].epoch_idx, infos[0].iteration)
-        checker = self._get_checker() if self._checker is None else self._checker
+        check = (self._checker or self._get_checker()).check
         loaded: Iterator[Any] | None = None
         for slot, info in enumerate(infos):
             self._control.note_loading(row, slot)
@@ -356,7 +357,7 @@ class CallableSource(_WorkerSource):
             except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
                 self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info), info=info)
             try:
-                samples.append(checker.check(flat))
+                samples.append(check(flat))
             except ValueError as error:
                 self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info), info)
         read = perf_counter_ns()
@@ -372,6 +373,8 @@ class CallableSource(_WorkerSource):
                 lambda slot: self._sample_index(infos[slot]),
                 functools.partial(self._control.note_loading, row),
             )
+        if self._control.tells_samples:
+            tell_samples(self._control, source, infos[: len(samples)])
         stepped = perf_counter_ns()
         outputs = self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
         times_ns = began, read, stepped, perf_counter_ns()

@@ -28,8 +28,8 @@ class FailedSample:
     Attributes:
         sample_index: Its index in the data set.
         reason: Why, in a line.
-        stage: Where: ``"loading"`` (`get_data`), ``"checks"`` (it does not fit the blueprint, or the others of its
-            batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
+        stage: Where: ``"loading"`` (``get_data`` of the provider), ``"checks"`` (it does not fit the blueprint, or
+            the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
         outcome: What has become of it, e.g. ``"sample 7 in its place"``.
         file: Where it comes from, as far as the provider tells (`DataProvider.describe_sample`).
         epoch: Epoch in which that was noticed first.
@@ -65,6 +65,7 @@ class FailedSamples:
             graph.
         re_encoded: Fields that the fallback decoder decodes, by sample: positions among the flat fields.
         num_delivered: Samples that were delivered so far.
+        by_index: The samples that have failed, by index.
     """
 
     def __init__(self, policy: FaultPolicy) -> None:
@@ -81,19 +82,19 @@ class FailedSamples:
             for entry in read_quarantine(path):
                 self.not_tried.setdefault(entry.sample_index, f"excluded: {entry.reason}")
         self.num_excluded = len(self.not_tried)
-        self._failed: dict[int, FailedSample] = {}
+        self.by_index: dict[int, FailedSample] = {}
         self._quarantine = None if policy.quarantine is None else Quarantine(policy.quarantine)
 
     @property
     def samples(self) -> tuple[FailedSample, ...]:
         """The samples that have failed, each once; without those that were excluded from the start."""
-        return tuple(self._failed.values())
+        return tuple(self.by_index.values())
 
     def note(self, failed: FailedSample) -> None:
         """Note a sample; nothing happens where it is known."""
-        if failed.sample_index in self._failed:
+        if failed.sample_index in self.by_index:
             return
-        self._failed[failed.sample_index] = failed
+        self.by_index[failed.sample_index] = failed
         if self._quarantine is not None:
             self._quarantine.add(failed)
 
@@ -105,13 +106,13 @@ class FailedSamples:
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""
         most, share = self.policy.max_failed, self.policy.max_failed_share
-        if not self._failed:  # the usual case, with each batch
+        if not self.by_index:  # the usual case, with each batch
             return
         num_delivered = max(self.num_delivered, _FEW)
         limits = []
-        if most is not None and len(self._failed) > most:
+        if most is not None and len(self.by_index) > most:
             limits.append(f"max_failed={most}")
-        if share is not None and len(self._failed) > share * num_delivered:
+        if share is not None and len(self.by_index) > share * num_delivered:
             limits.append(f"max_failed_share={share:g} of {num_delivered} samples")
         if limits:
             error = TooManyFailedError(f"{self.summary()}\nMore than there may be: {', '.join(limits)}.")
@@ -120,7 +121,7 @@ class FailedSamples:
 
     def summary(self) -> str:
         """Say in a few lines how many samples have failed, and why."""
-        return summary_of(self._failed.values())
+        return summary_of(self.by_index.values())
 
 
 def summary_of(failed: Iterable[FailedSample]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -28,6 +29,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
+from .ledger_recording import LedgerRecording
 from .loop import Loop, no_loop
 from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
@@ -103,6 +105,7 @@ class DataLoader(TorchInterface, ReportInterface):
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
@@ -152,6 +155,8 @@ class DataLoader(TorchInterface, ReportInterface):
             faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
                 becomes of samples, ``"raise"``, ``"skip"``, ``"replace"`` or ``"mask"``. None: the first one is
                 raised.
+            ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
+                page on ledgers. None: nothing is noted.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
@@ -178,6 +183,7 @@ class DataLoader(TorchInterface, ReportInterface):
         bound = bind_input(definition.data_input, asked)
         self._bound = with_sample_policy(bound, self._faults)
         self._data_format = bound.parts.whole.used_sample_data_structure.format
+        self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -204,6 +210,7 @@ class DataLoader(TorchInterface, ReportInterface):
             self._steps,
             is_automatic=self._num_workers == "auto",
             failed=FailedSamples(self._faults),
+            tells_samples=self._ledger.is_on,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
@@ -267,6 +274,7 @@ class DataLoader(TorchInterface, ReportInterface):
         self._forget_segments()
         self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
         self._begin()
+        self._ledger.begin(self._progress.delivered)
         self._times.begin()
         self._log_sample_counts()
         loop = Loop(self)
@@ -325,6 +333,8 @@ class DataLoader(TorchInterface, ReportInterface):
             self._agreement.look()
             loop.has_begun = True
         self._progress.delivered = self._progress.pipeline
+        if self._ledger.is_on:
+            self._ledger.note(self._progress.delivered, run.pipeline)
         return data
 
     def _end_loop(self, loop: Loop) -> None:
@@ -333,6 +343,7 @@ class DataLoader(TorchInterface, ReportInterface):
         tell_accelerate(self, is_running=False)
         self._progress.end_loop()
         self._forget_segments()
+        self._ledger.end_loop()
 
     def __len__(self) -> int:
         """Number of batches of the current epoch, all of it.
@@ -499,6 +510,7 @@ class DataLoader(TorchInterface, ReportInterface):
                 position.epoch,
             )
         self._loop = no_loop
+        self._ledger.continue_from_state()
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -570,6 +582,7 @@ class DataLoader(TorchInterface, ReportInterface):
         """End the worker processes and free their memory. Batches that were delivered stay valid."""
         self._times.now()
         self._run.close()
+        self._ledger.close()
 
     def __enter__(self) -> DataLoader:
         """Return itself."""

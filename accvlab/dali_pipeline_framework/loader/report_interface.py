@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
 import time
@@ -126,11 +125,16 @@ def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     """Take the next few batches, and have the loader go on as if it had not, where its input can be told to."""
     progress = loader._progress
     before = copy.copy(progress)
-    loop = cast("Loop", iter(loader))
     batches: list[Any] = []
-    with contextlib.suppress(StopIteration):
+    is_on, loader._ledger.is_on = loader._ledger.is_on, False  # the loop is yet to receive them
+    try:
+        loop = cast("Loop", iter(loader))
         while len(batches) < num_batches:
             batches.append(loader._next(loop))
+    except StopIteration:
+        pass
+    finally:
+        loader._ledger.is_on = is_on
     loop.has_ended = True
     tell_accelerate(loader, is_running=False)
     if loader._bound.is_callable and not loader._bound.parts.native:

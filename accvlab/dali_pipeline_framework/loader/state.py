@@ -28,6 +28,7 @@ NO_SEGMENTS: EpochSegments = (0, ())
 """For all epochs from their beginning."""
 
 _VERSION = 1
+_CHECKSUM = "checksum"
 _STEPS_IN_WORKERS = "steps_in_workers"
 
 _short = reprlib.Repr()  # what is damaged can be long, or deeply nested
@@ -77,14 +78,21 @@ class LoaderState:
     reader: ReaderState | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a value for JSON."""
+        """The state as a value for JSON, with a checksum."""
         state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
         state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
         reader = state.pop("reader")
         if reader is not None:
             checkpoint = base64.b85encode(zlib.compress(reader.checkpoint, 9)).decode()
             state["reader"] = [reader.epoch, reader.batch, checkpoint]
+        state[_CHECKSUM] = _checksum(state)
         return state
+
+
+def _checksum(state: Mapping[str, Any]) -> str:
+    """A digest of all entries but itself; the same after they were written as JSON and read again."""
+    entries = {name: value for name, value in state.items() if name != _CHECKSUM}
+    return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def fingerprint(blueprint: GroupFormat) -> str:
@@ -120,6 +128,14 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
     found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
     _require_none([f"`{name}` {problem}" for name, problem in found if problem])
+    others = {*state} - {*_RULES, "version", _CHECKSUM}
+    if others:
+        raise damaged(f"no state has an entry {', '.join(map(_short_repr, sorted(map(str, others))[:5]))}")
+    if _CHECKSUM in state and state[_CHECKSUM] != _checksum(state):
+        raise damaged(
+            "its checksum is another one: it was edited, or changed on its way. (A state without the entry "
+            "`checksum`, as earlier releases have written it, is taken as it is.)"
+        )
     values: dict[str, Any] = {name: state[name] for name in rules}
     values["plan"] = dict(state["plan"])
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])

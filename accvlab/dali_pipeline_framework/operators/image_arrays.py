@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
+from ..limits.image_limit import too_large
 from .array_packages import needed_package
 from .functions import cast_array
 from .jpeg_parts import ImagePart, decoded_part
@@ -60,9 +61,12 @@ def decoded_image(
         alpha channel.
 
     Raises:
-        FieldValueError: It is no image, or a broken one.
+        FieldValueError: It is no image, a broken one, or one that claims too many pixels.
         SettingError: A package is not installed.
     """
+    problem = too_large(encoded)
+    if problem:
+        raise FieldValueError(f"No image that may be decoded: {problem}.")
     head = encoded[:12].tobytes()
     if head.startswith(_JPEG):
         return _decoded_jpeg(encoded, as_bgr, reduction, may_have_unused)

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
+import numpy as np
 
 from ..draws.draw_scope import DrawPlan
 from ..errors import FormatError
+from ..processing_steps.image_use import declared_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.formats import LeafFormat
+from ..sample_data.image_content import ENCODED_IMAGE, ImageContent
 from ..sample_data.names import alike_paths, format_paths
 
 
@@ -112,6 +115,28 @@ def _joined_leaves(leaves: Mapping[FieldPath, str]) -> Iterator[tuple[str, str]]
             by_leaf.setdefault(leaves[path], []).append(path)
         for leaf, paths in by_leaf.items():
             yield format_paths(paths), leaf
+
+
+def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> GroupFormat:
+    """Get the format of the input, with fields known to hold image files that steps decode.
+
+    Found by their names: a field that a step renames before it is decoded is known only where the input says so.
+    """
+    blueprint = SampleDataGroup.from_format(format)
+    contents = {}
+    for step in steps:
+        while getattr(step, "_processing_step_to_apply", None) is not None:
+            step = step._processing_step_to_apply  # type: ignore[attr-defined]
+        try:
+            uses = declared_images(step, blueprint.get_empty_like_self()) or ()
+        except Exception:  # it is asked again where it stands in the chain, and then it counts
+            continue
+        for use in uses:
+            if isinstance(use.needs, ImageContent) and use.needs.is_encoded:
+                contents.update(dict.fromkeys(use.paths(format), ENCODED_IMAGE))
+    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
+    unknown = {path for path, leaf in leaves if leaf.content.is_encoded is None and leaf.numpy_dtype == np.uint8}
+    return format.with_contents({path: content for path, content in contents.items() if path in unknown})
 
 
 def step_name(step: object) -> str:

@@ -572,11 +572,12 @@ class PipelineDefinition:
     ) -> dict[str, Any]:
         from ..engine.source_pickling import pickler_functions
         from ..engine.worker_source import CallableSource, IterableSource
+        from .chain_format import with_image_files
 
         is_callable = callable(data_input)
         source = (CallableSource if is_callable else IterableSource)(
             data_input,
-            data_input.used_sample_data_structure.format,
+            with_image_files(data_input.used_sample_data_structure.format, self._steps),
             control,
             is_parallel,
             pickler_functions(arguments.get("py_callback_pickler")),

@@ -43,8 +43,8 @@ class DataProvider(ABC):
     def __getitems__(self, sample_indices: Sequence[int]) -> list[Any]:
         """Refuse to load for a loader of PyTorch, which asks for this method before it asks for single items.
 
-        Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls where it continues, makes such a
-        loader of the data set of a loader of this package, without its steps.
+        Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls where it continues, makes such
+        a loader of the data set of a loader of this package, without its steps.
 
         Raises:
             NotSupportedError: The provider does not define how single items are got.

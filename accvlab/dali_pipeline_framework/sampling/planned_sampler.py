@@ -59,12 +59,13 @@ class EpochPlanSampler(RandomAccessSampler):
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
         plan = self._plans.get(epoch) or self._plan(epoch)
         before = self.num_batches_before(epoch)
-        stop = before + plan.num_begun_batches
-        if not before <= batch < stop:
+        number = batch - before
+        if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
+            stop = before + plan.num_begun_batches
             raise SettingError(
                 f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
             )
-        return plan.batch(batch - before)
+        return plan.batch(number)
 
     def sample_counts(self, epoch: int) -> SampleCounts:
         """Sample counts of an epoch, with those of batches that were delivered with other settings."""

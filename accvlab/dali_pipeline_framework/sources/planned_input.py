@@ -239,7 +239,7 @@ class PlannedInput(CallableBase):
         """
         if type(self).__call__ is not PlannedInput.__call__:  # a user's subclass loads in its own way
             return map(self, sample_infos)
-        places = self._places_at(sample_infos)
+        places = self.places_at(sample_infos)
         indices = list(map(_sample_index_of, places))
         samples = self._loader.load_batch(indices, range(len(places)))
         if self._context_name is None:
@@ -268,7 +268,8 @@ class PlannedInput(CallableBase):
             return (*sample, *context_values(place, True))
         return (*sample, *context_values(place._replace(sample_index=sample_index)))
 
-    def _places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:
+    def places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:
+        """Get the places of the samples at all positions of one batch, up to the end of the epoch."""
         first, size = sample_infos[0], self._sampler.total_batch_size // self._num_shards
         try:
             if size == len(sample_infos) and first.idx_in_epoch % size == 0:  # the usual case: a batch as planned

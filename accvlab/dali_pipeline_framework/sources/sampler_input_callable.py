@@ -89,7 +89,7 @@ class SamplerInputCallable(PlannedInput):
                 raise RuntimeError(used_up_message(epoch, self._max_batches))
             if batch >= left:
                 return False
-        num_batches = self._sampler.num_batches(epoch)
+        num_batches = self._sampler.num_batches(epoch)  # as in the base class, a call less
         return num_batches is None or batch < num_batches
 
     def _batches_left(self, epoch: int) -> int:

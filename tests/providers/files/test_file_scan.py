@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from support.laws import examples
 from support.native_files import native_files
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
@@ -28,7 +29,7 @@ from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.name_filter import NameFilter
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
-slow_but_fine = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=200)
+slow_but_fine = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(60, 300))
 
 
 def make_tree(root: Path, files: list[str]) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.laws import each_value, examples
 from support.video_kinds import KINDS
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 
@@ -33,8 +34,7 @@ def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
         return np.stack([converter.convert(frame) for frame in decoder])
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("num_threads", [1, 2])
+@each_value(kind=sorted(KINDS), num_threads=[1, 2])
 def test_frames_are_those_of_decoding_from_the_start(
     video: Callable[[str], Path], kind: str, num_threads: int
 ) -> None:
@@ -61,7 +61,9 @@ def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path, name: str) -
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(30, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObject) -> None:
     path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))
     expected = all_frames(path)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, error_that_is_also
+from .pickle_limits import LimitError, load_within_limits
 
 _Path = str | os.PathLike[str]
 
@@ -21,15 +22,17 @@ def load_plain_pickle(path: _Path) -> Any:
     """Load a pickle of lists, tuples, dicts, numbers, texts, bytes, None, and arrays and scalars of NumPy 1 or 2.
 
     Raises:
-        FileError: It cannot be read, is damaged, or names anything else.
+        FileError: It cannot be read, is damaged, names anything else, or is beyond the limits of `pickle_limits`.
     """
     text = os.fspath(path)
     try:
         with open(path, "rb") as file, _without_collections():
-            return _Unpickler(file).load()
+            return load_within_limits(file, lambda: _Unpickler(file).load())
     except OSError as error:
         message = f"The pickle {text!r} cannot be read: {error.strerror or error}."
         raise error_that_is_also(FileError, [type(error)], message) from error
+    except LimitError as error:
+        raise FileError(f"The pickle {text!r} is not loaded: {error}.") from error
     except _NotPlainError as error:
         raise FileError(
             f"The pickle {text!r} holds {error}: only plain values are loaded (list, tuple, dict, numbers, str, "
@@ -106,12 +109,27 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_EMPTY_ARRAY = _Function(np.empty(0).__reduce__()[0])
+class _ArrayClass:
+    """Stands for `numpy.ndarray`, which if called would reserve as much memory as it is asked for."""
+
+    __slots__ = ()
+
+
+_ARRAY_CLASS = _ArrayClass()
+
+
+def _empty_array(array_class: Any, shape: Any, code: Any) -> Any:
+    if array_class is not _ARRAY_CLASS or shape != (0,):
+        raise _NotPlainError("an array that is not made of its content")
+    return np.empty(0, np.int8)
+
+
+_EMPTY_ARRAY = _Function(_empty_array)
 _SCALAR = _Function(np.float64(0).__reduce__()[0])
 _ARRAY_OF_BUFFER = _Function(_array_of_buffer)
 
 _KNOWN: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "ndarray"): _ARRAY_CLASS,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _Function(_bytes_of_text),
     ("__builtin__", "bytes"): _Function(_empty_bytes),

@@ -109,7 +109,8 @@ class SampleFaults:
             self._records += self._journal.read()
         if self._records:
             values = self._treated(values, output_format)
-        failed.require_budget()
+        if failed.by_index:
+            failed.require_budget()
         return values
 
     def _treated(self, values: list[Any], output_format: GroupFormat) -> list[Any]:

@@ -22,6 +22,7 @@ from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
+from ...ledgers.marks import MASKED, REPLACED
 from ...sample_data import GroupFormat
 from .journal import FaultJournal
 
@@ -347,6 +348,18 @@ class BatchLoading:
             self.draws = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])  # type: ignore[union-attr]
 
     # --- what the main process is told ----------------------------------------------------------------
+
+    @property
+    def stand_ins(self) -> dict[int, tuple[int, int]]:
+        """Where another sample was loaded than was due: mark and index, by its number in ``loaded``."""
+        mark = MASKED if self._tolerance.samples == "mask" else REPLACED
+        found = {}
+        for number, sample in enumerate(self.loaded):
+            trouble = self._troubles.get(sample.info.idx_in_batch)
+            if trouble is not None and trouble.substitute is not None:
+                is_masked = mark == MASKED
+                found[number] = (mark, trouble.place.sample_index if is_masked else trouble.substitute)
+        return found
 
     def write_records(self, epoch_idx: int, iteration: int) -> None:
         """Write into the journal what has failed; the numbers are those by which the pipeline counts batches."""

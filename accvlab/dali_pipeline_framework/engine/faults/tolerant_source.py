@@ -12,6 +12,7 @@ from nvidia.dali import types
 from ...sources.planned_input import PlannedInput
 from ..samples.sample_checker import OddSampleError
 from ..samples.sample_steps import SampleSteps, after_steps, named_step, of_step
+from ..told_samples import tell_samples
 from ..worker_report import ReportedFailure, WorkerReport
 from ..worker_source import CallableSource
 from .tolerant_loading import BatchLoading, NotTriedError, SampleChain, SampleFailureError, TolerantLoading
@@ -42,6 +43,9 @@ class TolerantSource(CallableSource):
         times_ns = began, stepped - steps_ns, stepped, perf_counter_ns()
         self._control.add_work(self._worker or 0, times_ns, len(loading.loaded), outputs)
         self._control.note_loaded(row)
+        if self._control.tells_samples:
+            infos_of_loaded = [each.info for each in loading.loaded]
+            tell_samples(self._control, self._get_source(), infos_of_loaded, loading.stand_ins)
         loading.write_records(batch_info.epoch_idx, batch_info.iteration)
         return outputs
 

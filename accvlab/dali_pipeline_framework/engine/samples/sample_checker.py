@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...limits.image_headers import claimed_size
+from ...limits.image_limit import most_image_pixels, too_large
 from ...sample_data import FieldPath, GroupFormat, format_path
 from ...sample_data.format_problems import described_together
 from .items import MOST_BYTES, Items
@@ -66,6 +68,10 @@ class SampleChecker:
         ]
         self.usual_ranks: list[int] | None = None
         self._replayed = replayed
+        self._most_pixels = most_image_pixels()
+        self._image_files = [
+            position for position, leaf in enumerate(blueprint.flat_leaves) if leaf.content.is_encoded
+        ]
 
     def check(self, flat: Any) -> Sequence[Any]:
         """Return the arrays of a sample.
@@ -95,6 +101,10 @@ class SampleChecker:
             fits = False
         if not fits:
             raise ValueError("\n".join(f"  - {text}" for text in described_together(self._problems(arrays))))
+        for position in self._image_files:
+            size = claimed_size(arrays[position])
+            if size is not None and size[0] * size[1] > self._most_pixels:
+                raise ValueError(f"  - {format_path(self._paths[position])}: {too_large(arrays[position])}")
         problems = [] if self._replayed is None else self._replayed.problems(arrays)
         if problems:
             raise ValueError("\n".join(problems))

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from ...errors import WorkerStartError
+from .pool import end_workers
 
 _PATH = "/dev/shm"
 _FOR_QUEUES = 16 * mmap.PAGESIZE
@@ -38,8 +39,8 @@ def require_shared_memory(num_buffers: int = 0) -> None:
     free, needed = free_shared_memory(), num_buffers * mmap.PAGESIZE + _FOR_QUEUES
     if free is not None and free < needed:
         raise WorkerStartError(
-            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin with, "
-            f"and then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
+            f"Workers hand over batches in shared memory ({_PATH}): {needed // 1024} KiB are needed to begin "
+            f"with, and then room for the batches that are loaded ahead; {free // 1024} KiB are free. {REMEDY}."
         )
 
 
@@ -52,7 +53,11 @@ def reserve_first_pages(pool: Any) -> None:
         WorkerStartError: There is less than that.
     """
     buffers = [chunk for context in pool.contexts for chunk in context.shm_manager.get_chunks()]
-    require_shared_memory(len(buffers))
+    try:
+        require_shared_memory(len(buffers))
+    except WorkerStartError:
+        end_workers(pool)
+        raise
     for chunk in buffers:
         chunk.buf[0:1] = bytes(1)
 

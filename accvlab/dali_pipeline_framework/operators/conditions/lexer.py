@@ -50,6 +50,7 @@ def syntax_error(text: str, position: int, message: str) -> SettingError:
     )
 
 
+_MOST_DIGITS = 1000
 _KEYWORDS = {"and": TokenType.LOGICAL_AND, "or": TokenType.LOGICAL_OR, "not": TokenType.LOGICAL_NOT}
 _SYMBOLS = {
     "=": TokenType.ASSIGNMENT,
@@ -104,6 +105,8 @@ class Lexer:
 
     def _type_of(self, kind: str | None, value: str, start: int) -> str:
         if kind == "number":
+            if len(value) > _MOST_DIGITS:
+                raise syntax_error(self._text, start, f"a number has at most {_MOST_DIGITS} digits")
             if value.count(".") > 1 or value == ".":
                 raise syntax_error(self._text, start, f"{value!r} is no number: digits with at most one dot are")
             return TokenType.LITERAL

@@ -15,6 +15,7 @@ _STRENGTHS = {
     TokenType.COMPARISON: _COMPARISON,
 }
 _MOST_NESTED = 100
+_MOST_LEVELS = 250  # of the tree; those who walk it call themselves for each
 
 
 class Parser:
@@ -52,6 +53,12 @@ class Parser:
         expression = self._expression(_OR)
         if self._current.type != TokenType.EOL:
             raise self._unexpected("an operator or the end")
+        if not _has_fewer_levels(expression, _MOST_LEVELS):
+            raise syntax_error(
+                self._text,
+                len(self._text),
+                f"more than {_MOST_LEVELS} operators are applied one after the other; group them by parentheses",
+            )
         return Assignment(variable.value, expression)
 
     def _expression(self, least_strength: int) -> AST:
@@ -111,3 +118,23 @@ class Parser:
     def _unexpected(self, expected: str) -> SettingError:
         got = "the end" if self._current.type == TokenType.EOL else repr(self._current.value)
         return syntax_error(self._text, self._current.position, f"expected {expected}, got {got}")
+
+
+def _has_fewer_levels(expression: AST, most: int) -> bool:
+    """Whether a tree has no more than so many levels."""
+    level: list[AST] = [expression]
+    for _ in range(most + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return True
+    return False
+
+
+def _children(node: AST) -> tuple[AST, ...]:
+    if isinstance(node, And | Or):
+        return node.conditions
+    if isinstance(node, Comparison):
+        return node.val1, node.val2
+    if isinstance(node, Not):
+        return (node.condition,)
+    return (node.value,) if isinstance(node, UnaryMinus) else ()

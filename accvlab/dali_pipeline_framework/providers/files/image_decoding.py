@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError
+from ...limits.image_limit import too_large
 
 
 def pillow_image_module() -> ModuleType:
@@ -39,6 +40,9 @@ def decoded_rgb(content: npt.NDArray[np.uint8], path: str) -> npt.NDArray[np.uin
         FileError: It is no image that Pillow can decode, or broken; or one of floating-point values.
         SettingError: Pillow is not installed.
     """
+    problem = too_large(content)
+    if problem:
+        raise FileError(f"The file {path!r} cannot be decoded as an image: {problem}.")
     image_module = pillow_image_module()
     from PIL import ImageOps
 

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also
+from .remote_reading import RemoteReading, open_file, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
 
+_READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
 
 
@@ -46,10 +48,16 @@ class Storage:
         Args:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
-                ``fsspec.core.url_to_fs`` takes them. They do not concern local files.
+                ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
+                reading is tried. They do not concern local files.
         """
         self._root = checked_path(root)
         self._options = dict(storage_options or {})
+        self._reading_asked = self._options.pop("reading", None)
+        if not isinstance(self._reading_asked, RemoteReading | None):
+            raise SettingError(
+                f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
+            )
         self._is_remote = is_url(self._root)
         if not self._is_remote:
             self._root = os.path.expanduser(self._root)
@@ -64,6 +72,10 @@ class Storage:
     def is_remote(self) -> bool:
         """Whether the root is a URL."""
         return self._is_remote
+
+    @property
+    def _reading(self) -> RemoteReading:
+        return self._reading_asked or _READING
 
     def path(self, name: str) -> str:
         """Get the full path or URL of a name."""
@@ -126,22 +138,22 @@ class Storage:
         try:
             if self._is_remote or is_url(name):
                 file_system, path = self._located(name)
-                return cast(BinaryIO, file_system.open(path, "rb"))
+                return cast(BinaryIO, open_file(file_system, path, self._reading))
             return open_regular_file(self.path(name))
         except Exception as error:
             self._refuse("The file", name, error)
 
     def _read_remote(self, name: str) -> UInt8Array:
         file_system, path = self._located(name)
-        return np.frombuffer(file_system.cat_file(path), np.uint8)
+        return np.frombuffer(read_file(file_system, path, self._reading), np.uint8)
 
     def _list_remote(self, name: str) -> Iterator[FolderEntry]:
         file_system, folder = self._located(name)
-        if not file_system.isdir(folder):
-            if file_system.exists(folder):
+        if not self._reading(lambda: file_system.isdir(folder)):
+            if self._reading(lambda: file_system.exists(folder)):
                 raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
             raise FileNotFoundError(folder)
-        for entry in file_system.ls(folder, detail=True):
+        for entry in self._reading(lambda: file_system.ls(folder, detail=True)):
             if entry["name"].strip("/") != folder.strip("/"):  # some stores list the folder itself
                 yield FolderEntry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
 
@@ -175,7 +187,8 @@ class Storage:
         """Whether both are the same folder with the same options."""
         if not isinstance(other, Storage):
             return NotImplemented
-        return (self._root, self._options) == (other._root, other._options)
+        own, others = (self._root, self._options), (other._root, other._options)
+        return own == others and self._reading == other._reading
 
     def __hash__(self) -> int:
         return hash(self._root)
@@ -242,8 +255,15 @@ def open_regular_file(path: str) -> BinaryIO:
     return os.fdopen(_opened_local(path)[0], "rb")
 
 
-def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file, which appears only once it is complete."""
+def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
+    """Write a file, which appears only once it is complete.
+
+    Args:
+        path: The file.
+        parts: Its content.
+        outlives_machine: Whether it is on the disk when this returns, and before it takes the place of an old one.
+            That takes a few milliseconds.
+    """
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
         try:
@@ -251,14 +271,22 @@ def replace_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
                 file.write(part)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
+            if outlives_machine:
+                os.fsync(file.fileno())
             os.replace(file.name, path)
         except BaseException:
             os.unlink(file.name)
             raise
+    if outlives_machine:  # its name, too
+        descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _opened_local(path: str) -> tuple[int, int]:
-    """A file descriptor and the size of the file."""
+def _opened_local(path: str) -> tuple[int, int, int]:
+    """A file descriptor, the size of the file, and when it was changed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block forever
     try:
         status = os.fstat(descriptor)
@@ -269,11 +297,11 @@ def _opened_local(path: str) -> tuple[int, int]:
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, status.st_size
+    return descriptor, status.st_size, status.st_mtime_ns
 
 
 def _read_local(path: str) -> UInt8Array:
-    descriptor, size = _opened_local(path)
+    descriptor, size, changed_ns = _opened_local(path)
     try:
         content = np.empty(size, np.uint8)
         rest = content
@@ -282,6 +310,9 @@ def _read_local(path: str) -> UInt8Array:
             if not count:
                 raise OSError(f"it was cut short while it was read: {size - len(rest)} of {size} bytes were there")
             rest = rest[count:]
+        status = os.fstat(descriptor)
+        if (status.st_size, status.st_mtime_ns) != (size, changed_ns):
+            raise OSError(f"it was changed while it was read: {size} bytes before, {status.st_size} after")
         return content
     finally:
         os.close(descriptor)

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits on what files may claim."""
+
+from ..public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)

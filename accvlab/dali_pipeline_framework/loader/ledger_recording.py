@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes in a ledger what a loader delivers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from typing import Any
+
+from ..checks import file_path
+from ..errors import FileError, NotSupportedError
+from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
+from .input_binding import LoaderInput
+from .position import Position
+
+_logger = logging.getLogger(__name__)
+
+# What ranks that are started together have in common, and not with those that are started later.
+_LAUNCH_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+)
+
+
+class LedgerRecording:
+    """The ledger of a loader: made with its first loop.
+
+    A ledger that cannot be written (the disk is full) does not end the training. It says so once and notes nothing
+    more, so that what follows is missing when the ledgers are looked at.
+
+    Attributes:
+        is_on: Whether anything is noted.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, bound: LoaderInput, seed: int, steps: int | None
+    ) -> None:
+        """Set up; nothing is written yet, and never where ``folder`` is None.
+
+        Raises:
+            SettingError: ``folder`` is no path.
+            NotSupportedError: The input cannot tell which samples it delivers.
+        """
+        self.is_on = folder is not None
+        self._writer: LedgerWriter | None = None
+        self._why = NEW
+        if folder is None:
+            return
+        self._folder = os.path.expanduser(file_path(folder, "ledger"))
+        if bound.is_read_natively:
+            raise NotSupportedError(
+                f"`ledger` does not go with {type(bound.data_input).__name__}: native readers do not tell which "
+                f"samples they deliver. Use a data provider with a sampler."
+            )
+        self._bound = bound
+        self._steps_of_stream = (steps or 0) if bound.is_endless else None
+        order = json.dumps([bound.description, seed], sort_keys=True, default=str)
+        self._order = hashlib.blake2b(order.encode(), digest_size=8).digest()
+
+    def begin(self, position: Position) -> None:
+        """Note that a loop begins."""
+        if not self.is_on:
+            return
+        try:
+            if self._writer is None:
+                self._writer = LedgerWriter(self._folder, self._header())
+            self._writer.begin(self._why, position.epoch, position.batch)
+        except FileError as error:
+            self._fail(error)
+        self._why = LOOP
+
+    def continue_from_state(self) -> None:
+        """Have the next loop be one that goes on from a state."""
+        self._why = STATE
+
+    def note(self, position: Position, pipeline: Any) -> None:
+        """Note the batch before a position, which was just delivered."""
+        if self._writer is None or not self.is_on:
+            return
+        epoch, batch = position.epoch, position.batch - 1
+        if self._steps_of_stream is None:
+            told = pipeline.told_samples(epoch, batch)
+        else:  # whose epochs are parts of one stream
+            told = pipeline.told_samples(0, epoch * self._steps_of_stream + batch)
+        try:
+            if told is None:
+                self._writer.note_batch(epoch, batch, None, None, None)
+            else:
+                self._writer.note_batch(epoch, batch, told.indices, told.marks, told.planned)
+        except FileError as error:
+            self._fail(error)
+
+    def end_loop(self) -> None:
+        """Have what was noted outlive the machine."""
+        if self._writer is not None and self.is_on:
+            try:
+                self._writer.sync()
+            except OSError as error:
+                self._fail(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.is_on = False
+        _logger.error("%s Nothing more is noted in it: what follows will be found missing.", error)
+
+    def _header(self) -> LedgerHeader:
+        launch = json.dumps([os.environ.get(name) for name in _LAUNCH_VARIABLES])
+        planned = getattr(self._bound.data_input, "provider", None)
+        return LedgerHeader(
+            self._bound.shard.shard_id,
+            self._bound.shard.num_shards,
+            -1 if planned is None else int(planned.get_number_of_samples()),
+            self._bound.batch_size,
+            self._order,
+            hashlib.blake2b(launch.encode(), digest_size=8).digest(),
+        )

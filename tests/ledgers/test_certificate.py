@@ -1,0 +1,211 @@
+"""What ledgers prove: by files made by hand, against counting by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.command_line import main
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.ledgers import ledger_file
+from accvlab.dali_pipeline_framework.ledgers.certificate import certify
+from accvlab.dali_pipeline_framework.ledgers.ledger_file import NEW, STATE, LedgerHeader, LedgerWriter
+from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, MASKED, PADDING, REPLACED
+
+
+class Clock:
+    """Stands in for the time: each call is a millisecond later."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def time_ns(self) -> int:
+        self.now_ns += 1_000_000
+        return self.now_ns
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(ledger_file, "time", made)
+    return made
+
+
+NUM_SAMPLES = 12
+
+
+def writer(folder: Path, shard: tuple[int, int] = (0, 1), **settings: Any) -> LedgerWriter:
+    header = {"num_samples": NUM_SAMPLES, "order": b"o" * 8, "launch": b"l" * 8, "time_ns": 0, **settings}
+    return LedgerWriter(folder, LedgerHeader(*shard, batch_size=2, **header))
+
+
+def note(ledgers: Iterable[LedgerWriter], batches: Iterable[tuple[int, int]]) -> None:
+    """Deliver global batches of 4 samples of 12, in order, dealt to the shards."""
+    ledgers = [*ledgers]
+    for epoch, batch in batches:
+        indices = np.arange(batch * 4, batch * 4 + 4).reshape(len(ledgers), -1)
+        for ledger, own in zip(ledgers, indices, strict=True):
+            ledger.note_batch(epoch, batch, own, None, None)
+
+
+def begun(folder: Path, num_shards: int, why: int, at: tuple[int, int], **settings: Any) -> list[LedgerWriter]:
+    made = [writer(folder, (shard, num_shards), **settings) for shard in range(num_shards)]
+    for ledger in made:
+        ledger.begin(why, *at)
+    return made
+
+
+EPOCH = [(0, 0), (0, 1), (0, 2)]
+
+
+def test_each_sample_once(tmp_path: Path) -> None:
+    note(begun(tmp_path, 2, NEW, (0, 0)), [*EPOCH, (1, 0), (1, 1), (1, 2)])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact
+    assert str(certificate).splitlines() == [
+        "2 ledgers, 1 run: 12 batches count, 0 were superseded by restarts",
+        "run 1: began without a state at epoch 0, batch 0, 2 of 2 shard(s)",
+        "Each of the 12 samples was delivered exactly once in each of the epochs 0, 1.",
+    ]
+    assert certify([tmp_path], times=2).is_exact
+    assert certify([tmp_path], times=1, epochs=[1]).is_exact
+    assert not certify([tmp_path], times=1).is_exact
+    assert certify([tmp_path], times=0, epochs=[5], num_samples=12).is_exact
+
+
+def test_what_a_restart_delivers_again_supersedes_what_was_delivered(tmp_path: Path) -> None:
+    note(begun(tmp_path, 2, NEW, (0, 0)), [(0, 0), (0, 1)])
+    note(begun(tmp_path, 1, STATE, (0, 1)), [(0, 1), (0, 2), (1, 0)])
+    note(begun(tmp_path, 2, STATE, (0, 2)), [(0, 2), (1, 0)])
+    note(begun(tmp_path, 2, STATE, (1, 0)), [(1, 0), (1, 1), (1, 2)])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "7 ledgers, 4 runs: 11 batches count, 6 were superseded by restarts"
+
+
+def test_a_restart_that_skips_or_repeats_is_found(tmp_path: Path) -> None:
+    note(begun(tmp_path / "skips", 1, NEW, (0, 0)), [(0, 0)])
+    note(begun(tmp_path / "skips", 1, STATE, (0, 2)), [(0, 2)])
+    assert certify([tmp_path / "skips"]).problems == ("epoch 0: missing: 4, 5, 6, 7",)
+    note(begun(tmp_path / "repeats", 1, NEW, (0, 0)), EPOCH)
+    note(begun(tmp_path / "repeats", 1, NEW, (0, 1)), [(0, 1)])
+    assert certify([tmp_path / "repeats"]).problems == ("epoch 0: delivered twice: 4, 5, 6, 7",)
+
+
+def test_a_training_that_forgot_its_state_has_repeated_samples(tmp_path: Path) -> None:
+    note(begun(tmp_path, 1, NEW, (0, 0)), [(0, 0)])
+    note(begun(tmp_path, 1, NEW, (0, 0)), EPOCH)
+    assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 0, 1, 2, 3",)
+    assert certify([tmp_path], counts_anew=True).is_exact
+
+
+def test_two_ranks_with_the_same_shard_are_no_restart(tmp_path: Path) -> None:
+    for why in (NEW, STATE):
+        folder = tmp_path / str(why)
+        ranks = [*begun(folder, 1, why, (0, 0)), *begun(folder, 1, why, (0, 0))]
+        for batch in EPOCH:
+            for ledger in ranks:
+                note([ledger], [batch])
+        certificate = certify([folder], counts_anew=why == NEW)
+        assert "both went on at the same time" in certificate.problems[0]
+        assert certificate.problems[1] == "epoch 0: delivered twice: " + ", ".join(map(str, range(12)))
+
+
+def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
+    ranks = begun(tmp_path, 2, NEW, (0, 0))
+    note(ranks, EPOCH)
+    certificate = certify([ranks[0].path])
+    assert certificate.problems == ("epoch 0: missing: 2, 3, 6, 7, 10, 11",)
+    assert certificate.notes[1].endswith("1 of 2 shard(s); there is no ledger of shard 1")
+
+
+def test_marks(tmp_path: Path) -> None:
+    ledger = writer(tmp_path, num_samples=6)
+    ledger.begin(NEW, 0, 0)
+    marks = np.array([DELIVERED, REPLACED, MASKED, PADDING, DELIVERED, DELIVERED, DELIVERED])
+    delivered, due = np.array([0, 4, 2, 5, 3, 4, 5]), np.array([0, 1, 2, 5, 3, 4, 5])
+    ledger.note_batch(0, 0, delivered, marks, due)
+    assert certify([ledger.path]).problems == (
+        "epoch 0: missing: 1 (sample 4 in its place), 2 (zeros in its place)",
+        "epoch 0: delivered twice: 4",
+    )
+
+
+def test_many_are_named_in_part(tmp_path: Path) -> None:
+    ledger = writer(tmp_path, num_samples=10**12)
+    ledger.begin(NEW, 0, 0)
+    ledger.note_batch(0, 0, np.arange(100, dtype=np.int64) // 2, None, None)
+    (missing, twice) = certify([tmp_path]).problems
+    assert missing == "epoch 0: missing: " + ", ".join(map(str, range(50, 70))) + f" and {10**12 - 50 - 20} more"
+    assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(20))) + " and 30 more"
+
+
+def test_batches_of_unknown_samples_prove_nothing(tmp_path: Path) -> None:
+    (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
+    note([ledger], EPOCH)
+    ledger.note_batch(1, 0, None, None, None)
+    assert certify([tmp_path], epochs=[0]).problems == ("of 1 batches it is not known which samples they hold",)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    note(begun(tmp_path, 1, NEW, (0, 0)), EPOCH)
+    note(begun(tmp_path, 1, NEW, (0, 0), order=b"p" * 8), EPOCH)
+    with pytest.raises(SettingError, match="belong to different trainings"):
+        certify([tmp_path])
+    note(begun(tmp_path / "unknown", 1, NEW, (0, 0), num_samples=-1), EPOCH)
+    with pytest.raises(SettingError, match="Pass `--samples`"):
+        certify([tmp_path / "unknown"])
+    assert certify([tmp_path / "unknown"], num_samples=12).is_exact
+    assert certify([tmp_path / "unknown"], num_samples=11).problems == (
+        "epoch 0: not in the data set of 11 samples: 11",
+    )
+    writer(tmp_path / "none")
+    with pytest.raises(SettingError, match="no loop"):
+        certify([tmp_path / "none"])
+
+
+@given(st.data())
+def test_any_history_of_restarts_is_certified_and_any_gap_found(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Against a replay: what a model that goes on from checkpoints has seen."""
+    folder = tmp_path_factory.mktemp("history")
+    order = [(epoch, batch) for epoch in range(2) for batch in range(3)]
+    seen: list[tuple[int, int]] = []
+    is_first = True
+    for _ in range(data.draw(st.integers(0, 4))):
+        begin = 0 if is_first else data.draw(st.integers(0, len(seen)))
+        if data.draw(st.integers(0, 5)) == 0:  # a restart that goes on at a wrong place
+            begin = data.draw(st.integers(0, len(order)))
+        end = data.draw(st.integers(begin, len(order)))
+        at = order[begin] if begin < len(order) else (2, 0)
+        num_shards = data.draw(st.sampled_from([1, 2, 4]))
+        note(begun(folder, num_shards, NEW if is_first else STATE, at), order[begin:end])
+        seen = [each for each in seen if each < at] + order[begin:end]
+        is_first = False
+    note(begun(folder, 1, NEW if is_first else STATE, (2, 0)), [(2, 0), (2, 1), (2, 2)])
+    counts = Counter(seen)
+    expected = all(counts[each] == 1 for each in order)
+    assert certify([folder], epochs=[0, 1]).is_exact == expected
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note(begun(tmp_path, 2, NEW, (0, 0)), EPOCH)
+    assert main(["ledger", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("exactly once in each of the epochs 0.\n")
+    assert main(["ledger", *map(str, tmp_path.iterdir()), "--times", "2"]) == 1
+    assert "delivered once: 0, 1, 2" in capsys.readouterr().out
+    assert main(["ledger", str(tmp_path), "--samples", "13"]) == 1
+    assert "missing: 12" in capsys.readouterr().out
+    assert main(["ledger", str(tmp_path), "--samples", "-1"]) == 1
+    assert main(["ledger", str(tmp_path / "none")]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["ledger"])

@@ -1,0 +1,212 @@
+"""Ledgers of real loaders, and of ranks that are killed and started again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inputs import NumberCallable, NumberIterable
+from support.loaders import by_sampler, make_loader
+from support.providers import IndexProvider
+from support.samplers import EndlessSampler
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
+from accvlab.dali_pipeline_framework.ledgers.certificate import certify
+from accvlab.dali_pipeline_framework.ledgers.ledger_file import ledgers_in
+from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING
+
+TRAINING = Path(__file__).with_name("ledger_training.py")
+
+
+def noted(folder: Path) -> list[list[int]]:
+    """Samples of each batch in the ledgers of a folder."""
+    found = []
+    for ledger in ledgers_in([folder]):
+        for part in ledger.parts:
+            found += [part.indices[part.batch_of == number].tolist() for number in range(len(part.epochs))]
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_workers": 0},
+        {"num_workers": 2, "start_method": "fork"},
+        pytest.param({"num_workers": 2, "start_method": "spawn"}, marks=pytest.mark.wide),
+        {"num_workers": 3, "start_method": "fork", "batch_size": 1},
+    ],
+    ids=str,
+)
+def test_a_ledger_tells_what_was_delivered(tmp_path: Path, settings: dict[str, Any]) -> None:
+    settings = {"batch_size": 4, "shuffle": True, "last_batch": "partial", "output_type": "numpy", **settings}
+    delivered = []
+    with DataLoader(IndexProvider(203), ledger=tmp_path, **settings) as loader:
+        for _ in range(2):
+            delivered += [batch["index"].tolist() for batch in loader]
+        delivered += [batch["index"].tolist() for batch in itertools.islice(loader, 3)]
+        loader.set_epoch(7)
+        delivered += [batch["index"].tolist() for batch in itertools.islice(loader, 3)]
+    assert noted(tmp_path) == delivered
+    assert certify([tmp_path], epochs=[0, 1]).is_exact
+    assert not certify([tmp_path]).is_exact
+
+
+def test_padding_is_marked(tmp_path: Path) -> None:
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
+        for _ in loader:
+            pass
+    (ledger,) = ledgers_in([tmp_path])
+    assert Counter(ledger.parts[0].marks.tolist()) == {DELIVERED: 22, PADDING: 2}
+    assert certify([tmp_path]).is_exact
+
+
+def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
+    with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
+        for _ in loader:
+            pass
+    ledger = ledgers_in([tmp_path / "callable"])[0]
+    assert ledger.header.num_samples == -1
+    assert ledger.parts[0].is_known.tolist() == [False] * 5  # it does not tell
+    with make_loader(by_sampler(EndlessSampler()), 4, steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
+        delivered = [batch["index"].tolist() for _ in range(3) for batch in loader]
+    assert noted(tmp_path / "endless") == delivered
+    with make_loader(NumberIterable(10, 2), 2, ledger=tmp_path / "iterable") as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+    assert len(noted(tmp_path / "iterable")) == 10
+
+
+def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
+        states = [loader.state_dict() for _ in loader]
+        loader.load_state_dict(states[1])
+        for _ in loader:
+            pass
+    assert certify([tmp_path]).is_exact
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 2, ledger=tmp_path) as loader:
+        loader.load_state_dict(states[2])  # another batch size
+        for _ in loader:
+            pass
+        for _ in loader:
+            pass
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+
+
+def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SettingError, match="`ledger` must be"):
+        make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=7)
+    (tmp_path / "file").write_text("")
+    with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path / "file" / "ledger") as loader:
+        assert len([*loader]) == 5
+    assert "Nothing more is noted in it" in caplog.text
+
+
+def test_a_full_disk_ends_the_ledger_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from accvlab.dali_pipeline_framework.ledgers import ledger_file
+
+    write = os.write
+    with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path) as loader:
+        batches = iter(loader)
+        next(batches)
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger_file.os, "write", lambda file, content: write(file, content[:9]))
+            next(batches)
+        assert len([*batches]) == 3
+    assert len(noted(tmp_path)) == 1
+    assert caplog.text.count("no space left") == 1
+    assert not certify([tmp_path]).is_exact
+
+
+def run_ranks(folder: Path, num_ranks: int, kill_at: int) -> list[int]:
+    """Run the ranks of a training as plain processes; when one is killed, end the others as a launcher does."""
+    env = {**os.environ, "WORLD_SIZE": str(num_ranks), "MASTER_PORT": "1234"}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    command = [sys.executable, str(TRAINING), str(folder), str(kill_at)]
+    ranks = [subprocess.Popen(command, env={**env, "RANK": str(rank)}) for rank in range(num_ranks)]
+    deadline = time.monotonic() + 60
+    try:
+        while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
+            if any(rank.poll() not in (None, 0) for rank in ranks):
+                break
+            time.sleep(0.02)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [rank.wait(10) for rank in ranks]
+
+
+def test_ranks_that_are_killed_and_started_again_deliver_each_sample_once(tmp_path: Path) -> None:
+    # The ranks do not wait for each other here: only one that runs alone may save while others are behind.
+    for num_ranks, kill_at in ((1, 10), (1, 17), (1, -1)):
+        codes = run_ranks(tmp_path, num_ranks, kill_at)
+        assert codes == [0 if kill_at < 0 else -signal.SIGKILL], codes
+    certificate = certify([tmp_path / "ledger"])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0].startswith("3 ledgers, 3 runs: 52 batches count, ")
+    assert " 0 were superseded" not in certificate.notes[0]
+
+
+@pytest.mark.wide
+def test_ranks_under_torchrun_are_certified_also_on_other_numbers_of_ranks(tmp_path: Path) -> None:
+    for num_ranks, kill_at in ((2, 10), (1, 7), (2, 16), (2, -1)):
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        command = [sys.executable, *launcher, str(TRAINING), str(tmp_path), str(kill_at)]
+        done = subprocess.run(command, env=env, timeout=100, capture_output=True, text=True)
+        assert (done.returncode == 0) == (kill_at < 0), done.stderr
+    command = [sys.executable, "-m", "accvlab.dali_pipeline_framework", "ledger", str(tmp_path / "ledger")]
+    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 ledgers, 4 runs: " in done.stdout
+    assert " 0 were superseded" not in done.stdout
+    assert "Each of the 203 samples was delivered exactly once in each of the epochs 0, 1." in done.stdout
+    state = json.loads((tmp_path / "loader.json").read_text())
+    assert (state["epoch"], state["batch"]) == (2, 0)
+
+
+class Failing(IndexProvider):
+    """Samples 3 and 17 cannot be loaded."""
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index in (3, 17):
+            raise OSError("gone")
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace", "mask"])
+def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
+    settings["shuffle"] = True
+    delivered: Counter[int] = Counter()
+    if policy == "mask":
+        settings["context_name"] = "context"
+    with DataLoader(Failing(22), 4, faults=policy, ledger=tmp_path, **settings) as loader:
+        for batch in loader:
+            delivered.update(batch["index"].tolist())
+    problems = certify([tmp_path]).problems
+    if policy == "skip":
+        assert problems == ("epoch 0: missing: 3, 17",)
+        return
+    if policy == "mask":
+        assert problems == ("epoch 0: missing: 3 (zeros in its place), 17 (zeros in its place)",)
+        return
+    twice = sorted(index for index, count in delivered.items() if count == 2)
+    assert len(twice) == 2
+    assert problems[0].startswith("epoch 0: missing: 3 (sample ")
+    assert problems[1] == f"epoch 0: delivered twice: {twice[0]}, {twice[1]}"

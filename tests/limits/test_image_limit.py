@@ -1,0 +1,177 @@
+"""Images that claim too many pixels are refused before they are decoded."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import timeit
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from support.arrays import DT
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup, limits
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.limits import image_limit
+from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
+from accvlab.dali_pipeline_framework.limits.image_limit import too_large
+from accvlab.dali_pipeline_framework.operators import image_arrays
+from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
+from accvlab.dali_pipeline_framework.sample_data.image_content import ENCODED_IMAGE
+
+SIZE = (37, 53)  # height, width
+
+
+def by_pillow(kind: str, **settings: Any) -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 255, (*SIZE, 3), np.uint8)
+    Image.fromarray(pixels).save(file, kind, **settings)
+    return file.getvalue()
+
+
+def with_exif() -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif[0x010E] = "x" * 30_000
+    return by_pillow("JPEG", exif=exif)
+
+
+FILES = {
+    "jpeg": by_pillow("JPEG"),
+    "jpeg with EXIF data": with_exif(),
+    "jpeg, progressive": by_pillow("JPEG", progressive=True),
+    "jpeg with filling": by_pillow("JPEG")[:2] + b"\xff" * 50 + by_pillow("JPEG")[2:],
+    "png": by_pillow("PNG"),
+    "webp": by_pillow("WEBP"),
+    "webp, lossless": by_pillow("WEBP", lossless=True),
+    "webp with EXIF data": by_pillow("WEBP", exif=Image.Exif().tobytes() or b"Exif\0\0II*\0\0\0\0\0"),
+    "bmp": by_pillow("BMP"),
+    "tiff": by_pillow("TIFF"),
+    "tiff, compressed": by_pillow("TIFF", compression="tiff_lzw"),
+    "tiff, big": by_pillow("TIFF", big_tiff=True),
+    "gif": by_pillow("GIF"),
+    "ppm": by_pillow("PPM"),
+    "ppm with a comment": b"P6\n# made by hand\n53 37\n255\n" + bytes(53 * 37 * 3),
+    "jpeg 2000": by_pillow("JPEG2000"),
+    "jpeg 2000, code stream": by_pillow("JPEG2000", no_jp2=True),
+    "tiff of other bytes": cv2.imencode(".tiff", np.zeros((*SIZE, 3), np.uint8))[1].tobytes(),
+}
+
+
+def as_array(content: bytes) -> Any:
+    return np.frombuffer(content, np.uint8)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_size_is_that_of_the_image(name: str) -> None:
+    assert claimed_size(as_array(FILES[name])) == SIZE
+    assert claimed_size(np.repeat(as_array(FILES[name]), 2)[::2]) == SIZE
+
+
+@given(st.sampled_from([*FILES.values()]), st.data())
+def test_damaged_files_have_a_size_or_none(content: bytes, data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, min(len(content), 300)))
+    end = data.draw(st.integers(begin, min(len(content), 400)))
+    size = claimed_size(as_array(content[:begin] + data.draw(st.binary(max_size=20)) + content[end:]))
+    assert size is None or min(size) >= 0
+    assert claimed_size(as_array(data.draw(st.binary(max_size=60)))) is None or True
+
+
+def claiming(height: int, width: int) -> dict[str, bytes]:
+    """Files of some hundred bytes that claim so many pixels."""
+    jpeg = bytearray(FILES["jpeg"])
+    frame = jpeg.index(b"\xff\xc0")
+    jpeg[frame + 5 : frame + 9] = struct.pack(">HH", min(height, 65535), min(width, 65535))
+    png = bytearray(FILES["png"])
+    png[16:24] = struct.pack(">II", width, height)
+    bmp = bytearray(FILES["bmp"])
+    bmp[18:26] = struct.pack("<ii", width, -height)
+    stream = bytearray(FILES["jpeg 2000, code stream"])
+    stream[8:24] = struct.pack(">IIII", width, height, 0, 0)
+    return {"jpeg": bytes(jpeg), "png": bytes(png), "bmp": bytes(bmp), "jpeg 2000": bytes(stream)}
+
+
+@pytest.mark.parametrize("name", [*claiming(1, 1)])
+def test_gigapixels_are_refused_before_they_are_decoded(name: str) -> None:
+    content = as_array(claiming(60_000, 50_000)[name])
+    message = "claims an image of 50000 x 60000 pixels, more than the limit of 268435456"
+    assert message in too_large(content)
+    with pytest.raises(FieldValueError, match=message):
+        image_arrays.decoded_image(content)
+    with pytest.raises(FileError, match=f"'a.jpg' cannot be decoded.*{message}"):
+        decoded_rgb(content, "a.jpg")
+    assert too_large(as_array(claiming(16384, 16384)[name])) == ""
+
+
+class Images(IndexProvider):
+    """Sample 5 claims gigapixels."""
+
+    def __init__(self, is_declared: bool) -> None:
+        super().__init__(8)
+        self.content = {"content": ENCODED_IMAGE, "ndim": 1} if is_declared else {}
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("image", DT.UINT8, **self.content)
+        blueprint = SampleDataGroup()
+        blueprint.add_data_group_field_array("cameras", camera, 2)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        for camera in range(2):
+            bad = sample_index == 5 and camera == 1
+            content = claiming(60_000, 50_000)["jpeg"] if bad else FILES["jpeg"]
+            sample["cameras"][camera]["image"] = as_array(content)
+        return sample
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_sample_and_field_are_named(run: str, is_declared: bool) -> None:
+    steps = [ImageDecoder("image", use_device_mixed=False)]
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "run": run}
+    with DataLoader(Images(is_declared), 2, steps=steps, **settings) as loader:
+        batches = iter(loader)
+        assert next(batches)["cameras"][1]["image"].shape == (2, *SIZE, 3)
+        next(batches)
+        with pytest.raises(RuntimeError, match="50000 x 60000 pixels, more than the limit") as failed:
+            next(batches)
+    assert "sample 5" in str(failed.value).lower()
+    assert "cameras[1].image" in str(failed.value)
+
+
+def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits.most_image_pixels() == 2**28
+    monkeypatch.setattr(image_limit, "_most", None)
+    monkeypatch.setenv(image_limit.VARIABLE, "1960")
+    assert limits.most_image_pixels() == 1960
+    assert "53 x 37" in too_large(as_array(FILES["png"]))
+    limits.set_most_image_pixels(1961)
+    assert too_large(as_array(FILES["png"])) == ""
+    command = [sys.executable, "-c", "from accvlab.dali_pipeline_framework import limits as l"]
+    command[-1] += "; print(l.most_image_pixels())"
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "1961\n"
+    with pytest.raises(SettingError, match="`count` must be a whole number of at least 1"):
+        limits.set_most_image_pixels(0)
+    for text in ("0", "many"):
+        monkeypatch.setattr(image_limit, "_most", None)
+        monkeypatch.setenv(image_limit.VARIABLE, text)
+        with pytest.raises(SettingError, match=r"\$ACCVLAB_MOST_IMAGE_PIXELS must be a whole number"):
+            limits.most_image_pixels()
+
+
+def test_it_costs_next_to_nothing() -> None:
+    for name in ("jpeg with EXIF data", "png", "webp"):
+        content = as_array(FILES[name])
+        best_s = min(timeit.repeat(lambda content=content: too_large(content), number=300, repeat=10))
+        assert best_s / 300 < 60e-6  # about 4 microseconds; decoding takes milliseconds

@@ -1,0 +1,339 @@
+"""Storage that fails, delays, and shortens; and a real HTTP server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+from accvlab.dali_pipeline_framework.providers.files import storage
+from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, may_pass, within
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+FAST = RemoteReading(attempts=4, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)
+CONTENT = bytes(range(256)) * 8192  # 2 MiB
+
+
+class UnreliableFileSystem(MemoryFileSystem):
+    """A file system in memory; before each call, the next fault is done to it."""
+
+    protocol = "unreliable"
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    faults: ClassVar[list[Callable[[bytes], bytes]]] = []
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path.replace("unreliable://", "memory://"))
+        return stripped
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **arguments: Any) -> bytes:
+        self.calls.append("cat_file")
+        content: bytes = super().cat_file(path, start, end, **arguments)
+        return self.faults.pop(0)(content) if self.faults else content
+
+    def info(self, path: str, **arguments: Any) -> dict[str, Any]:
+        self.calls.append("info")
+        found: dict[str, Any] = super().info(path, **arguments)
+        return found
+
+
+fsspec.register_implementation("unreliable", UnreliableFileSystem, clobber=True)
+
+
+@pytest.fixture
+def store() -> Iterator[type[UnreliableFileSystem]]:
+    file_system = UnreliableFileSystem()
+    with file_system.open("/train/a.bin", "wb") as file:
+        file.write(CONTENT)
+    UnreliableFileSystem.faults.clear()
+    UnreliableFileSystem.calls.clear()
+    yield UnreliableFileSystem
+    UnreliableFileSystem.store.clear()
+
+
+def fails(error: Exception) -> Callable[[bytes], bytes]:
+    def fault(content: bytes) -> bytes:
+        raise error
+
+    return fault
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-7]
+
+
+def rewritten(size: int) -> Callable[[bytes], bytes]:
+    def fault(content: bytes) -> bytes:
+        with UnreliableFileSystem().open("/train/a.bin", "wb") as file:
+            file.write(b"n" * size)
+        return content
+
+    return fault
+
+
+def of(store: Any, **changes: Any) -> Storage:
+    settings = {name: getattr(FAST, name) for name in ("attempts", "first_wait_s", "most_wait_s", "timeout_s")}
+    return Storage("unreliable://train", {"reading": RemoteReading(**{**settings, **changes})})
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fails(ConnectionResetError("reset by peer")),
+        fails(TimeoutError("too slow")),
+        fails(OSError("503 Slow Down")),
+        fails(EOFError()),
+        cut,
+    ],
+)
+def test_what_may_pass_is_tried_again(store: Any, fault: Any) -> None:
+    store.faults[:] = [fault] * 3
+    assert of(store).read_bytes("a.bin").tobytes() == CONTENT
+    assert store.calls.count("cat_file") == 4
+
+
+def test_what_does_not_pass_is_an_error(store: Any) -> None:
+    store.faults[:] = [fails(ConnectionResetError("reset by peer"))] * 4
+    with pytest.raises(ConnectionResetError, match=r"train/a.bin' cannot be read: reset by peer") as failed:
+        of(store).read_bytes("a.bin")
+    assert isinstance(failed.value, FileError)
+    store.faults[:] = [cut] * 4
+    with pytest.raises(FileError, match=rf"{len(CONTENT) - 7} bytes were read, but it has {len(CONTENT)}"):
+        of(store).read_bytes("a.bin")
+    assert of(store, checks_length=False).read_bytes("a.bin").tobytes() == CONTENT
+    store.faults[:] = [cut]
+    assert len(of(store, checks_length=False).read_bytes("a.bin")) == len(CONTENT) - 7
+
+
+@pytest.mark.parametrize("error", [PermissionError(), FileNotFoundError(), ValueError("bad"), KeyError("k")])
+def test_what_will_not_pass_is_tried_once(store: Any, error: Exception) -> None:
+    store.faults[:] = [fails(error)] * 4
+    with pytest.raises(FileError):
+        of(store).read_bytes("a.bin")
+    assert store.calls.count("cat_file") == 1
+
+
+def test_answers_of_http_that_may_pass() -> None:
+    class AnswerError(OSError):
+        status = 0
+
+    for status, expected in ((403, False), (404, False), (408, True), (429, True), (500, True), (503, True)):
+        error = AnswerError()
+        error.status = status
+        assert may_pass(error) == expected
+    assert not may_pass(KeyboardInterrupt())
+
+
+def test_one_that_does_not_answer(store: Any) -> None:
+    def hangs(content: bytes) -> bytes:
+        time.sleep(2)
+        return content
+
+    store.faults[:] = [hangs]
+    begin_s = time.monotonic()
+    assert of(store, timeout_s=0.1).read_bytes("a.bin").tobytes() == CONTENT
+    assert time.monotonic() - begin_s < 1.5
+    store.faults[:] = [hangs] * 2
+    with pytest.raises(TimeoutError, match=r"there was no answer within 0\.1 s"):
+        of(store, timeout_s=0.1, attempts=2).read_bytes("a.bin")
+
+
+def test_waits_grow(store: Any) -> None:
+    store.faults[:] = [fails(OSError("busy"))] * 3
+    begin_s = time.monotonic()
+    of(store, first_wait_s=0.05, most_wait_s=0.2).read_bytes("a.bin")
+    assert 0.05 + 0.1 + 0.2 <= time.monotonic() - begin_s < 3
+
+
+def test_a_file_that_changes_while_it_is_read(store: Any) -> None:
+    store.faults[:] = [rewritten(100)]
+    assert of(store).read_bytes("a.bin").tobytes() == b"n" * 100  # the new one, as a whole
+    store.faults[:] = [rewritten(size) for size in (1, 2, 3, 4)]
+    with pytest.raises(FileError, match="changed while it was read"):
+        of(store).read_bytes("a.bin")
+
+
+def test_ranges_of_an_open_file(store: Any) -> None:
+    store.faults[:] = [cut, fails(OSError("busy"))]
+    with of(store).open_binary("a.bin") as file:
+        assert isinstance(file, io.BufferedIOBase)
+        assert file.seek(-5, io.SEEK_END) == len(CONTENT) - 5
+        assert file.read() == CONTENT[-5:]
+        assert file.read(1) == b""
+        assert file.seek(1000) == 1000
+        assert (file.read(10), file.tell()) == (CONTENT[1000:1010], 1010)
+        with pytest.raises((OSError, ValueError)):
+            file.seek(-1)
+    with of(store).open_binary("a.bin") as file:
+        assert file.read() == CONTENT
+    with pytest.raises(FileNotFoundError, match="there is none"):
+        of(store).open_binary("none")
+
+
+@pytest.mark.parametrize("size", [len(CONTENT), 5])
+def test_an_open_file_that_changes_is_an_error(store: Any, size: int) -> None:
+    with of(store).open_binary("a.bin") as file:
+        file.read(10)
+        rewritten(size)(b"")
+        file.seek(1_500_000)
+        with pytest.raises(OSError, match="changed while it was read"):
+            file.read(10)
+
+
+def test_without_tenacity_nothing_is_tried_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.faults[:] = [fails(OSError("busy"))]
+    monkeypatch.setitem(sys.modules, "tenacity", None)
+    with pytest.raises(FileError, match="busy") as failed:
+        of(store).read_bytes("a.bin")
+    cause = failed.value.__cause__
+    assert cause is not None
+    assert "pip install 'accvlab.dali_pipeline_framework[remote]'" in str(cause.__cause__)
+
+
+def test_settings() -> None:
+    for wrong in ({"attempts": 0}, {"timeout_s": 0}, {"first_wait_s": -1}, {"most_wait_s": float("inf")}):
+        with pytest.raises(SettingError, match=f"`{next(iter(wrong))}` must be"):
+            RemoteReading(**wrong)
+    with pytest.raises(SettingError, match=r"`storage_options\['reading'\]` must be a RemoteReading, got dict"):
+        Storage("memory://x", {"reading": {}, "other": 1})
+    assert Storage("memory://x", {"reading": FAST}) != Storage("memory://x")
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 // 0)
+
+
+def test_a_local_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old" * 1000)
+    readv = os.readv
+
+    def changing(descriptor: int, buffers: Any) -> int:
+        count = readv(descriptor, buffers)
+        with path.open("r+b") as file:
+            file.write(b"new")
+        os.utime(path, ns=(1, 1))
+        return count
+
+    monkeypatch.setattr(storage.os, "readv", changing)
+    with pytest.raises(FileError, match="it was changed while it was read: 3000 bytes before, 3000 after"):
+        Storage(tmp_path).read_bytes("a.bin")
+    monkeypatch.undo()
+    assert Storage(tmp_path).read_bytes("a.bin").tobytes() == b"new" + b"old" * 999
+
+
+# --- a real server ---------------------------------------------------------------------------------------
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves files of a folder, also ranges; the first answers can be faulty."""
+
+    folder: ClassVar[Path]
+    faults: ClassVar[list[str]] = []
+    ranges: ClassVar[list[str]] = []
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._answer(has_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(has_body=True)
+
+    def _answer(self, has_body: bool) -> None:
+        path = self.folder / self.path.lstrip("/")
+        fault = self.faults.pop(0) if has_body and self.faults else ""
+        if fault.isdigit():
+            return self.send_error(int(fault))
+        if not path.is_file():
+            return self.send_error(404)
+        content = path.read_bytes()
+        etag = hashlib.md5(content).hexdigest()
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        part = content
+        if wanted:
+            self.ranges.append(wanted.group())
+            start, end = int(wanted[1]), min(int(wanted[2] or len(content)), len(content) - 1)
+            part = content[start : end + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{end}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        if fault == "cut":
+            self.close_connection = True
+            part = part[: len(part) // 2]
+        if has_body:
+            self.wfile.write(part)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    Handler.folder = tmp_path
+    Handler.faults.clear()
+    Handler.ranges.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def test_over_http(url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    Handler.faults[:] = ["503", "cut", "429"]
+    remote = Storage(url, {"reading": FAST})
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT
+    with pytest.raises(FileNotFoundError, match="there is none"):
+        remote.read_bytes("none.bin")
+    Handler.faults[:] = ["403"] + ["500"] * 9
+    with pytest.raises(FileError, match="403"):
+        remote.read_bytes("a.bin")
+    assert len(Handler.faults) == 9  # it was asked once
+    with pytest.raises(FileError, match="500"):
+        remote.read_bytes("a.bin")
+    assert len(Handler.faults) == 5
+    Handler.faults.clear()
+    with remote.open_binary("a.bin") as file:
+        file.seek(1_000_000)
+        assert file.read(100) == CONTENT[1_000_000:1_000_100]
+        assert Handler.ranges == [f"bytes=1000000-{1_000_000 + 2**20 - 1}"]
+        (tmp_path / "a.bin").write_bytes(CONTENT[::-1])
+        file.seek(0)
+        with pytest.raises(OSError, match="changed while it was read"):
+            file.read(100)
+
+
+def test_a_provider_over_http(url: str, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 10)
+    (tmp_path / "list.txt").write_text("".join(f"{number}.bin {number}\n" for number in range(3)))
+    Handler.faults[:] = ["500", "cut"]
+    provider = FileDataProvider(url, file_list=f"{url}/list.txt", storage_options={"reading": FAST})
+    found = [provider.get_data(number)["data"].tolist() for number in range(3)]
+    assert found == [[number] * 10 for number in range(3)]
+    assert np.array_equal(provider.labels, [0, 1, 2])
