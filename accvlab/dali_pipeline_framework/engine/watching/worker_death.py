@@ -39,9 +39,11 @@ def worker_died_error(
         batch_size: Samples per batch.
     """
     codes = {} if pool is None else _exit_codes(pool.pool._processes)
-    # As soon as one worker is gone, the others are terminated.
+    # As soon as one worker is gone, the others are terminated, if they do not end by themselves before.
+    not_first = ({-signal.SIGTERM, 0}, {-signal.SIGTERM}, set[int]())
     suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
-    suspects = suspects or {pid: code for pid, code in codes.items() if code != -signal.SIGTERM} or codes
+    for ignored in not_first:
+        suspects = suspects or {pid: code for pid, code in codes.items() if code not in ignored}
     texts, all_loading = [], {}
     for pid, code in suspects.items():
         loading = control.find_loading(pid) if callable(data_input) else None
