@@ -182,7 +182,7 @@ class WorkerWatch:
         if self._blocked_after is not None:
             ages = self._ages(now)
             still = {pid: age for pid, age in ages.items() if age >= self._blocked_after}
-            if not ages and waited >= self._blocked_after and self._has_idle_workers_with_work():
+            if not ages and waited >= self._blocked_after and self._has_idle_workers():
                 still = {process.pid: waited for process in self._processes}
             self.killed.update(still)
             for process in self._processes:
@@ -198,9 +198,11 @@ class WorkerWatch:
         own = {process.pid for process in self._processes}
         return {pid: self._age(start / 1e9, now) for pid, start in since.items() if pid in own}
 
-    def _has_idle_workers_with_work(self) -> bool:
-        """Whether batches are with the workers, though none of them loads anything, and none has arrived."""
-        missing = sum(self._num_batches()[:1])
+    def _has_idle_workers(self) -> bool:
+        """Whether work is with the workers, or is being given to them, though none of them loads anything."""
+        if any(_is_held_here(queue) for queue in self._queues if queue is not self._result_queue):
+            return True  # the main thread has woken a worker, and waits for it to say so
+        missing, _ = self._num_batches()
         if (
             not missing
             or self._result_queue is None
@@ -243,9 +245,13 @@ class WorkerWatch:
         return "\n".join(lines)
 
 
+def _is_held_here(queue: Any) -> bool:
+    return bool(queue.lock._semlock._count() > 0)
+
+
 def _release_lock_of_dead(queue: Any) -> None:
     woken: Any = queue.cv_not_empty._woken_count
-    if queue.lock._semlock._count() > 0:
+    if _is_held_here(queue):
         # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
         woken.release()
         return
