@@ -35,7 +35,7 @@ LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
 def edited(state: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A state with other entries, and the checksum of those."""
     state = {**state, **(changes or {})}
-    with contextlib.suppress(TypeError, ValueError):  # no value of JSON, which is found first
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # no value of JSON, which is found first
         state["checksum"] = checksum_of(state)
     return state
 
