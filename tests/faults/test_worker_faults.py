@@ -11,29 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disturbed_loaders import DETECTED_WITHIN_S, loader_of, stream
 from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
 from support.inputs import NumberIterable
 from support.loaders import frozen, make_loader
 from support.pipelines import worker_pids
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError
-from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
 
 pytestmark = pytest.mark.timeout(60)  # nothing may hang
-
-DETECTED_WITHIN_S = 5.0
-STEPS = [ImageDecoder("image", use_device_mixed=True), HorizontalFlipper("image", prob=0.5)]
-
-
-def loader_of(provider: Any, **arguments: Any) -> DataLoader:
-    arguments = {"num_workers": 2, "start_method": "fork", "shuffle": True, "seed": 5, **arguments}
-    return DataLoader(provider, 4, steps=STEPS, num_threads=1, output_type="numpy", **arguments)
-
-
-def stream(loader: DataLoader, num_epochs: int = 2) -> list[Any]:
-    with loader:
-        return [frozen(batch) for _ in range(num_epochs) for batch in loader]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,26 @@ class ImageProvider(DataProvider):
         pixels = (np.arange(np.prod(self.size_hw) * 3) * (sample_index + 1) % 251).astype(np.uint8)
         header = f"P6 {self.size_hw[1]} {self.size_hw[0]} 255\n".encode()
         sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
+        return sample
+
+
+class JpegProvider(ImageProvider):
+    """The images are JPEG files; those of some samples are cut off, which is noted in a folder."""
+
+    def __init__(self, folder: Path, broken: Collection[int] = ()) -> None:
+        super().__init__()
+        self.folder = folder
+        self.broken = frozenset(broken)
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        import cv2  # which most scripts do without
+
+        sample = super().get_data(sample_index)
+        image = cv2.imencode(".jpg", cv2.imdecode(np.asarray(sample["image"]), cv2.IMREAD_COLOR))[1].ravel()
+        if sample_index in self.broken:
+            image = image[:50]
+            (self.folder / f"{sample_index}_{time.time_ns()}").write_text(f"{os.getpid()} {time.time()}")
+        sample["image"] = image
         return sample
 
 

@@ -1,0 +1,27 @@
+"""A training under `torchrun` of which ranks are killed, and what its ledgers prove."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TRAINING = Path(__file__).parents[1] / "ledgers" / "ledger_training.py"
+# Number of ranks, and behind which batch the last of them gets SIGKILL; the last start ends by itself.
+STARTS = ((2, 10), (1, 7), (2, 16), (2, -1))
+
+
+def ledger_of_killed_ranks(folder: Path) -> str:
+    """Run a training, start it again after each kill, and let the command line judge its ledgers."""
+    for num_ranks, kill_at in STARTS:
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        command = [sys.executable, *launcher, str(TRAINING), str(folder), str(kill_at)]
+        done = subprocess.run(command, env=env, timeout=100, capture_output=True, text=True)
+        assert (done.returncode == 0) == (kill_at < 0), done.stderr
+    command = [sys.executable, "-m", "accvlab.dali_pipeline_framework", "ledger", str(folder / "ledger")]
+    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
