@@ -138,11 +138,16 @@ def test_without_restarts_a_worker_that_stands_still_is_an_error(tmp_path: Path,
     assert received == undisturbed[:10]
 
 
-def test_workers_that_are_stopped_while_they_have_nothing_to_do(undisturbed: list[Any]) -> None:
-    with loader_of(ImageProvider(), faults=FaultPolicy(restarts=1, blocked_after=1.0)) as loader:
+# With a pace, batches have come that nobody has taken, when the next one is asked for.
+@pytest.mark.parametrize("pace_s", [0, 0.01])
+def test_workers_that_are_stopped_while_they_have_nothing_to_do(
+    tmp_path: Path, undisturbed: list[Any], pace_s: float
+) -> None:
+    provider = DeadlyProvider(tmp_path, "stop", {}, pace_s=pace_s)
+    with loader_of(provider, faults=FaultPolicy(restarts=1, blocked_after=1.0)) as loader:
         loop = iter(loader)
         received = [frozen(next(loop))]
-        time.sleep(0.2)
+        time.sleep(0.2 + 40 * pace_s)
         for pid in worker_pids():
             os.kill(pid, signal.SIGSTOP)
         received += map(frozen, loop)

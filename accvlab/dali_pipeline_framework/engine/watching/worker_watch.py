@@ -182,7 +182,11 @@ class WorkerWatch:
         if self._blocked_after is not None:
             ages = self._ages(now)
             still = {pid: age for pid, age in ages.items() if age >= self._blocked_after}
-            if not ages and waited >= self._blocked_after and self._has_idle_workers():
+            if (
+                not ages
+                and waited >= self._blocked_after
+                and (self._is_task_queue_held() or self._has_idle_workers_with_work())
+            ):
                 still = {process.pid: waited for process in self._processes}
             self.killed.update(still)
             for process in self._processes:
@@ -198,11 +202,23 @@ class WorkerWatch:
         own = {process.pid for process in self._processes}
         return {pid: self._age(start / 1e9, now) for pid, start in since.items() if pid in own}
 
-    def _has_idle_workers(self) -> bool:
-        """Whether work is with the workers, or is being given to them, though none of them loads anything."""
-        if any(_is_held_here(queue) for queue in self._queues if queue is not self._result_queue):
-            return True  # the main thread has woken a worker, and waits for it to say so
-        missing, _ = self._num_batches()
+    def _is_task_queue_held(self) -> bool:
+        """Whether a queue of tasks is locked for long: by a worker, or by the main thread, which waits for one.
+
+        To put a task, the main thread wakes a worker, and waits for it to say so: for ever, where that is stopped.
+        Results that came before are not taken meanwhile.
+        """
+        for queue in self._queues:
+            if queue is self._result_queue:
+                continue
+            if not queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+                return True
+            queue.lock.release()
+        return False
+
+    def _has_idle_workers_with_work(self) -> bool:
+        """Whether batches are with the workers, though none of them loads anything, and none has arrived."""
+        missing = sum(self._num_batches()[:1])
         if (
             not missing
             or self._result_queue is None
@@ -245,13 +261,9 @@ class WorkerWatch:
         return "\n".join(lines)
 
 
-def _is_held_here(queue: Any) -> bool:
-    return bool(queue.lock._semlock._count() > 0)
-
-
 def _release_lock_of_dead(queue: Any) -> None:
     woken: Any = queue.cv_not_empty._woken_count
-    if _is_held_here(queue):
+    if queue.lock._semlock._count() > 0:
         # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
         woken.release()
         return
