@@ -212,6 +212,7 @@ class TestState:
             state = edited(loader.state_dict(), {"reader": reader})
             if reader is None:
                 del state["reader"]
+                state = edited(state)
             with pytest.raises(StateError, match=message):
                 loader.load_state_dict(state)
         with make_loader(FileReader(file_root=root), 4, last_batch="pad") as loader:
