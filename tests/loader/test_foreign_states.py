@@ -88,4 +88,6 @@ def test_what_is_endless_or_large_is_not_searched_for_long(loader: Any) -> None:
 
 
 def test_a_state_of_its_own_is_not_foreign(loader: Any) -> None:
-    loader.load_state_dict({**loader.state_dict(), "global_step": 3, "log_history": []})
+    loader.load_state_dict({**loader.state_dict()})
+    with pytest.raises(StateError, match="no state has an entry 'global_step', 'log_history'"):
+        loader.load_state_dict({**loader.state_dict(), "global_step": 3, "log_history": []})

@@ -103,10 +103,11 @@ def test_a_state_that_was_edited_is_refused_with_the_reason() -> None:
         loader.load_state_dict({**edited(state), "chexksum": state["checksum"]})
 
 
-def test_a_state_of_an_earlier_release_has_no_checksum() -> None:
-    with loader_of(3) as loader:
-        loader.load_state_dict(edited(json.loads(TEXT)))
-        assert loader.state_dict() == json.loads(TEXT)
+def test_a_state_without_a_checksum_is_refused() -> None:
+    state = json.loads(TEXT)
+    del state["checksum"]
+    with loader_of(3) as loader, pytest.raises(StateError, match="its checksum is missing"):
+        loader.load_state_dict(state)
 
 
 def test_save_and_load(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 from support.arrays import ArrayProvider
-from support.graphs import untraced
+from support.graphs import of_pipeline
 
 
 @attrs.frozen
@@ -89,12 +89,12 @@ def run_steps(
         names[:] = data.field_names_flat
         return tuple(data.get_data())
 
-    with untraced():
-        pipeline = bare()
-        pipeline.build()
-    for name, values in sources.items():
-        pipeline.feed_input(name, values, layout=(layouts or {}).get(name, ""))
-    outputs = [output.as_cpu() for output in pipeline.run()]
+    def run_of(pipeline: Any) -> list[Any]:
+        for name, values in sources.items():
+            pipeline.feed_input(name, values, layout=(layouts or {}).get(name, ""))
+        return [output.as_cpu() for output in pipeline.run()]
+
+    outputs = of_pipeline(bare, run_of)
     return BatchRun(
         {
             name: [np.array(output.at(i)) for i in range(batch_size)]

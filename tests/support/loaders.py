@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
+from accvlab.dali_pipeline_framework.loader.state import checksum_of
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from support.inputs import CountedCallable, NumberCallable
 from support.providers import IndexProvider, NumberProvider
@@ -31,9 +33,10 @@ LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
 
 
 def edited(state: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A state with other entries, and without its checksum: as one made by hand."""
+    """A state with other entries, and the checksum of those."""
     state = {**state, **(changes or {})}
-    state.pop("checksum", None)
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # no value of JSON, which is found first
+        state["checksum"] = checksum_of(state)
     return state
 
 

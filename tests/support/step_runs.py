@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import do_not_convert, pipeline_def
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type, transport_dtype
-from support.graphs import untraced
+from support.graphs import of_pipeline
 
 Tree = Mapping[str | int, Any]
 
@@ -66,22 +66,22 @@ def run_step(
         outputs.append(output)
         return tuple(output.get_data())
 
-    with untraced():
-        pipeline = graph()
-        pipeline.build()
-    sample_format = outputs[0].format
-    results = [_groups(outputs[0]) for _ in samples]
-    for part in [[result] for result in results] if in_turn else [results]:
-        batches = [batch.as_cpu() for batch in pipeline.run()]
-        assert [batch.dtype for batch in batches] == [
-            transport_dtype(leaf.dtype) for leaf in sample_format.flat_leaves
-        ]
-        if layouts is not None:
-            layouts.update(zip(sample_format.flat_names, (batch.layout() for batch in batches), strict=True))
-        for path, batch in zip(sample_format.flat_paths, batches, strict=True):
-            for result, value in zip(part, batch, strict=True):
-                _put(result, path, np.array(value))
-    return results
+    def use(pipeline: Any) -> list[dict[str | int, Any]]:
+        sample_format = outputs[-1].format
+        results = [_groups(outputs[-1]) for _ in samples]
+        for part in [[result] for result in results] if in_turn else [results]:
+            batches = [batch.as_cpu() for batch in pipeline.run()]
+            assert [batch.dtype for batch in batches] == [
+                transport_dtype(leaf.dtype) for leaf in sample_format.flat_leaves
+            ]
+            if layouts is not None:
+                layouts.update(zip(sample_format.flat_names, (batch.layout() for batch in batches), strict=True))
+            for path, batch in zip(sample_format.flat_paths, batches, strict=True):
+                for result, value in zip(part, batch, strict=True):
+                    _put(result, path, np.array(value))
+        return results
+
+    return of_pipeline(graph, use)
 
 
 @do_not_convert

@@ -76,7 +76,7 @@ class _WorkerSource:
         self._pickled_source: bytes | None = None
         self._setup = setup or WorkerSetup()
         self._pickled_init_fn: bytes | None = None
-        self._worker: int | None = None  # number of this worker process, once it has begun
+        self._worker_number: int | None = None  # number of this worker process, once it has begun
         self._is_torch_seeded = False
         self._blueprint = blueprint
         self._control = control
@@ -84,7 +84,7 @@ class _WorkerSource:
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
         self._batch_size = batch_size
-        self._draws = draws
+        self._keyed_draws = draws
         self._replayed = replayed
         self._checker: SampleChecker | None = None
         self._steps = steps
@@ -130,15 +130,15 @@ class _WorkerSource:
 
     def _begin_work(self) -> None:
         """In a worker process, before it loads anything: seed its generators and call the user's function."""
-        if self._worker is not None:
+        if self._worker_number is not None:
             if not self._is_torch_seeded:  # it may be imported by the first sample
-                self._is_torch_seeded = self._setup.seed_torch(self._worker)
+                self._is_torch_seeded = self._setup.seed_torch(self._worker_number)
             return
         if os.getpid() == self._control.parent_pid:
             return
-        self._worker = self._control.take_worker_number()
+        self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)
-        where = f"worker {self._worker}"
+        where = f"worker {self._worker_number}"
         what = None
         try:
             self._get_source()  # which may import PyTorch
@@ -151,14 +151,14 @@ class _WorkerSource:
             self._memory = ReusedMemory()
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, what)
-        self._setup.seed_generators(self._worker)
+        self._setup.seed_generators(self._worker_number)
         self._is_torch_seeded = "torch" in sys.modules
         try:
             init_fn = self._setup.init_fn
             if self._pickled_init_fn is not None:
                 init_fn = self._loads(self._pickled_init_fn)
             if init_fn is not None:
-                init_fn(self._worker)
+                init_fn(self._worker_number)
             mark(self, **self._ranges)
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
@@ -244,7 +244,9 @@ class _WorkerSource:
         """Describe an exception; ``what`` has failed (None: loading the sample at ``info``)."""
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
-        return WorkerReport.of_exception(error, where, index, what, self._details(index, info), self._worker)
+        return WorkerReport.of_exception(
+            error, where, index, what, self._details(index, info), self._worker_number
+        )
 
     def report_of_problem(
         self, problem: str, where: str, sample_index: int | None, info: types.SampleInfo | None = None
@@ -253,7 +255,7 @@ class _WorkerSource:
         what = "A sample" if sample_index is None else f"Sample {sample_index}"
         message = f"{what} does not fit the blueprint of its input ({where}):\n{problem}"
         details = "".join(f"\n{line}" for line in self._details(sample_index, info))
-        return WorkerReport.of_problem(message + details, sample_index, self._worker)
+        return WorkerReport.of_problem(message + details, sample_index, self._worker_number)
 
     def _details(self, sample_index: int | None, info: types.SampleInfo | None) -> list[str]:
         """What else is known of a sample, in lines."""
@@ -266,8 +268,8 @@ class _WorkerSource:
             file = "" if sample_index is None else source.describe_sample(sample_index)
             if file:
                 lines.append(f"  file: {file}")
-        if self._worker is not None:
-            lines.append(f"  worker: {self._worker} (process {os.getpid()})")
+        if self._worker_number is not None:
+            lines.append(f"  worker: {self._worker_number} (process {os.getpid()})")
         return lines
 
     def _batch_of(
@@ -362,8 +364,8 @@ class CallableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info), info)
         read = perf_counter_ns()
         draws: Sequence[Any] = ()
-        if self._draws is not None:
-            draws = self._drawn(self._draws, infos[: len(samples)], samples, where)
+        if self._keyed_draws is not None:
+            draws = self._drawn(self._keyed_draws, infos[: len(samples)], samples, where)
         sent: Sequence[Sequence[Any]] = samples
         if self._steps is not None:
             sent = self._after_steps(
@@ -378,7 +380,7 @@ class CallableSource(_WorkerSource):
         stepped = perf_counter_ns()
         outputs = self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
         times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker or 0, times_ns, len(samples), outputs)
+        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
         return outputs
 
     def _drawn(
@@ -461,15 +463,15 @@ class IterableSource(_WorkerSource):
             self._control.record_batch(self._num_delivered, indices)
         read = perf_counter_ns()
         draws: Sequence[Any] = ()
-        if self._draws is not None:
+        if self._keyed_draws is not None:
             infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
-            draws = self._draws.of_batch(self._source, infos, samples)
+            draws = self._keyed_draws.of_batch(self._source, infos, samples)
         if self._steps is not None:
             samples = [*self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))]
         stepped = perf_counter_ns()
         outputs = self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
         times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker or 0, times_ns, len(samples), outputs)
+        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
         return outputs
 
 

@@ -4,6 +4,7 @@ from ..providers.concat_data_provider import ConcatDataProvider as ConcatDataPro
 from ..providers.data_provider import DataProvider as DataProvider
 from ..providers.files.file_data_provider import FileDataProvider as FileDataProvider
 from ..providers.files.file_table import FileTable as FileTable
+from ..providers.files.remote_reading import RemoteReading as RemoteReading
 from ..providers.frames.frame_data_provider import FrameDataProvider as FrameDataProvider
 from ..providers.frames.frame_folders import FrameFolders as FrameFolders
 from ..providers.frames.frame_sequence_data_provider import FrameSequenceDataProvider as FrameSequenceDataProvider

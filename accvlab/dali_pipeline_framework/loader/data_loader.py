@@ -36,8 +36,8 @@ from .pipeline_owner import LoaderPipeline, with_own_arguments
 from .position import LoopProgress, Position
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
-from .report_interface import ReportInterface
 from .reports.loop_times import LoopTimes
+from .reports.report_interface import ReportInterface
 from .sample_policy import with_sample_policy
 from .state import (
     NO_SEGMENTS,

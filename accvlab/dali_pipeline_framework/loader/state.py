@@ -85,11 +85,11 @@ class LoaderState:
         if reader is not None:
             checkpoint = base64.b85encode(zlib.compress(reader.checkpoint, 9)).decode()
             state["reader"] = [reader.epoch, reader.batch, checkpoint]
-        state[_CHECKSUM] = _checksum(state)
+        state[_CHECKSUM] = checksum_of(state)
         return state
 
 
-def _checksum(state: Mapping[str, Any]) -> str:
+def checksum_of(state: Mapping[str, Any]) -> str:
     """A digest of all entries but itself; the same after they were written as JSON and read again."""
     entries = {name: value for name, value in state.items() if name != _CHECKSUM}
     return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -131,11 +131,9 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     others = {*state} - {*_RULES, "version", _CHECKSUM}
     if others:
         raise damaged(f"no state has an entry {', '.join(map(_short_repr, sorted(map(str, others))[:5]))}")
-    if _CHECKSUM in state and state[_CHECKSUM] != _checksum(state):
-        raise damaged(
-            "its checksum is another one: it was edited, or changed on its way. (A state without the entry "
-            "`checksum`, as earlier releases have written it, is taken as it is.)"
-        )
+    if state.get(_CHECKSUM) != checksum_of(state):
+        problem = "is another one" if _CHECKSUM in state else "is missing"
+        raise damaged(f"its checksum {problem}: it was edited, or changed on its way")
     values: dict[str, Any] = {name: state[name] for name in rules}
     values["plan"] = dict(state["plan"])
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])

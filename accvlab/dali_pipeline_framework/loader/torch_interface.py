@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import NotSupportedError, SettingError
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
@@ -116,6 +116,10 @@ class TorchInterface:
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
+
+    def _leave_accelerate(self) -> None:
+        """Tell Accelerate that no loop runs any more."""
+        tell_accelerate(cast(Any, self), is_running=False)
 
     _was_prepared = False
 

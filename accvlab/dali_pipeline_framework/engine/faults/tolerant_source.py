@@ -41,7 +41,7 @@ class TolerantSource(CallableSource):
         except SampleFailureError as failure:
             raise self._reported(failure, where) from of_step(failure.cause)
         times_ns = began, stepped - steps_ns, stepped, perf_counter_ns()
-        self._control.add_work(self._worker or 0, times_ns, len(loading.loaded), outputs)
+        self._control.add_work(self._worker_number or 0, times_ns, len(loading.loaded), outputs)
         self._control.note_loaded(row)
         if self._control.tells_samples:
             infos_of_loaded = [each.info for each in loading.loaded]
@@ -79,7 +79,7 @@ class TolerantSource(CallableSource):
                 self._steps_ns += perf_counter_ns() - began
 
         check = self._get_checker().check
-        return SampleChain(source, check, self._draws, None if steps is None else apply, self._described)
+        return SampleChain(source, check, self._keyed_draws, None if steps is None else apply, self._described)
 
     def _described(self, failure: SampleFailureError) -> tuple[str, str]:
         info = failure.info

@@ -9,15 +9,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ..checks import whole_number
-from ..errors import ClosedError, SettingError
-from .reports.loop_times import LoopTimes
-from .reports.report import LoaderReport, make_report
-from .torch_interface import tell_accelerate
+from ...checks import whole_number
+from ...errors import ClosedError, SettingError
+from .loop_times import LoopTimes
+from .report import LoaderReport, make_report
 
 if TYPE_CHECKING:
-    from .data_loader import DataLoader
-    from .loop import Loop
+    from ..data_loader import DataLoader
+    from ..loop import Loop
 
 _PROGRESS_INTERVAL_S = 0.5
 
@@ -136,7 +135,7 @@ def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
     finally:
         loader._ledger.is_on = is_on
     loop.has_ended = True
-    tell_accelerate(loader, is_running=False)
+    loader._leave_accelerate()
     if loader._bound.is_callable and not loader._bound.parts.native:
         progress.go_back(before)
     return batches
