@@ -8,7 +8,6 @@ import copy
 import gc
 import itertools
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -337,9 +336,8 @@ class Held:
         process = psutil.Process()
         children = [child for child in process.children() if "resource_tracker" not in " ".join(child.cmdline())]
         memory_mib = process.memory_info().rss / 2**20
-        return cls(
-            len(children), process.num_threads(), process.num_fds(), len(os.listdir("/dev/shm")), memory_mib
-        )
+        mappings = Path("/proc/self/maps").read_text().count("/dev/shm/")
+        return cls(len(children), process.num_threads(), process.num_fds(), mappings, memory_mib)
 
 
 def leave_nothing(num_times: int, how: Callable[[int], None], most_growth_mib: float) -> None:
