@@ -200,3 +200,9 @@ def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
     assert len(twice) == 2
     assert problems[0].startswith("epoch 0: missing: 3 (sample ")
     assert problems[1] == f"epoch 0: delivered twice: {twice[0]}, {twice[1]}"
+
+
+def test_a_file_is_no_folder_for_ledgers(tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("")
+    with pytest.raises(SettingError, match=r"`ledger` must be a folder.*got the file '.*/ledger'"):
+        DataLoader(IndexProvider(4), 2, num_workers=0, ledger=tmp_path / "ledger")

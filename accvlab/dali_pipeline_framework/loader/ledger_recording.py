@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from ..checks import file_path
-from ..errors import FileError, NotSupportedError
+from ..errors import FileError, NotSupportedError, SettingError
 from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
 from .input_binding import LoaderInput
 from .position import Position
@@ -45,7 +45,7 @@ class LedgerRecording:
         """Set up; nothing is written yet, and never where ``folder`` is None.
 
         Raises:
-            SettingError: ``folder`` is no path.
+            SettingError: ``folder`` is no path, or that of a file.
             NotSupportedError: The input cannot tell which samples it delivers.
         """
         self.is_on = folder is not None
@@ -54,6 +54,8 @@ class LedgerRecording:
         if folder is None:
             return
         self._folder = os.path.expanduser(file_path(folder, "ledger"))
+        if os.path.exists(self._folder) and not os.path.isdir(self._folder):
+            raise SettingError(f"`ledger` must be a folder (made if need be), got the file {self._folder!r}.")
         if bound.is_read_natively:
             raise NotSupportedError(
                 f"`ledger` does not go with {type(bound.data_input).__name__}: native readers do not tell which "
