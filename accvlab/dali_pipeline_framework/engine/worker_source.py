@@ -147,7 +147,7 @@ class _WorkerSource:
                 self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
             if self._steps is not None:
                 use_one_thread_of_opencv()
-                keep_freed_memory()
+            keep_freed_memory()
             self._memory = ReusedMemory()
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, what)
