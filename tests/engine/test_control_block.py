@@ -34,7 +34,7 @@ def test_what_a_process_loads_is_found(block: ControlBlock, epoch: int, batch: i
     block.note_loading(row, slot)
     assert block.find_loading(os.getpid()) == (epoch, batch, slot)
     assert block.find_loading(os.getpid() + 1) is None
-    block.note_loaded(row)
+    block.end_batch(batch)
     assert block.find_loading(os.getpid()) is None
 
 

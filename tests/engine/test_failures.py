@@ -425,7 +425,7 @@ def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
     for batch in range(6, 105):
         row = control.begin_batch(0, batch)
         control.note_loading(row, 0)
-        control.note_loaded(row)
+        control.end_batch(batch)
     assert control.find_loading(os.getpid()) == (0, 5, 0)
     pipeline.close()  # type: ignore[attr-defined]
 

@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.ledgers import ledger_file
 from accvlab.dali_pipeline_framework.ledgers.certificate import certify
 from accvlab.dali_pipeline_framework.ledgers.ledger_file import NEW, STATE, LedgerHeader, LedgerWriter
 from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, MASKED, PADDING, REPLACED
+from accvlab.dali_pipeline_framework.ledgers.packed_batch import AS_NEEDED, packed
 
 
 class Clock:
@@ -52,7 +53,7 @@ def note(ledgers: Iterable[LedgerWriter], batches: Iterable[tuple[int, int]]) ->
     for epoch, batch in batches:
         indices = np.arange(batch * 4, batch * 4 + 4).reshape(len(ledgers), -1)
         for ledger, own in zip(ledgers, indices, strict=True):
-            ledger.note_batch(epoch, batch, own, None, None)
+            ledger.note_batch(epoch, batch, packed(own.tolist()))
 
 
 def begun(folder: Path, num_shards: int, why: int, at: tuple[int, int], **settings: Any) -> list[LedgerWriter]:
@@ -129,9 +130,9 @@ def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
 def test_marks(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=6)
     ledger.begin(NEW, 0, 0)
-    marks = np.array([DELIVERED, REPLACED, MASKED, PADDING, DELIVERED, DELIVERED, DELIVERED])
-    delivered, due = np.array([0, 4, 2, 5, 3, 4, 5]), np.array([0, 1, 2, 5, 3, 4, 5])
-    ledger.note_batch(0, 0, delivered, marks, due)
+    marks = [DELIVERED, REPLACED, MASKED, PADDING, DELIVERED, DELIVERED, DELIVERED]
+    delivered, due = [0, 4, 2, 5, 3, 4, 5], [0, 1, 2, 5, 3, 4, 5]
+    ledger.note_batch(0, 0, packed(delivered, AS_NEEDED, marks, due))
     assert certify([ledger.path]).problems == (
         "epoch 0: missing: 1 (sample 4 in its place), 2 (zeros in its place)",
         "epoch 0: delivered twice: 4",
@@ -141,7 +142,7 @@ def test_marks(tmp_path: Path) -> None:
 def test_many_are_named_in_part(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=10**12)
     ledger.begin(NEW, 0, 0)
-    ledger.note_batch(0, 0, np.arange(100, dtype=np.int64) // 2, None, None)
+    ledger.note_batch(0, 0, packed([index // 2 for index in range(100)]))
     (missing, twice) = certify([tmp_path]).problems
     assert missing == "epoch 0: missing: " + ", ".join(map(str, range(50, 70))) + f" and {10**12 - 50 - 20} more"
     assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(20))) + " and 30 more"
@@ -150,7 +151,7 @@ def test_many_are_named_in_part(tmp_path: Path) -> None:
 def test_batches_of_unknown_samples_prove_nothing(tmp_path: Path) -> None:
     (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
     note([ledger], EPOCH)
-    ledger.note_batch(1, 0, None, None, None)
+    ledger.note_batch(1, 0, None)
     assert certify([tmp_path], epochs=[0]).problems == ("of 1 batches it is not known which samples they hold",)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.full_disks import fills_the_disk
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
+from accvlab.dali_pipeline_framework.ledgers import appended_file
 from accvlab.dali_pipeline_framework.ledgers.ledger_file import (
     LOOP,
     NEW,
@@ -21,6 +26,7 @@ from accvlab.dali_pipeline_framework.ledgers.ledger_file import (
     read_ledger,
 )
 from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, MASKED, PADDING, REPLACED
+from accvlab.dali_pipeline_framework.ledgers.packed_batch import AS_NEEDED, UNKNOWN, bytes_per_index, packed
 
 HEADER: dict[str, Any] = {
     "shard_id": 1,
@@ -32,26 +38,29 @@ HEADER: dict[str, Any] = {
 }
 
 
-def int64(*numbers: int) -> Any:
-    return np.array(numbers, np.int64)
+@pytest.fixture(params=[True, False], ids=["mapped", "written"])
+def is_mapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether files are mapped into memory: as on disks that keep reserved room, or as on all others."""
+    monkeypatch.setattr(appended_file, "_is_safe_to_map", lambda file: request.param)
+    return bool(request.param)
 
 
 def written(folder: Path, **settings: Any) -> Path:
     """A ledger with two parts, and batches of all kinds."""
     writer = LedgerWriter(folder, LedgerHeader(**{**HEADER, **settings}))
     writer.begin(NEW, 0, 0)
-    writer.note_batch(0, 0, int64(5, 299), None, None)
+    writer.note_batch(0, 0, packed([5, 299], 2))
     writer.begin(LOOP, 1, 0)
-    writer.note_batch(1, 0, None, None, None)
+    writer.note_batch(1, 0, None)
     writer.begin(STATE, 0, 1)
-    marks = np.array([DELIVERED, PADDING, REPLACED, MASKED])
-    writer.note_batch(0, 1, int64(1, 2, 3, 4), marks, int64(1, 2, 33, 4))
+    marks = [DELIVERED, PADDING, REPLACED, MASKED]
+    writer.note_batch(0, 1, packed([1, 2, 3, 4], 2, marks, [1, 2, 33, 4]))
     writer.close()
     writer.close()
     return writer.path
 
 
-def test_what_was_written_comes_back(tmp_path: Path) -> None:
+def test_what_was_written_comes_back(tmp_path: Path, is_mapped: bool) -> None:
     ledger = read_ledger(written(tmp_path / "deep" / "er"))
     assert (ledger.header.shard_id, ledger.header.num_shards, ledger.header.num_samples) == (1, 3, 300)
     assert (ledger.header.order, ledger.header.launch) == (b"o" * 8, b"l" * 8)
@@ -72,9 +81,13 @@ def test_indices_of_all_widths(tmp_path: Path, num_samples: int) -> None:
     last = num_samples - 1 if num_samples > 0 else 2**40
     writer = LedgerWriter(tmp_path, LedgerHeader(**{**HEADER, "num_samples": num_samples}))
     writer.begin(NEW, 0, 0)
-    writer.note_batch(0, 0, int64(0, last), None, None)
+    width = bytes_per_index(num_samples) if num_samples > 0 else AS_NEEDED
+    writer.note_batch(0, 0, packed([0, last], width))
+    writer.note_batch(0, 1, packed([0, 1], width, [REPLACED, MASKED], [last, 1]))
     writer.close()
-    assert read_ledger(writer.path).parts[0].indices.tolist() == [0, last]
+    (part,) = read_ledger(writer.path).parts
+    assert part.indices.tolist() == [0, last, 0, 1]
+    assert part.planned.tolist() == [0, last, last, 1]
 
 
 def test_size(tmp_path: Path) -> None:
@@ -90,8 +103,10 @@ def test_a_last_record_that_is_cut_is_left_out(tmp_path: Path) -> None:
         file.write_bytes(whole[:size])
         ledger = read_ledger(file)
         assert (ledger.torn_bytes, len(ledger.parts[1].indices)) == (size - last, 0)
+        assert ledger.is_torn
     file.write_bytes(whole + bytes(4096))
-    assert read_ledger(file).torn_bytes == 4096
+    ledger = read_ledger(file)
+    assert (ledger.torn_bytes, ledger.is_torn) == (4096, False)
 
 
 def test_damage_at_every_byte_is_noticed(tmp_path: Path) -> None:
@@ -155,15 +170,112 @@ def test_any_bytes_are_read_or_refused(
     assert [part.indices.tolist() for part in ledger.parts] == [[5, 299], [1, 2, 3, 4]]
 
 
-def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accvlab.dali_pipeline_framework.ledgers import ledger_file
+def test_a_record_that_was_not_finished_is_left_out(tmp_path: Path) -> None:
+    """Of a record in mapped memory the first bytes are written last; what stands behind it is damage."""
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    last = len(whole) - 32 - 20
+    path.write_bytes(whole[:last] + bytes(8) + whole[last + 8 :] + bytes(4096))
+    ledger = read_ledger(path)
+    assert (len(ledger.parts[1].indices), ledger.is_torn) == (0, True)
+    path.write_bytes(whole[:112] + bytes(8) + whole[120:])
+    with pytest.raises(FileError, match="damaged at byte 112"):
+        read_ledger(path)
 
+
+def test_indices_that_are_not_known_make_a_batch_unknown() -> None:
+    assert packed([3, -1]) == UNKNOWN
+    assert packed([]).samples == b""
+
+
+def test_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mapped: bool) -> None:
+    """Also of records that are larger than a piece of the file, and across all its borders."""
+    monkeypatch.setattr(appended_file, "_PIECE", 4096)
+    writer = LedgerWriter(tmp_path, LedgerHeader(**{**HEADER, "num_samples": 10**6, "batch_size": 5000}))
+    writer.begin(NEW, 0, 0)
+    sizes = [size % 211 for size in range(1000)] + [5000, 1, 3000]
+    for batch, size in enumerate(sizes):
+        writer.note_batch(0, batch, packed(range(size), 4))
+    assert read_ledger(writer.path).parts[0].batches.tolist() == [*range(len(sizes))]  # before it is closed
+    writer.close()
+    ledger = read_ledger(writer.path)
+    assert (ledger.torn_bytes, writer.path.stat().st_size) == (0, 112 + 32 + sum(32 + 4 * size for size in sizes))
+    assert ledger.parts[0].indices.tolist() == [index for size in sizes for index in range(size)]
+
+
+WRITING = """
+import itertools, os, sys
+from accvlab.dali_pipeline_framework.ledgers import appended_file
+from accvlab.dali_pipeline_framework.ledgers.ledger_file import NEW, LedgerHeader, LedgerWriter
+from accvlab.dali_pipeline_framework.ledgers.packed_batch import packed
+appended_file._is_safe_to_map = lambda file: sys.argv[2] == "True"
+writer = LedgerWriter(sys.argv[1], LedgerHeader(0, 1, 10**6, 8, b"o" * 8, b"l" * 8))
+writer.begin(NEW, 0, 0)
+for batch in itertools.count():
+    writer.note_batch(0, batch, packed(range(batch, batch + 8), 4))
+    os.write(1, b".")
+"""
+
+
+@pytest.mark.parametrize("num_told", [1, 3000])
+def test_a_kill_loses_nothing(tmp_path: Path, is_mapped: bool, num_told: int) -> None:
+    command = [sys.executable, "-c", WRITING, str(tmp_path), str(is_mapped)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}) as process:
+        assert process.stdout is not None
+        told = process.stdout.read(num_told)
+        process.kill()
+        told += process.stdout.read()
+    (ledger,) = ledgers_in([tmp_path])
+    (part,) = ledger.parts
+    num_noted = len(part.batches)
+    assert len(told) <= num_noted <= len(told) + 1
+    assert part.indices.tolist() == [index for batch in range(num_noted) for index in range(batch, batch + 8)]
+    assert (ledger.torn_bytes > 0, ledger.is_torn) == (is_mapped, False)
+
+
+def test_a_forked_copy_of_the_process_notes_nothing(tmp_path: Path, is_mapped: bool) -> None:
     writer = LedgerWriter(tmp_path, LedgerHeader(**HEADER))
     writer.begin(NEW, 0, 0)
-    write = ledger_file.os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(ledger_file.os, "write", lambda file, content: write(file, content[:10]))
-        with pytest.raises(FileError, match="no space left"):
-            writer.note_batch(0, 0, int64(1), None, None)
+    child = os.fork()
+    if child == 0:
+        writer.note_batch(0, 77, packed([1], 2))
+        writer.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    writer.note_batch(0, 0, packed([2], 2))
     writer.close()
-    assert read_ledger(writer.path).torn_bytes == 0
+    assert read_ledger(writer.path).parts[0].batches.tolist() == [0]
+
+
+def test_a_full_disk_leaves_whole_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mapped: bool
+) -> None:
+    monkeypatch.setattr(appended_file, "_PIECE", 4096)
+    writer = LedgerWriter(tmp_path, LedgerHeader(**HEADER))
+    writer.begin(NEW, 0, 0)
+    num_in_page = (4096 - 112 - 32) // 34 if is_mapped else 0
+    for batch in range(num_in_page):
+        writer.note_batch(0, batch, packed([1], 2))
+    with fills_the_disk(monkeypatch), pytest.raises(FileError, match=r"[Nn]o space left"):
+        writer.note_batch(0, num_in_page, packed([1], 2))
+    writer.note_batch(0, 1000, packed([1], 2))  # there is room again
+    writer.close()
+    ledger = read_ledger(writer.path)
+    assert ledger.torn_bytes == 0
+    assert ledger.parts[0].batches.tolist() == [*range(num_in_page), 1000]
+
+
+def test_a_limit_of_the_size_of_files_leaves_whole_records(tmp_path: Path, is_mapped: bool) -> None:
+    command = [sys.executable, "-c", WRITING, str(tmp_path), str(is_mapped)]
+    done = subprocess.run(
+        command,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        timeout=60,
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19)),
+    )
+    assert b"cannot be written" in done.stderr
+    (ledger,) = ledgers_in([tmp_path])
+    assert ledger.torn_bytes in (0, 2**19 - 112 - 32 - 64 * len(done.stdout))
+    assert len(ledger.parts[0].batches) == len(done.stdout) > 7000

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.full_disks import fills_the_disk
 from support.inputs import NumberCallable, NumberIterable
 from support.killed_ranks import TRAINING, ledger_of_killed_ranks
 from support.loaders import by_sampler, make_loader
@@ -23,6 +24,7 @@ from support.samplers import EndlessSampler
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
+from accvlab.dali_pipeline_framework.ledgers import appended_file
 from accvlab.dali_pipeline_framework.ledgers.certificate import certify
 from accvlab.dali_pipeline_framework.ledgers.ledger_file import ledgers_in
 from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING
@@ -116,14 +118,11 @@ def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytes
 def test_a_full_disk_ends_the_ledger_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from accvlab.dali_pipeline_framework.ledgers import ledger_file
-
-    write = os.write
+    monkeypatch.setattr(appended_file, "_is_safe_to_map", lambda file: False)
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path) as loader:
         batches = iter(loader)
         next(batches)
-        with monkeypatch.context() as patch:
-            patch.setattr(ledger_file.os, "write", lambda file, content: write(file, content[:9]))
+        with fills_the_disk(monkeypatch):
             next(batches)
         assert len([*batches]) == 3
     assert len(noted(tmp_path)) == 1

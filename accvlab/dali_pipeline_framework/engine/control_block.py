@@ -8,12 +8,15 @@ import fcntl
 import mmap
 import operator
 import os
+import struct
 import time
 import weakref
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..ledgers.packed_batch import PackedBatch
+
+_TOLD = struct.Struct("=qqqq")
 _nbytes_of = operator.attrgetter("nbytes")
 
 
@@ -58,7 +61,8 @@ class ControlBlock:
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
                      2  num_workers       how many worker processes have taken a number
-                     3  tells_samples     whether workers of callables tell the samples of each batch
+                     3  index_bytes       how workers pack the indices of the samples of each batch, to tell them
+                                          (see `packed_batch`); 0: they do not
                      4..27                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
                      28, 29               iterables: process that loads a batch (0: none), and since when
@@ -68,16 +72,15 @@ class ControlBlock:
                                           the batch, for callables the process and the slot that it loads
                                           (0: none)
                      behind               ring of rows, one per batch in flight, where samples are told: its
-                                          epoch, its number plus 1, the number of samples, how many of the
-                                          following there are; then for each sample the index that was due, then
-                                          for each its mark, and for each the index of what was delivered
+                                          epoch (for iterables 0), its number plus 1, head and number of bytes
+                                          of its samples, packed; then these bytes
                      behind them          a row per worker: what it has done, see `Work`
 
     Times are nanoseconds of the clock that `time.monotonic_ns` reads, which all processes share.
 
     Attributes:
         parent_pid: The process that made the block.
-        tells_samples: Whether workers are to tell which samples they load; up to date once a batch is begun.
+        index_bytes: How workers are to tell which samples they load, 0: not; up to date once a batch is begun.
         stacks_path: File into which workers write their stacks when they are asked for them.
     """
 
@@ -86,10 +89,9 @@ class ControlBlock:
     _ITERABLE_AT = _EPOCHS_AT + 3 * _EPOCH_RING
     _HEADER = _ITERABLE_AT + 2
     _ROW_HEADER = 3
-    _TOLD_HEADER = 4
     _WORK_WORDS = 7
 
-    tells_samples = False
+    index_bytes = 0
 
     def __init__(self, batch_size: int, num_in_flight: int = 64, num_workers: int = 1) -> None:
         """Create a block.
@@ -102,8 +104,9 @@ class ControlBlock:
         """
         self._row_words = self._ROW_HEADER + batch_size
         self._num_rows = num_in_flight
-        self._told_words = self._TOLD_HEADER + 3 * batch_size
-        self._work_at = self._HEADER + self._num_rows * (self._row_words + self._told_words)
+        self._told_words = _TOLD.size // 8 + 3 * batch_size
+        self._told_at = self._HEADER + self._num_rows * self._row_words
+        self._work_at = self._told_at + self._num_rows * self._told_words
         self._num_work_rows = max(1, num_workers)
         self._final_work: list[Work] = []
         self.parent_pid = os.getpid()
@@ -129,6 +132,7 @@ class ControlBlock:
         return {
             "_row_words": self._row_words,
             "_num_rows": self._num_rows,
+            "_told_at": self._told_at,
             "_told_words": self._told_words,
             "_work_at": self._work_at,
             "_num_work_rows": self._num_work_rows,
@@ -219,10 +223,6 @@ class ControlBlock:
         self._words[row + 2] = time.monotonic_ns()
         self._words[row + self._ROW_HEADER] = (os.getpid() << 24) + slot + 1
 
-    def note_loaded(self, row: int) -> None:
-        """Record that the batch of a row is loaded."""
-        self._words[row + self._ROW_HEADER] = 0
-
     def note_iterating(self) -> None:
         """Record that this process now loads a batch of an iterable."""
         self._words[self._ITERABLE_AT + 1] = time.monotonic_ns()
@@ -262,7 +262,7 @@ class ControlBlock:
         row = self._HEADER + (batch % self._num_rows) * self._row_words
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
-        self.tells_samples = self._words[3] != 0
+        self.index_bytes = self._words[3]
         return row
 
     def end_batch(self, batch: int) -> None:
@@ -289,34 +289,26 @@ class ControlBlock:
 
     # --- what was loaded ----------------------------------------------------------------------------
 
-    def ask_for_samples(self) -> None:
-        """Have all workers tell which samples they have loaded."""
-        self._words[3] = 1
+    def ask_for_samples(self, index_bytes: int) -> None:
+        """Have all workers tell which samples they have loaded, packed like that."""
+        self._words[3] = index_bytes
 
-    def tell_samples(self, epoch: int, batch: int, *columns: Sequence[int]) -> None:
-        """Tell which samples a batch holds, by up to three columns of equally many numbers."""
-        row = self._told_row_of(batch)
-        count = len(columns[0])
-        self._words[row + 1] = 0
-        for number, column in enumerate(columns):
-            begin = row + self._TOLD_HEADER + number * count
-            self._words[begin : begin + count] = memoryview(array("q", column))
-        self._words[row] = epoch
-        self._words[row + 2] = count
-        self._words[row + 3] = len(columns)
-        self._words[row + 1] = batch + 1
+    def tell_samples(self, epoch: int, batch: int, samples: PackedBatch) -> None:
+        """Tell which samples a batch holds."""
+        row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
+        head, content = samples
+        begin = row + _TOLD.size
+        self._memory[begin : begin + len(content)] = content
+        _TOLD.pack_into(self._memory, row, epoch, batch + 1, head, len(content))
 
-    def told_samples(self, epoch: int, batch: int) -> tuple[int, bytes] | None:
-        """What was told of a batch: the number of columns, and all of them as int64; None for nothing."""
-        row = self._told_row_of(batch)
-        told_epoch, told_batch, count, num_columns = self._words[row : row + self._TOLD_HEADER]
+    def told_samples(self, epoch: int, batch: int) -> PackedBatch | None:
+        """What was told of a batch; None for nothing."""
+        row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
+        told_epoch, told_batch, head, num_bytes = _TOLD.unpack_from(self._memory, row)
         if told_batch != batch + 1 or told_epoch != epoch:
             return None
-        begin = row + self._TOLD_HEADER
-        return num_columns, self._words[begin : begin + num_columns * count].tobytes()
-
-    def _told_row_of(self, batch: int) -> int:
-        return self._HEADER + self._num_rows * self._row_words + (batch % self._num_rows) * self._told_words
+        begin = row + _TOLD.size
+        return PackedBatch(head, self._memory[begin : begin + num_bytes])
 
     # --- what workers have done -----------------------------------------------------------------------
 

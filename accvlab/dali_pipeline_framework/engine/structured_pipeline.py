@@ -30,13 +30,13 @@ from .watching.shared_memory import require_shared_memory, reserve_first_pages
 
 # What only making a pipeline, starting workers and failing needs is imported there: imports take time.
 if TYPE_CHECKING:
+    from ..ledgers.packed_batch import PackedBatch
     from ..sources.reader_epochs import ReaderEpochs
     from .control_block import Work
     from .delivery import Delivery
     from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
-    from .told_samples import ToldSamples
     from .watching.worker_watch import WorkerWatch
 
 
@@ -97,15 +97,16 @@ class StructuredPipeline(Pipeline):
         """The input object that this pipeline was defined with."""
         return self._context.data_input
 
-    def tell_samples(self) -> None:
-        """Have workers tell which samples they load; before the first batch."""
-        self._context.control.ask_for_samples()
+    def tell_samples(self, index_bytes: int) -> None:
+        """Have workers tell which samples they load, packed like that; before the first batch."""
+        self._context.control.ask_for_samples(index_bytes)
 
-    def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
+    def told_samples(self, epoch: int, batch: int) -> PackedBatch | None:
         """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
-        from .told_samples import told_samples
-
-        return told_samples(self._context.control, self._context.data_input, epoch, batch, self.num_delivered - 1)
+        context = self._context
+        if not callable(context.data_input):  # it counts over all epochs
+            epoch, batch = 0, self.num_delivered - 1
+        return context.control.told_samples(epoch, batch)
 
     @property
     def is_closed(self) -> bool:

@@ -23,14 +23,16 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
+from ..ledgers.packed_batch import packed
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
+from .samples.loading_batch import LoadingBatch
 from .samples.sample_checker import OddSampleError, SampleChecker
 from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing.ranges import mark
-from .told_samples import tell_samples
+from .told_samples import samples_of
 from .transport import (
     DimensionClashError,
     ReusedMemory,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
 
 _ndim_of = operator.attrgetter("ndim")
+_END = object()
 _dtype_of = operator.attrgetter("dtype")
 
 
@@ -200,22 +203,15 @@ class _WorkerSource:
         self,
         samples: Sequence[Sequence[Any]],
         draws: Sequence[Any],
-        where: str,
-        get_index: Callable[[int], int | None],
+        results: list[Sequence[Any]],
         note: Callable[[int], None] | None = None,
-    ) -> Sequence[Sequence[Any]]:
-        """Apply the steps that run here to checked samples; ``note`` is told the slot of each before."""
-        steps = cast(SampleSteps, self._steps)
-        results = []
+    ) -> list[Sequence[Any]]:
+        """Apply the steps that run here to checked samples, one by one; ``note`` is told the slot before each."""
+        steps, replayed = cast(SampleSteps, self._steps), self._replayed
         for slot, sample in enumerate(samples):
             if note is not None:
                 note(slot)
-            try:
-                numbers = [of_batch[slot] for of_batch in draws]
-                results.append(after_steps(steps, sample, numbers, self._replayed))
-            except (Exception, SystemExit) as error:
-                index = get_index(slot)
-                self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
+            results.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
         return results
 
     def _fail_with(
@@ -273,22 +269,9 @@ class _WorkerSource:
         return lines
 
     def _batch_of(
-        self,
-        samples: Sequence[Sequence[Any]],
-        draws: Sequence[Any],
-        where: str,
-        get_index: Callable[[int], int | None],
-    ) -> list[Any]:
-        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
-        try:
-            return self.outputs_of_batch(samples, draws, get_index)
-        except OddSampleError as odd:
-            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
-
-    def outputs_of_batch(
         self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
     ) -> list[Any]:
-        """Put checked samples together.
+        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
 
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
@@ -334,62 +317,81 @@ class CallableSource(_WorkerSource):
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         try:
-            return self._load(batch_info, infos, f"epoch {epoch}, batch {batch}")
+            return self._load(batch_info, infos)
         finally:
             self._control.end_batch(batch)
 
-    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo], where: str) -> list[Any]:
+    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
         """Load and check the samples at these positions of a batch."""
-        began = perf_counter_ns()
-        samples: list[Sequence[Any]] = []
-        row = self._control.begin_batch(infos[0].epoch_idx, infos[0].iteration)
+        control = self._control
+        batch = LoadingBatch(batch_info, infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
+        try:
+            outputs = self._outputs_of(batch) if self._read(batch) else None
+        except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
+            outputs = self._after_error(batch, error)
+        if outputs is None:
+            raise StopIteration  # a batch that the epoch cannot fill is dropped
+        if control.index_bytes:
+            samples = samples_of(self._source, batch.infos, batch.stand_ins, control.index_bytes)
+            control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        return outputs
+
+    def _read(self, batch: LoadingBatch) -> bool:
+        """Load and check the samples of a batch; return whether it is to be delivered."""
+        control, infos, row, samples = self._control, batch.infos, batch.row, batch.samples
         check = (self._checker or self._get_checker()).check
-        loaded: Iterator[Any] | None = None
-        for slot, info in enumerate(infos):
-            self._control.note_loading(row, slot)
-            try:
-                if loaded is None:  # each sample is loaded when it is asked for
-                    source = self._get_source() if self._source is None else self._source
-                    loaded = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
-                flat = next(loaded)
-            except StopIteration:
-                if samples and self._delivers_partial_batches():
-                    break
-                raise  # a batch that the epoch cannot fill is dropped
-            except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
-                self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info), info=info)
+        for slot in range(len(infos)):
+            control.note_loading(row, slot)
+            if slot == 0:  # each sample is loaded when it is asked for
+                source = self._get_source() if self._source is None else self._source
+                batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
+            flat = next(batch.rest, _END)
+            if flat is _END:
+                batch.infos = infos[:slot]
+                return slot > 0 and self._delivers_partial_batches()
             try:
                 samples.append(check(flat))
             except ValueError as error:
-                self._fail_for(str(error), f"{where}, slot {slot}", self._sample_index(info), info)
-        read = perf_counter_ns()
-        draws: Sequence[Any] = ()
-        if self._keyed_draws is not None:
-            draws = self._drawn(self._keyed_draws, infos[: len(samples)], samples, where)
-        sent: Sequence[Sequence[Any]] = samples
-        if self._steps is not None:
-            sent = self._after_steps(
-                samples,
-                draws,
-                where,
-                lambda slot: self._sample_index(infos[slot]),
-                functools.partial(self._control.note_loading, row),
-            )
-        if self._control.tells_samples:
-            tell_samples(self._control, source, infos[: len(samples)])
-        stepped = perf_counter_ns()
-        outputs = self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
-        times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
-        return outputs
+                raise OddSampleError(slot, str(error)) from error
+        return True
 
-    def _drawn(
-        self, draws: KeyedDraws, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]], where: str
-    ) -> list[Any]:
-        try:
-            return [*draws.of_batch(self._source, infos, samples)]
-        except (Exception, SystemExit) as error:  # the user's `get_place` is asked
-            self._fail_with(error, f"{where}, random draws", self._sample_index(infos[0]))
+    def _outputs_of(self, batch: LoadingBatch) -> list[Any]:
+        """Make the outputs of a batch whose samples were loaded."""
+        batch.read_ns = perf_counter_ns()
+        infos, sent = batch.infos, batch.samples
+        if self._keyed_draws is not None:
+            batch.phase = "draws"
+            batch.draws = [*self._keyed_draws.of_batch(self._source, infos, sent)]
+        if self._steps is not None:
+            batch.phase = "steps"
+            note = functools.partial(self._control.note_loading, batch.row)
+            sent = self._after_steps(sent, batch.draws, batch.sent, note)
+        batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
+        return self._batch_of(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
+
+    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
+        """Make the outputs of a batch all the same; nothing can be done about the error here.
+
+        Raises:
+            ReportedFailure: It tells about the error.
+        """
+        where = batch.where
+        if isinstance(error, OddSampleError):
+            info = batch.infos[error.number]
+            self._fail_for(error.problem, f"{where}, slot {error.number}", self._sample_index(info), info)
+        if batch.phase == "loading":
+            slot = len(batch.samples)
+            info = batch.infos[slot]
+            self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info), info=info)
+        if batch.phase == "draws":  # the user's `get_place` is asked
+            self._fail_with(error, f"{where}, random draws", self._sample_index(batch.infos[0]))
+        if batch.phase == "steps":
+            slot = len(batch.sent)
+            index = self._sample_index(batch.infos[slot])
+            self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
+        raise error
 
     def _delivers_partial_batches(self) -> bool:
         return bool(InputAdapter(self._source).delivers_partial_batches)
@@ -461,15 +463,26 @@ class IterableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
+            if self._control.index_bytes:
+                told = packed([*indices[: self._batch_size]], self._control.index_bytes)
+                self._control.tell_samples(0, self._num_delivered, told)
         read = perf_counter_ns()
         draws: Sequence[Any] = ()
         if self._keyed_draws is not None:
             infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
             draws = self._keyed_draws.of_batch(self._source, infos, samples)
         if self._steps is not None:
-            samples = [*self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))]
+            sent: list[Sequence[Any]] = []
+            try:
+                samples = self._after_steps(samples, draws, sent)
+            except (Exception, SystemExit) as error:
+                slot, index = len(sent), _at(indices, len(sent))
+                self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
         stepped = perf_counter_ns()
-        outputs = self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
+        try:
+            outputs = self._batch_of(samples, draws, lambda slot: _at(indices, slot))
+        except OddSampleError as odd:
+            self._fail_for(odd.problem, f"{where}, slot {odd.number}", _at(indices, odd.number))
         times_ns = began, read, stepped, perf_counter_ns()
         self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
         return outputs

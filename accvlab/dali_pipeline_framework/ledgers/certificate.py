@@ -81,7 +81,7 @@ def certify(
         later = generations[generation.number + 1 :]
         for part in generation.parts:
             counted.add(part, _limit(part, generation, later, counts_anew, counted.problems))
-    torn = sum(1 for ledger in ledgers if ledger.torn_bytes)
+    torn = sum(1 for ledger in ledgers if ledger.is_torn)
     found = f"{_number(len(ledgers), 'ledger')}, {_number(len(generations), 'run')}"
     notes = [
         f"{found}: {counted.num_batches} batches count, {counted.num_void} were superseded by restarts"

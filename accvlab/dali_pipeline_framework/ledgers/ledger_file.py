@@ -9,7 +9,7 @@ A file is written by one loader in one process, on one shard, and only ever grow
 
 All is little-endian. The checksum of a record (CRC-32) goes on from that of the record before, so a record that
 was changed, taken out or put in is noticed. Only the last record may be incomplete: a process was killed while it
-wrote it.
+wrote it. Behind it there may be zeros (see `appended_file`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FileError, error_that_is_also
+from .appended_file import AppendedFile
 from .marks import MASKED
+from .packed_batch import BATCH, HAS_MARKS, IS_UNKNOWN, UNKNOWN, PackedBatch
 
 Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
@@ -48,8 +50,9 @@ _HEADER_SIZE = _HEADER.size + _CHECKSUM.size
 # kind, width of the indices (start: why), flags, 0, number of indices, epoch, batch, time (ms); then the checksum
 _RECORD = struct.Struct("<BBBBIIQQ")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
-_START, _BATCH = 1, 2
-_HAS_MARKS, _IS_UNKNOWN = 1, 2
+_BATCH_RECORD = struct.Struct("<QIQQ")  # the same, of a `PackedBatch`
+_START = 1
+_MOST_PER_SAMPLE = 2 * 8 + 1
 _TYPES: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype("<u1"),
     2: np.dtype("<u2"),
@@ -100,13 +103,8 @@ class LedgerHeader:
         return packed + _CHECKSUM.pack(zlib.crc32(packed))
 
 
-def _width_for(most: int) -> int:
-    """Bytes for an index of at most so much."""
-    return 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
-
-
 class LedgerWriter:
-    """Appends to a new ledger. Each record is one call of the system: what was written outlives the process."""
+    """Appends to a new ledger. What was noted outlives the process, however it ends."""
 
     def __init__(self, folder: str | os.PathLike[str], header: LedgerHeader) -> None:
         """Make the file, and the folder where it is not there.
@@ -118,67 +116,41 @@ class LedgerWriter:
         packed = header._packed()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(self.path, flags, 0o644)
+            self._file = AppendedFile(self.path)
+            self._file.append(packed)
         except OSError as error:
             raise self._failed(error) from error
-        self._pid = os.getpid()
-        self._size = 0
-        self._width = None if header.num_samples < 1 else _width_for(header.num_samples - 1)
         self._checksum = zlib.crc32(packed[: _HEADER.size])
-        self._append(packed)
 
     def begin(self, why: int, epoch: int, batch: int) -> None:
-        """Note that a run of batches begins at a position: `LOOP`, `NEW` or `STATE`."""
-        self._write(_RECORD.pack(_START, why, 0, 0, 0, epoch, batch, time.time_ns() // 1_000_000), b"")
+        """Note that a run of batches begins at a position: `LOOP`, `NEW` or `STATE`.
 
-    def note_batch(
-        self,
-        epoch: int,
-        batch: int,
-        indices: Int64Array | None,
-        marks: UInt8Array | None,
-        planned: Int64Array | None,
-    ) -> None:
+        Raises:
+            FileError: There is no room for it.
+        """
+        self._append(_RECORD.pack(_START, why, 0, 0, 0, epoch, batch, time.time_ns() // 1_000_000), b"")
+
+    def note_batch(self, epoch: int, batch: int, samples: PackedBatch | None) -> None:
         """Note a batch.
 
         Args:
             epoch: Its epoch.
             batch: Its number in the epoch.
-            indices: ``(n,)``, indices of the samples, none negative; None where they are not known.
-            marks: ``(n,)``, see `marks`; None where all are plainly delivered.
-            planned: ``(n,)``, indices of the samples that were due; with ``marks``.
+            samples: Its samples; None where they are not known.
+
+        Raises:
+            FileError: There is no room for it.
         """
-        now_ms = time.time_ns() // 1_000_000
-        if indices is None:
-            self._write(_RECORD.pack(_BATCH, 1, _IS_UNKNOWN, 0, 0, epoch, batch, now_ms), b"")
-            return
-        width = self._width or _width_for(
-            max(int(each.max(initial=0)) for each in (indices, planned) if each is not None)
-        )
-        payload = indices.astype(_TYPES[width]).tobytes()
-        flags = 0
-        if marks is not None and planned is not None:
-            payload += marks.astype(np.uint8).tobytes() + planned.astype(_TYPES[width]).tobytes()
-            flags = _HAS_MARKS
-        self._write(_RECORD.pack(_BATCH, width, flags, 0, len(indices), epoch, batch, now_ms), payload)
+        head, payload = samples or UNKNOWN
+        self._append(_BATCH_RECORD.pack(head, epoch, batch, time.time_ns() // 1_000_000), payload)
 
-    def _write(self, head: bytes, payload: bytes) -> None:
+    def _append(self, head: bytes, payload: bytes) -> None:
         checksum = zlib.crc32(payload, zlib.crc32(head, self._checksum))
-        self._append(head + checksum.to_bytes(4, "little") + payload)
-        self._checksum = checksum
-
-    def _append(self, content: bytes) -> None:
-        if os.getpid() != self._pid:  # a forked copy: it is not that rank
-            return
         try:
-            if os.write(self._file, content) == len(content):
-                self._size += len(content)
-                return
-            os.ftruncate(self._file, self._size)  # a part was written: records must stay in one piece
-            raise OSError("there is no space left for it")
+            self._file.append(head + checksum.to_bytes(4, "little") + payload)
         except OSError as error:
             raise self._failed(error) from error
+        self._checksum = checksum
 
     def _failed(self, error: OSError) -> FileError:
         message = f"The ledger {str(self.path)!r} cannot be written: {error.strerror or error}."
@@ -186,16 +158,11 @@ class LedgerWriter:
 
     def sync(self) -> None:
         """Have the system write it to the disk, so that it also outlives the machine."""
-        if self._file >= 0:
-            os.fsync(self._file)
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file; nothing happens the second time."""
-        if self._file >= 0:
-            if os.getpid() == self._pid:
-                self.sync()
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
 
 @attrs.frozen(eq=False)
@@ -240,12 +207,14 @@ class Ledger:
     Attributes:
         header: Who wrote it.
         parts: Runs of batches, in the order in which they were written.
-        torn_bytes: Bytes of a last record that is incomplete, and does not count.
+        torn_bytes: Bytes behind the last whole record, which do not count.
+        is_torn: Whether a part of a record is among them; else they are zeros, since the file was not closed.
     """
 
     header: LedgerHeader
     parts: tuple[LedgerPart, ...]
     torn_bytes: int
+    is_torn: bool
 
 
 @attrs.define
@@ -318,7 +287,11 @@ def _parsed(content: bytes, path: str) -> Ledger:
     view = memoryview(content)
     while position < size:
         if size - position < _RECORD_SIZE or not any(content[position : position + _RECORD_SIZE]):
-            break  # a machine that is switched off can leave zeros
+            break  # it was not closed
+        if not any(content[position : position + 8]):
+            if any(content[position + _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE :]):
+                raise _damaged_at(position)
+            break  # a process was killed while it wrote the rest of the record
         head = view[position : position + _RECORD.size]
         kind, width, flags, reserved, count, epoch, batch, time_ms = _RECORD.unpack(head)
         begin = position + _RECORD_SIZE
@@ -327,11 +300,9 @@ def _parsed(content: bytes, path: str) -> Ledger:
             is_possible = is_possible and width in (LOOP, NEW, STATE) and flags == count == 0
             length = 0
         else:
-            is_possible = (
-                is_possible and kind == _BATCH and width in _TYPES and flags in (0, _HAS_MARKS, _IS_UNKNOWN)
-            )
-            is_possible = is_possible and not (flags == _IS_UNKNOWN and count)
-            length = count * (2 * width + 1 if flags & _HAS_MARKS else width)
+            is_possible = is_possible and kind == BATCH and width in _TYPES and flags in (0, HAS_MARKS, IS_UNKNOWN)
+            is_possible = is_possible and not (flags == IS_UNKNOWN and count)
+            length = count * (2 * width + 1 if flags & HAS_MARKS else width)
         end = begin + length
         if not is_possible:
             raise _damaged_at(position)
@@ -350,7 +321,7 @@ def _parsed(content: bytes, path: str) -> Ledger:
             _add_batch(parts[-1], view[begin:end], width, flags, count, (epoch, batch), time_ms, position)
         position = end
     finished = tuple(part.finished(header, path) for part in parts)
-    return Ledger(header, finished, size - position)
+    return Ledger(header, finished, size - position, content.count(0, position) < size - position)
 
 
 def _add_batch(
@@ -364,12 +335,12 @@ def _add_batch(
     position: int,
 ) -> None:
     part.end_ms = max(part.end_ms, time_ms)
-    part.records.append((*place, flags != _IS_UNKNOWN, count))
+    part.records.append((*place, flags != IS_UNKNOWN, count))
     indices = np.frombuffer(payload, _TYPES[width], count)
     part.indices.append(indices)
     marks: Any = np.zeros(count, np.uint8)
     planned: Any = indices
-    if flags & _HAS_MARKS:
+    if flags & HAS_MARKS:
         marks = np.frombuffer(payload, np.uint8, count, count * width)
         planned = np.frombuffer(payload, _TYPES[width], count, count * (width + 1))
     if count and (marks.max() > MASKED or (width == 8 and min(indices.min(), planned.min()) < 0)):

@@ -210,7 +210,7 @@ class DataLoader(TorchInterface, ReportInterface):
             self._steps,
             is_automatic=self._num_workers == "auto",
             failed=FailedSamples(self._faults),
-            tells_samples=self._ledger.is_on,
+            index_bytes=self._ledger.index_bytes,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.

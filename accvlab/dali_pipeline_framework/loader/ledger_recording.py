@@ -12,6 +12,7 @@ from typing import Any
 from ..checks import file_path
 from ..errors import FileError, NotSupportedError, SettingError
 from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
+from ..ledgers.packed_batch import AS_NEEDED, bytes_per_index
 from .input_binding import LoaderInput
 from .position import Position
 
@@ -37,7 +38,10 @@ class LedgerRecording:
 
     Attributes:
         is_on: Whether anything is noted.
+        index_bytes: How workers pack the indices of samples, see `packed_batch`; 0 where nothing is noted.
     """
+
+    index_bytes = 0
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, bound: LoaderInput, seed: int, steps: int | None
@@ -62,6 +66,9 @@ class LedgerRecording:
                 f"samples they deliver. Use a data provider with a sampler."
             )
         self._bound = bound
+        planned = getattr(bound.data_input, "provider", None)
+        self._num_samples = -1 if planned is None else int(planned.get_number_of_samples())
+        self.index_bytes = AS_NEEDED if planned is None else bytes_per_index(self._num_samples)
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
         order = json.dumps([bound.description, seed], sort_keys=True, default=str)
         self._order = hashlib.blake2b(order.encode(), digest_size=8).digest()
@@ -92,10 +99,7 @@ class LedgerRecording:
         else:  # whose epochs are parts of one stream
             told = pipeline.told_samples(0, epoch * self._steps_of_stream + batch)
         try:
-            if told is None:
-                self._writer.note_batch(epoch, batch, None, None, None)
-            else:
-                self._writer.note_batch(epoch, batch, told.indices, told.marks, told.planned)
+            self._writer.note_batch(epoch, batch, told)
         except FileError as error:
             self._fail(error)
 
@@ -122,11 +126,10 @@ class LedgerRecording:
 
     def _header(self) -> LedgerHeader:
         launch = json.dumps([os.environ.get(name) for name in _LAUNCH_VARIABLES])
-        planned = getattr(self._bound.data_input, "provider", None)
         return LedgerHeader(
             self._bound.shard.shard_id,
             self._bound.shard.num_shards,
-            -1 if planned is None else int(planned.get_number_of_samples()),
+            self._num_samples,
             self._bound.batch_size,
             self._order,
             hashlib.blake2b(launch.encode(), digest_size=8).digest(),

@@ -53,7 +53,7 @@ class LoaderPipeline:
         steps: int | None,
         is_automatic: bool = False,
         failed: FailedSamples | None = None,
-        tells_samples: bool = False,
+        index_bytes: int = 0,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -65,7 +65,7 @@ class LoaderPipeline:
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
             failed: What has failed so far, and what is done about it; None: it is raised.
-            tells_samples: Whether workers tell which samples they load.
+            index_bytes: How workers pack the indices of the samples that they load, to tell them; 0: they do not.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -78,7 +78,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
-        self._tells_samples = tells_samples
+        self._index_bytes = index_bytes
         self.failed = failed or FailedSamples(FaultPolicy())
         self.choice: WorkerChoice | None = None
         self.is_closed = False
@@ -100,8 +100,8 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        if self._tells_samples:
-            pipeline.tell_samples()
+        if self._index_bytes:
+            pipeline.tell_samples(self._index_bytes)
         follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
@@ -24,12 +25,16 @@ from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
 from ...sample_data import GroupFormat
+from ..samples.loading_batch import LoadingBatch
+from ..samples.sample_checker import OddSampleError
 from .journal import FaultJournal
 
 if TYPE_CHECKING:
     from ...sources.planned_input import PlannedInput
 
 Flat: TypeAlias = Sequence[Any]
+# Position of a sample, its index (None: not asked for), its arrays or what was raised, and the stage of that.
+_Attempt: TypeAlias = tuple[types.SampleInfo, int | None, Any, BaseException | None, str]
 
 _MOST_MESSAGES = 50  # of one worker; later records have no tracebacks, since the journal is kept in memory
 
@@ -59,6 +64,10 @@ class SampleFailureError(Exception):
 
 class NotTriedError(Exception):
     """A sample is known to fail."""
+
+
+class KnownSampleError(Exception):
+    """A batch has samples that are known to fail, or to need the fallback decoder."""
 
 
 @attrs.frozen
@@ -150,21 +159,59 @@ class BatchLoading:
             StopIteration: The epoch has none of them.
             SampleFailureError: One has failed, and nothing can take its place.
         """
-        for info, index, flat, error, stage in self._attempts(infos):
-            if error is None:
-                self.loaded.append(LoadedSample(info, index, flat, flat))
-                continue
-            instead = self._instead(info, index, error, stage, with_steps=False)
-            if instead is not None:
-                self.loaded.append(instead)
+        self._take(self._attempts(infos))
+        self._draw()
+        self._apply_steps()
+
+    def go_on(self, batch: LoadingBatch, error: BaseException) -> None:
+        """Go on with a batch of which a sample has failed; what was made of it is kept.
+
+        Args:
+            batch: The batch, in the phase of loading, of the steps or of packing.
+            error: What was raised.
+
+        Raises:
+            StopIteration: The epoch has none of its samples.
+            SampleFailureError: One has failed, and nothing can take its place.
+        """
+        both = zip(batch.infos, batch.samples, strict=False)
+        self.loaded = [LoadedSample(info, None, flat, flat) for info, flat in both]
+        if batch.phase == "loading":
+            rest = batch.infos[len(self.loaded) :]
+            if isinstance(error, KnownSampleError):
+                attempts = self._attempts(rest)
+            elif isinstance(error, OddSampleError):
+                self._take([(rest[0], None, None, ValueError(error.problem), "checks")])
+                attempts = self._attempts(rest[1:], batch.rest)
+            else:
+                attempts = self._attempts(rest, map(_raise, [error]))
+            self._take(attempts)
+            batch.read_ns = perf_counter_ns()
+            self._draw()
+            self._apply_steps()
+        else:
+            self.draws = batch.draws
+            for sample, sent in zip(self.loaded, batch.sent, strict=False):
+                sample.sent = sent
+            if batch.phase == "steps":
+                self._apply_steps(len(batch.sent), error)
+        batch.stepped_ns = perf_counter_ns()
+
+    def _take(self, attempts: Iterable[_Attempt]) -> None:
+        for info, index, flat, error, stage in attempts:
+            taken: LoadedSample | None = LoadedSample(info, index, flat, flat)
+            if error is not None:
+                taken = self._instead(info, index, error, stage, with_steps=False)
+            if taken is not None:
+                self.loaded.append(taken)
+
+    def _draw(self) -> None:
         if not self.loaded:
             self._fill_empty(with_steps=False)
-        chain, loaded = self._chain, self.loaded
+        chain = self._chain
         if chain.draws is not None:
-            infos = [each.info for each in loaded]
-            self.draws = chain.draws.of_batch(chain.source, infos, [each.flat for each in loaded])
-        if chain.apply is not None:
-            self._apply_steps()
+            infos = [each.info for each in self.loaded]
+            self.draws = chain.draws.of_batch(chain.source, infos, [each.flat for each in self.loaded])
 
     def replace(self, number: int, error: BaseException) -> None:
         """Put another sample in the place of one of `loaded` that does not go with the others, or leave it out."""
@@ -177,17 +224,16 @@ class BatchLoading:
     # --- one after the other ----------------------------------------------------------------------
 
     def _attempts(
-        self, infos: Sequence[types.SampleInfo]
-    ) -> Iterator[tuple[types.SampleInfo, int | None, Any, BaseException | None, str]]:
-        """Try each sample: its position, index (None: not asked for), arrays or error, and where that was."""
+        self, infos: Sequence[types.SampleInfo], loaded: Iterator[Any] | None = None
+    ) -> Iterator[_Attempt]:
+        """Try each sample, where nothing else is given by asking the input for them."""
         source, tolerance = self._chain.source, self._tolerance
         knows_some = bool(tolerance.not_tried or tolerance.re_encoded)
         indices = [source.get_sample_index(info) for info in infos] if knows_some else [None] * len(infos)
         tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
-        loaded: Iterator[Any] | None = None
         num_tried = 0
-        for slot, (info, index) in enumerate(zip(infos, indices, strict=True)):
-            self._note(slot)
+        for info, index in zip(infos, indices, strict=True):
+            self._note(info.idx_in_batch)
             if index is not None and index in tolerance.not_tried:
                 yield info, index, None, NotTriedError(tolerance.not_tried[index]), "loading"
                 continue
@@ -230,28 +276,32 @@ class BatchLoading:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _apply_steps(self) -> None:
-        number = 0
+    def _apply_steps(self, number: int = 0, error: BaseException | None = None) -> None:
+        """Apply the steps to a sample and all behind it; for that one, ``error`` was already raised."""
+        if self._chain.apply is None:
+            return
         while number < len(self.loaded):
             sample = self.loaded[number]
             self._note(sample.info.idx_in_batch)
             try:
-                sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws])
-            except (Exception, SystemExit) as error:
-                instead = self._instead(sample.info, sample.index, error, "steps", with_steps=True)
+                sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws], error)
+                number += 1
+            except (Exception, SystemExit) as failure:
+                instead = self._instead(sample.info, sample.index, failure, "steps", with_steps=True)
                 self._put(number, instead)
                 number += instead is not None
-                continue
-            number += 1
+            error = None
         if not self.loaded:
             self._fill_empty(with_steps=True)
 
-    def _processed(self, flat: Flat, numbers: Sequence[Any]) -> Flat:
-        """Apply the steps; where they fail, with images decoded by the fallback decoder."""
+    def _processed(self, flat: Flat, numbers: Sequence[Any], error: BaseException | None = None) -> Flat:
+        """Apply the steps; where they fail or have failed, with images decoded by the fallback decoder."""
         apply = self._chain.apply
         if apply is None:
             return flat
         try:
+            if error is not None:
+                raise error
             return apply(flat, numbers)
         except (Exception, SystemExit):
             tolerance = self._tolerance
@@ -399,6 +449,10 @@ class BatchLoading:
             "substitute": substitute,
             "message": message if self._tolerance.num_messages <= _MOST_MESSAGES else reason,
         }
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def image_fields(blueprint: GroupFormat) -> list[int]:

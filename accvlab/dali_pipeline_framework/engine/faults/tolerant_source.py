@@ -3,19 +3,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from time import perf_counter_ns
 from typing import Any, cast
 
 from nvidia.dali import types
 
 from ...sources.planned_input import PlannedInput
+from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
 from ..samples.sample_steps import SampleSteps, after_steps, named_step, of_step
-from ..told_samples import tell_samples
 from ..worker_report import ReportedFailure, WorkerReport
 from ..worker_source import CallableSource
-from .tolerant_loading import BatchLoading, NotTriedError, SampleChain, SampleFailureError, TolerantLoading
+from .tolerant_loading import (
+    BatchLoading,
+    KnownSampleError,
+    NotTriedError,
+    SampleChain,
+    SampleFailureError,
+    TolerantLoading,
+)
 
 _LONGEST_REASON = 500
 
@@ -23,42 +30,48 @@ _LONGEST_REASON = 500
 class TolerantSource(CallableSource):
     """A `CallableSource` that puts other samples in the place of those that fail.
 
+    A batch without faults is made as by that. When something fails, what was made of the batch so far is kept, and
+    the rest is made sample by sample; likewise all of a batch with a sample that is known to fail.
+
     Attributes:
         tolerance: What it knows of samples that fail.
     """
 
     tolerance: TolerantLoading
-    _steps_ns = 0  # of the batch that is loaded
 
-    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo], where: str) -> list[Any]:
-        row = self._control.begin_batch(infos[0].epoch_idx, infos[0].iteration)
-        began, self._steps_ns = perf_counter_ns(), 0
-        loading = BatchLoading(self.tolerance, self.chain(), lambda slot: self._control.note_loading(row, slot))
+    def _read(self, batch: LoadingBatch) -> bool:
+        tolerance = self.tolerance
+        if (tolerance.not_tried or tolerance.re_encoded) and self._is_one_known(batch.infos):
+            raise KnownSampleError
+        return super()._read(batch)
+
+    def _is_one_known(self, infos: Sequence[types.SampleInfo]) -> bool:
+        indices = {place.sample_index for place in self._get_source().places_at(infos)}
+        return not indices.isdisjoint(self.tolerance.not_tried) or not indices.isdisjoint(
+            self.tolerance.re_encoded
+        )
+
+    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
+        if batch.phase == "draws" or (batch.phase == "packing" and not isinstance(error, OddSampleError)):
+            return super()._after_error(batch, error)  # no sample has failed
+        note = functools.partial(self._control.note_loading, batch.row)
+        loading = BatchLoading(self.tolerance, self.chain(), note)
         try:
-            loading.run(infos)
-            stepped, steps_ns = perf_counter_ns(), self._steps_ns
+            loading.go_on(batch, error)
             outputs = self.fit_together(loading)
         except SampleFailureError as failure:
-            raise self._reported(failure, where) from of_step(failure.cause)
-        times_ns = began, stepped - steps_ns, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(loading.loaded), outputs)
-        self._control.note_loaded(row)
-        if self._control.tells_samples:
-            infos_of_loaded = [each.info for each in loading.loaded]
-            tell_samples(self._control, self._get_source(), infos_of_loaded, loading.stand_ins)
-        loading.write_records(batch_info.epoch_idx, batch_info.iteration)
+            raise self._reported(failure, batch.where) from of_step(failure.cause)
+        batch.infos = [each.info for each in loading.loaded]
+        batch.stand_ins = loading.stand_ins
+        loading.write_records(batch.asked.epoch_idx, batch.asked.iteration)
         return outputs
 
     def fit_together(self, loading: BatchLoading) -> list[Any]:
         """Make the outputs of a batch; what does not go with the other samples is replaced."""
         while True:
-            loaded = loading.loaded
+            sent = [each.sent for each in loading.loaded]
             try:
-                return self.outputs_of_batch(
-                    [each.sent for each in loaded],
-                    loading.draws,
-                    lambda number: self._index_of(loading, number),
-                )
+                return self._batch_of(sent, loading.draws, functools.partial(self._index_of, loading))
             except OddSampleError as odd:
                 loading.replace(odd.number, ValueError(odd.problem))
 
@@ -72,11 +85,7 @@ class TolerantSource(CallableSource):
         steps = self._steps
 
         def apply(flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
-            began = perf_counter_ns()
-            try:
-                return after_steps(cast(SampleSteps, steps), flat, numbers, self._replayed)
-            finally:
-                self._steps_ns += perf_counter_ns() - began
+            return after_steps(cast(SampleSteps, steps), flat, numbers, self._replayed)
 
         check = self._get_checker().check
         return SampleChain(source, check, self._keyed_draws, None if steps is None else apply, self._described)
