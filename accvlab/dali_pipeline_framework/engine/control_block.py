@@ -308,7 +308,7 @@ class ControlBlock:
         if told_batch != batch + 1 or told_epoch != epoch:
             return None
         begin = row + _TOLD.size
-        return PackedBatch(head, self._memory[begin : begin + num_bytes])
+        return head, self._memory[begin : begin + num_bytes]
 
     # --- what workers have done -----------------------------------------------------------------------
 

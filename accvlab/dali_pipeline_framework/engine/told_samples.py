@@ -9,12 +9,14 @@ from typing import Any, cast
 
 from nvidia.dali import types
 
+from ..draws.sample_place import SamplePlace
 from ..ledgers.marks import DELIVERED, PADDING
 from ..ledgers.packed_batch import UNKNOWN, PackedBatch, packed
 from ..sources.input_adapter import InputAdapter
 
-_sample_index_of = operator.attrgetter("sample_index")
-_is_padding_of = operator.attrgetter("is_padding")
+_sample_index_of, _is_padding_of = map(  # by number, which takes half the time
+    operator.itemgetter, map(SamplePlace._fields.index, ("sample_index", "is_padding"))
+)
 
 
 def samples_of(
@@ -32,19 +34,19 @@ def samples_of(
             mark, and the index of the sample.
         index_bytes: How to pack indices, see `packed`.
     """
-    adapter = InputAdapter(source)
-    if adapter.planned is not None:
-        places: Sequence[Any] = adapter.planned.places_at(infos)
+    places_at = getattr(source, "places_at", None)
+    if places_at is not None:  # a `PlannedInput`
+        places: Sequence[Any] = places_at(infos)
     else:
+        adapter = InputAdapter(source)
         places = [adapter.place(info) for info in infos]
-    if None in places:
-        indices = [adapter.sample_index(info) for info in infos]
-        return UNKNOWN if None in indices else packed(cast(list[int], indices), index_bytes)
+        if None in places:
+            indices = [adapter.sample_index(info) for info in infos]
+            return UNKNOWN if None in indices else packed(cast(list[int], indices), index_bytes)
     due = list(map(_sample_index_of, places))
-    is_padding = list(map(_is_padding_of, places))
-    if not stand_ins and True not in is_padding:
+    if not stand_ins and True not in map(_is_padding_of, places):
         return packed(due, index_bytes)
-    delivered, marks = [*due], [PADDING if each else DELIVERED for each in is_padding]
+    delivered, marks = [*due], [PADDING if place.is_padding else DELIVERED for place in places]
     for number, (mark, index) in stand_ins.items():
         marks[number], delivered[number] = mark, index
     return packed(delivered, index_bytes, marks, due)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 BATCH: Final = 2
 """Kind of a record that tells of a batch."""
@@ -25,21 +25,15 @@ def bytes_per_index(num_samples: int) -> int:
     return 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
 
 
-class PackedBatch(NamedTuple):
-    """The samples of a batch, as they stand in a ledger.
+PackedBatch: TypeAlias = tuple[int, bytes]
+"""The samples of a batch, as they stand in a ledger.
 
-    Attributes:
-        head: The first eight bytes of the record, as a number: kind, bytes per index, flags, 0, and in 32 bits the
-            number of samples.
-        samples: Their indices; where something else than planned was delivered, behind them a byte for each that
-            tells how, and the indices of those that were due.
-    """
+First a number, the first eight bytes of the record: kind, bytes per index, flags, 0, and in 32 bits the number of
+samples. Then their indices; where something else than planned was delivered, behind them a byte for each that
+tells how, and the indices of those that were due.
+"""
 
-    head: int
-    samples: bytes
-
-
-UNKNOWN: Final = PackedBatch(BATCH | 1 << 8 | IS_UNKNOWN << 16, b"")
+UNKNOWN: Final[PackedBatch] = BATCH | 1 << 8 | IS_UNKNOWN << 16, b""
 """A batch whose samples are not known."""
 
 
@@ -65,5 +59,5 @@ def packed(
     head = BATCH | index_bytes << 8 | len(indices) << 32
     samples = array(code, indices).tobytes()
     if marks is None:
-        return PackedBatch(head, samples)
-    return PackedBatch(head | HAS_MARKS << 16, samples + bytes(marks) + array(code, planned).tobytes())
+        return head, samples
+    return head | HAS_MARKS << 16, samples + bytes(marks) + array(code, planned).tobytes()
