@@ -8,11 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from support.arrays import DT
 from support.providers import IndexProvider
 
 import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder, SampleDataGroup
 
 ROOT = str(Path(package.__file__).parent)
 IMAGE = b"P6 2 2 255\n" + bytes(12)
@@ -36,15 +37,16 @@ class Images(IndexProvider):
         return sample
 
 
-def test_one_sample_takes_few_calls() -> None:
+def calls_of_a_batch(batch_size: int, **settings: Any) -> Counter[tuple[str, str]]:
     loader = DataLoader(
         Images(),
-        1,
+        batch_size,
         steps=[ImageDecoder("image", use_device_mixed=True)],
         shuffle=True,
         num_workers=0,
         output_type="numpy",
         pipeline_arguments={"prefetch_queue_depth": 1},
+        **settings,
     )
     loop = iter(loader)
     next(loop)
@@ -59,5 +61,25 @@ def test_one_sample_takes_few_calls() -> None:
         next(loop)
     finally:
         sys.setprofile(None)
+    loader.close()
+    return calls
+
+
+def test_one_sample_takes_few_calls() -> None:
+    calls = calls_of_a_batch(1)
     # 77 when this was written. Each is a hop that a reader makes, and a microsecond in one process.
     assert sum(calls.values()) <= 85, calls.most_common()
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_policies_and_ledgers_take_few_calls_per_batch_and_none_per_sample(run: Any, tmp_path: Path) -> None:
+    def more(batch_size: int, **settings: Any) -> Counter[tuple[str, str]]:
+        return calls_of_a_batch(batch_size, run=run, **settings) - calls_of_a_batch(batch_size, run=run)
+
+    for faults in ("replace", "skip", FaultPolicy(samples="replace", fallback_decoder="pillow")):
+        calls = more(4, faults=faults, last_batch="partial")
+        assert sum(calls.values()) <= 2, calls.most_common()
+        assert more(8, faults=faults, last_batch="partial") == calls
+    calls = more(4, ledger=tmp_path)
+    assert sum(calls.values()) <= 12, calls.most_common()  # six of them in a worker
+    assert more(8, ledger=tmp_path) == calls
