@@ -322,11 +322,23 @@ class CallableSource(_WorkerSource):
             self._control.end_batch(batch)
 
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
-        """Load and check the samples at these positions of a batch."""
+        """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
         control = self._control
         batch = LoadingBatch(batch_info, infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
+        outputs: list[Any] | None = None
         try:
-            outputs = self._outputs_of(batch) if self._read(batch) else None
+            if self._read(batch):
+                batch.read_ns = perf_counter_ns()
+                infos, sent = batch.infos, batch.samples
+                if self._keyed_draws is not None:
+                    batch.phase = "draws"
+                    batch.draws = [*self._keyed_draws.of_batch(self._source, infos, sent)]
+                if self._steps is not None:
+                    batch.phase = "steps"
+                    note = functools.partial(control.note_loading, batch.row)
+                    sent = self._after_steps(sent, batch.draws, batch.sent, note)
+                batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
+                outputs = self._batch_of(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
         except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
             outputs = self._after_error(batch, error)
         if outputs is None:
@@ -356,20 +368,6 @@ class CallableSource(_WorkerSource):
             except ValueError as error:
                 raise OddSampleError(slot, str(error)) from error
         return True
-
-    def _outputs_of(self, batch: LoadingBatch) -> list[Any]:
-        """Make the outputs of a batch whose samples were loaded."""
-        batch.read_ns = perf_counter_ns()
-        infos, sent = batch.infos, batch.samples
-        if self._keyed_draws is not None:
-            batch.phase = "draws"
-            batch.draws = [*self._keyed_draws.of_batch(self._source, infos, sent)]
-        if self._steps is not None:
-            batch.phase = "steps"
-            note = functools.partial(self._control.note_loading, batch.row)
-            sent = self._after_steps(sent, batch.draws, batch.sent, note)
-        batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
-        return self._batch_of(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
 
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
         """Make the outputs of a batch all the same; nothing can be done about the error here.
