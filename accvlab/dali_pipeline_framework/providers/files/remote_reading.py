@@ -12,11 +12,13 @@ import attrs
 
 from ...checks import whole_number
 from ...errors import SettingError
+from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 
 _T = TypeVar("_T")
 
 # Another try would fail in the same way.
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
@@ -119,6 +121,8 @@ class RemoteReading:
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failure to read may pass: of the network, of the server, or of a file that is being written."""
+    if isinstance(error, FileTooLargeError):
+        return False
     status = getattr(error, "status", None)
     if isinstance(status, int) and status in _FINAL_STATUS and status not in _PASSING_STATUS:
         return False
@@ -207,10 +211,18 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
         Exception: What the last attempt raises.
     """
 
+    is_archive = getattr(file_system, "protocol", None) in _ARCHIVES
+
     def read() -> bytes:
+        version = None
+        if reading.checks_length or is_archive:
+            version = FileVersion(file_system, path)
+            # What becomes of a file that is compressed stands in the index of the archive.
+            limit = UNPACKED_BYTES if is_archive else FILE_BYTES
+            limit.require(version.size or 0, "it has {} bytes")
         content: bytes = file_system.cat_file(path)
-        if reading.checks_length:
-            FileVersion(file_system, path).require_length(len(content))
+        if version is not None:
+            version.require_length(len(content))
         return content
 
     return reading(read)
