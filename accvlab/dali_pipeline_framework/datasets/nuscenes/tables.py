@@ -29,7 +29,7 @@ TABLES = (
 )
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
-_MOST_PIECES = 8  # in which the end of a record must be found
+_LONGEST_RECORD = 1 << 26
 _RECORD_END = re.compile(r"\}\s*,(?=\s*\{)")
 
 
@@ -308,14 +308,14 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 text += more
                 cut = _last_record_end(text)
                 if cut is None:
-                    if len(text) > _MOST_PIECES * _PIECE:
+                    if len(text) > _LONGEST_RECORD:
                         reason = f"no record ends within {len(text)} characters"
                         raise json.JSONDecodeError(reason, text, 0)
                     continue
                 try:
                     records = _parsed(f"[{text[: cut - 1]}]", lines)
                 except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
-                    if len(text) > _MOST_PIECES * _PIECE:
+                    if len(text) > _LONGEST_RECORD:
                         raise
                     continue
                 yield records

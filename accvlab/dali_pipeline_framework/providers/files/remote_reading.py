@@ -12,7 +12,7 @@ import attrs
 
 from ...checks import whole_number
 from ...errors import SettingError
-from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
+from ...limits.file_limits import UNPACKED_BYTES, FileTooLargeError
 
 _T = TypeVar("_T")
 
@@ -211,18 +211,12 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
         Exception: What the last attempt raises.
     """
 
-    is_archive = getattr(file_system, "protocol", None) in _ARCHIVES
-
     def read() -> bytes:
-        version = None
-        if reading.checks_length or is_archive:
-            version = FileVersion(file_system, path)
-            # What becomes of a file that is compressed stands in the index of the archive.
-            limit = UNPACKED_BYTES if is_archive else FILE_BYTES
-            limit.require(version.size or 0, "it has {} bytes")
+        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
+            UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
         content: bytes = file_system.cat_file(path)
-        if version is not None:
-            version.require_length(len(content))
+        if reading.checks_length:
+            FileVersion(file_system, path).require_length(len(content))
         return content
 
     return reading(read)
