@@ -11,7 +11,9 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import re
 import signal
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,9 @@ from .stacks import stack_of_main_thread, state_of
 _logger = logging.getLogger(__name__)
 
 LONGEST_START_S = 300.0  # many interpreters at once, that import large modules from a network file system
+_POLL_S = 0.05
 _SPAWNED = b"--multiprocessing-fork"
+_PIPE = re.compile(rb"pipe_handle=(\d+)")
 
 
 class StartWatch:
@@ -78,9 +82,29 @@ class StartWatch:
                 _logger.warning("%s", "\n".join(lines))
                 continue
             self.waited_s = limit
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            while not has_ended.wait(_POLL_S):  # the next one may not start either
+                for pid in _children() - before | _spawned_with(mark):
+                    _end(pid)
+
+
+def _end(pid: int) -> None:
+    """Kill a process, and take what it was about to be sent: this process would wait for that for ever."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        os.kill(pid, signal.SIGKILL)
+        handle = _PIPE.search(command)
+        # It has the same number here, and is closed here only once all was written.
+        pipe = None if handle is None else os.open(f"/proc/self/fd/{int(handle[1])}", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # it has ended
+        return
+    if pipe is None:
+        return
+    try:
+        with contextlib.suppress(OSError):  # nothing more to take
+            while stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.read(pipe, 1 << 20):
+                pass
+    finally:
+        os.close(pipe)
 
 
 def _children() -> set[int]:
