@@ -137,6 +137,11 @@ class DeadlyProvider(ImageProvider):
         for _ in range(2):  # the second time it waits for ever, and keeps the interpreter's lock
             ctypes.PyDLL(None).pthread_mutex_lock(mutex)
 
+    def eat_memory(self) -> None:
+        eaten = []
+        while True:
+            eaten.append(bytearray(os.urandom(1)) * (1 << 24))
+
     def slow(self) -> None:
         time.sleep(2.5)
 

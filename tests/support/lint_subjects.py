@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework import (
 
 
 class Images(DataProvider):
-    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; some end their process, or never end."""
+    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; some end or block their process."""
 
     def __init__(self, bad: bool = True, deadly: Collection[int] = (), blocked: Collection[int] = ()) -> None:
         self.bad, self.deadly, self.blocked = bad, deadly, blocked
