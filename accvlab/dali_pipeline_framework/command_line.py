@@ -89,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     linting = command("lint", _lint, "Load each sample of a data set, and decode its images.")
     linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
     linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
+    linting.add_argument(
+        "--timeout", type=float, default=300.0, help="seconds after which a sample is one that does not end (300)"
+    )
     command("check", _check, "Check the rules of providers and formats, and deliver once.")
     add_ledger_command(commands)
     return parser
@@ -240,7 +243,7 @@ def _endless_samples(provider: DataProvider) -> Iterator[Any]:
 def _lint(subject: Any, options: argparse.Namespace) -> None:
     from .testing.data_set_lint import run_lint
 
-    run_lint(functools.partial(found, options.subject), options.output, options.workers, _say)
+    run_lint(functools.partial(found, options.subject), options.output, options.workers, _say, options.timeout)
 
 
 def _check(subject: Any, options: argparse.Namespace) -> None:

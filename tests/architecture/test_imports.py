@@ -44,7 +44,7 @@ BELOW = {
     "providers": "sampling",
     "providers.files": "providers unknown_arguments limits",
     "providers.rigs": "providers",
-    "providers.media": "checks",
+    "providers.media": "checks limits",
     "providers.frames": "providers.files providers.rigs providers.media",
     "providers.videos": "providers.files providers.rigs providers.media",
     "sources": "providers faults unknown_arguments engine.dali user_warnings",

@@ -87,6 +87,7 @@ def told(received: list[list[Sample]], due: list[list[Sample]]) -> str:
 _CAUSES = (
     "has ended two workers",
     "stood still",
+    "memory ran out, which the kernel has counted",
     r"SIG[A-Z]+",
     r"exited with code \d+",
     r"failed with \w+",

@@ -33,8 +33,9 @@ from loader_processes import (
     with_shared_memory,
 )
 from random_kills import BATCH_SIZE, run_with_kills
-from support.fault_providers import DeadlyProvider, ImageProvider, JpegProvider
+from support.fault_providers import BlockedSetUp, DeadlyProvider, ImageProvider, JpegProvider
 from support.killed_ranks import STARTS, ledger_of_killed_ranks
+from support.memory_groups import JoinGroup, memory_group
 
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import StateError
@@ -55,6 +56,7 @@ _BEGIN, _END = "<!-- begin of the table of tests/faults/fault_table.py -->", "<!
 _TIME_LIMIT_S = 300  # of a fault
 
 NUM_KILLS = 20
+MEMORY_BYTES = 1 << 28
 
 
 @attrs.frozen
@@ -106,6 +108,19 @@ def _by_provider(fault: str, num_times: int = 1) -> Callable[[Path, FaultPolicy]
 
 def _broken_image(folder: Path, policy: FaultPolicy) -> Disturbance:
     return disturb(folder, JpegProvider(folder, {17}), policy, **NEEDED[policy.samples])
+
+
+def _blocked_set_up(folder: Path, policy: FaultPolicy) -> Disturbance:
+    blocked = BlockedSetUp(folder, in_call=True)
+    return disturb(folder, ImageProvider(), policy, worker_init_fn=blocked)
+
+
+def _little_memory(folder: Path, policy: FaultPolicy) -> Disturbance | None:
+    with memory_group(MEMORY_BYTES) as group:
+        if group is None:
+            return None
+        provider = DeadlyProvider(folder, "eat_memory", {17: 1})
+        return disturb(folder, provider, policy, worker_init_fn=JoinGroup(group))
 
 
 def _from_outside(sent: signal.Signals) -> Callable[[Path, FaultPolicy], Disturbance]:
@@ -212,6 +227,10 @@ FAULTS = [
     Fault("`get_data` blocks in native code, holding the GIL", _by_provider("block_in_native_code"), _WATCHED),
     Fault("`SIGSTOP` in `get_data`", _by_provider("stop"), _WATCHED, is_quick=True),
     Fault("`SIGSTOP` for all workers, from outside", _from_outside(signal.SIGSTOP), _WATCHED),
+    Fault("`worker_init_fn` blocks", _blocked_set_up, FaultPolicy(blocked_after=0.5)),
+    Fault("`worker_init_fn` blocks", _blocked_set_up, _WATCHED),
+    Fault("workers in a control group of 256 MiB, `get_data` takes more", _little_memory, is_quick=True),
+    Fault("workers in a control group of 256 MiB, `get_data` takes more", _little_memory, _RESTART),
     Fault("`/dev/shm` of 40 KiB", _by_script(lambda: with_shared_memory("40k"), True), FaultPolicy(restarts=1)),
     Fault("`/dev/shm` of 6 MiB", _by_script(lambda: with_shared_memory("6m"), True), FaultPolicy(restarts=1)),
     Fault("`ulimit -f` of 500 KiB", _by_script(lambda: with_file_limit(500), False), FaultPolicy(restarts=1)),

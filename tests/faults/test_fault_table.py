@@ -24,7 +24,7 @@ WRITE = "run `tests/faults/fault_table.py`, which writes the table"
 def test_a_run_finds_what_the_page_tells(fault: Fault, tmp_path: Path) -> None:
     found = fault.inject(tmp_path, fault.policy)
     if found is None:
-        pytest.skip("mounting a small /dev/shm needs the right to do so")
+        pytest.skip("a small /dev/shm, and a control group, need rights that this process does not have")
     row = cells(fault, found)
     on_page = [each for each in rows_of_page() if each[:2] == row[:2]]
     assert [same_cells(each) for each in on_page] == [same_cells(row)], WRITE

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
 
 DT = types.DALIDataType
 
@@ -134,11 +137,75 @@ class DeadlyProvider(ImageProvider):
         for _ in range(2):  # the second time it waits for ever, and keeps the interpreter's lock
             ctypes.PyDLL(None).pthread_mutex_lock(mutex)
 
+    def eat_memory(self) -> None:
+        eaten = []
+        while True:
+            eaten.append(bytearray(os.urandom(1)) * (1 << 24))
+
     def slow(self) -> None:
         time.sleep(2.5)
 
     def fail(self) -> None:
         raise ValueError("no calibration")
+
+
+class BlockedSetUp:
+    """Stands still when a worker unpickles it, or calls it as its `worker_init_fn`, so many times in all."""
+
+    def __init__(self, folder: Path, fault: str = "block", num_times: int = 1, in_call: bool = False) -> None:
+        """Set up.
+
+        Args:
+            folder: An empty folder, where it is noted.
+            fault: Name of a function below that is called.
+            num_times: How many workers.
+            in_call: Whether it happens in a call of it, and not where it is unpickled.
+        """
+        self.folder, self.fault, self.num_times, self.in_call = folder, fault, num_times, in_call
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        if not self.in_call:
+            self.happen()
+
+    def __call__(self, worker: int) -> None:
+        if self.in_call:
+            self.happen()
+
+    def happen(self) -> None:
+        for number in range(self.num_times):
+            with contextlib.suppress(FileExistsError), (self.folder / f"set_up_{number}").open("x") as note:
+                note.write(f"{os.getpid()} {time.time()}")
+                note.flush()
+                globals()[f"_{self.fault}"](self.folder)
+                break
+
+
+def _block(folder: Path) -> None:
+    time.sleep(1000)
+
+
+def _import_slowly(folder: Path) -> None:
+    """Import modules that take 0.2 s each, from the folder."""
+    sys.path.append(str(folder))
+    for path in sorted(folder.glob("slow_*.py")):
+        __import__(path.stem)
+
+
+class BlockedProvider(ImageProvider):
+    """A provider with something that stands still when it is unpickled."""
+
+    def __init__(self, blocked: BlockedSetUp) -> None:
+        super().__init__()
+        self.blocked = blocked
+
+
+class BlockedStep(HorizontalFlipper):
+    """A step with something that stands still when it is unpickled."""
+
+    def __init__(self, blocked: BlockedSetUp) -> None:
+        super().__init__("image", prob=0.5)
+        self.blocked = blocked
 
 
 def when_noted(folder: Path) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import resource
 import signal
+import time
 from collections.abc import Collection
 
 import numpy as np
@@ -21,10 +24,10 @@ from accvlab.dali_pipeline_framework import (
 
 
 class Images(DataProvider):
-    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; loading some ends the process."""
+    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; some end or block their process."""
 
-    def __init__(self, bad: bool = True, deadly: Collection[int] = ()) -> None:
-        self.bad, self.deadly = bad, deadly
+    def __init__(self, bad: bool = True, deadly: Collection[int] = (), blocked: Collection[int] = ()) -> None:
+        self.bad, self.deadly, self.blocked = bad, deadly, blocked
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -41,6 +44,8 @@ class Images(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
+        if sample_index in self.blocked:
+            time.sleep(1000)
         if self.bad and sample_index == 2:
             raise ValueError("no luck")
         sample = self.sample_data_structure
@@ -60,7 +65,18 @@ def good_provider() -> Images:
 
 
 def deadly_provider() -> Images:
-    return Images(deadly=[7])
+    return Images(deadly=[7], blocked=[8])
+
+
+def blocked_provider() -> Images:
+    return Images(bad=False, blocked=[0, 3, 4])
+
+
+def unopened_provider() -> Images:
+    if multiprocessing.parent_process() is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return Images()
 
 
 def definition() -> PipelineDefinition:

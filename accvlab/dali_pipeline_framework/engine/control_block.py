@@ -12,7 +12,7 @@ import struct
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..ledgers.packed_batch import PackedBatch
 
@@ -40,6 +40,10 @@ class Work(NamedTuple):
     num_samples: int = 0
     num_bytes: int = 0
     num_batches: int = 0
+
+
+UNPICKLING_INPUT, UNPICKLING_STEPS, RUNNING_INIT_FN = 1, 2, 3
+_SETUP_STAGES: Final = ("", "unpickling the input", "unpickling the steps", "running `worker_init_fn`")
 
 
 class LoadingSample(NamedTuple):
@@ -75,6 +79,8 @@ class ControlBlock:
                                           epoch (for iterables 0), its number plus 1, head and number of bytes
                                           of its samples, packed; then these bytes
                      behind them          a row per worker: what it has done, see `Work`
+                     at the end           a row per worker: its process, the stage of its set-up (0: none), and
+                                          since when
 
     Times are nanoseconds of the clock that `time.monotonic_ns` reads, which all processes share.
 
@@ -90,6 +96,7 @@ class ControlBlock:
     _HEADER = _ITERABLE_AT + 2
     _ROW_HEADER = 3
     _WORK_WORDS = 7
+    _SETUP_WORDS = 3
 
     index_bytes = 0
 
@@ -122,7 +129,11 @@ class ControlBlock:
 
     @property
     def _size(self) -> int:
-        return 8 * (self._work_at + self._num_work_rows * self._WORK_WORDS)
+        return 8 * (self._setup_at + self._num_work_rows * self._SETUP_WORDS)
+
+    @property
+    def _setup_at(self) -> int:
+        return self._work_at + self._num_work_rows * self._WORK_WORDS
 
     def _map_file(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, self._size)
@@ -190,6 +201,24 @@ class ControlBlock:
                 fcntl.lockf(fd, fcntl.LOCK_UN)
         return number
 
+    def note_setup(self, worker: int, stage: int) -> None:
+        """Record that this worker process now begins, or is still alive in, a stage of its set-up.
+
+        Args:
+            worker: Its number.
+            stage: `UNPICKLING_INPUT`, ...; 0 once it is set up.
+        """
+        at = self._setup_at + (worker % self._num_work_rows) * self._SETUP_WORDS
+        self._words[at] = os.getpid()
+        self._words[at + 2] = time.monotonic_ns()
+        self._words[at + 1] = stage
+
+    def setups(self) -> dict[int, tuple[str, int]]:
+        """The processes that are set up at the moment: what they are at, and since when."""
+        words = self._words[self._setup_at :].tolist()
+        rows = (words[at : at + self._SETUP_WORDS] for at in range(0, len(words), self._SETUP_WORDS))
+        return {pid: (_SETUP_STAGES[stage], since) for pid, stage, since in rows if stage}
+
     def abandon_epoch(self, epoch_idx: int) -> None:
         """Tell all workers to end the epoch with this index at once."""
         self._words[0] = epoch_idx + 1
@@ -248,11 +277,12 @@ class ControlBlock:
         return found
 
     def loading_since(self) -> dict[int, int]:
-        """The processes that load something, and since when."""
+        """The processes that load something, or are set up, and since when."""
+        found = {pid: since for pid, (_, since) in self.setups().items()}
         pid, since = self._words[self._ITERABLE_AT : self._ITERABLE_AT + 2]
         if since:  # it is an iterable, whose rows hold something else
-            return {pid: since} if pid else {}
-        return {pid: sample.since_ns for pid, sample in self.loading().items()}
+            return found | ({pid: since} if pid else {})
+        return found | {pid: sample.since_ns for pid, sample in self.loading().items()}
 
     def _row_of(self, batch: int) -> int:
         return self._HEADER + (batch % self._num_rows) * self._row_words
@@ -341,14 +371,14 @@ class ControlBlock:
         """What each worker has done since it started; none of those that have not delivered a batch yet."""
         if self._fd < 0 and not self._path:
             return self._final_work
-        words = self._words[self._work_at :].tolist()
+        words = self._words[self._work_at : self._setup_at].tolist()
         rows = (words[at : at + self._WORK_WORDS] for at in range(0, len(words), self._WORK_WORDS))
         return [Work(*row) for row in rows if row[0]]
 
     @property
     def num_loaded(self) -> int:
         """How many batches all workers have loaded."""
-        return sum(self._words[self._work_at + 6 :: self._WORK_WORDS])
+        return sum(self._words[self._work_at + 6 : self._setup_at : self._WORK_WORDS])
 
 
 def _close_files(pid: int, *files: int) -> None:

@@ -68,13 +68,15 @@ class PipelineContext:
         return next((each for each in self.native.values() if is_about(error, each.operator_name)), None)
 
     def describe_loading(self, pid: int) -> str:
-        """Say which sample a process loads; empty where none is known."""
+        """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""
+        if pid in self.control.setups():
+            return self.control.setups()[pid][0]
         loading = self.control.find_loading(pid) if callable(self.data_input) else None
         if loading is None:
             return ""
         from .watching.worker_death import describe_place, sample_index_at
 
-        return describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)
+        return f"loading {describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)}"
 
     def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
         """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""

@@ -69,6 +69,7 @@ class StructuredPipeline(Pipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
+    limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: SampleFaults | None = None
     failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
     _delivers_graph_outputs: bool = False
@@ -156,7 +157,7 @@ class StructuredPipeline(Pipeline):
                 self._prefetch_queue_depth = max(depth.values())
             if self._context.has_workers and self.py_num_workers:
                 require_shared_memory()
-            with starting_workers(self._context.control):
+            with starting_workers(self._context.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False
@@ -166,6 +167,7 @@ class StructuredPipeline(Pipeline):
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
             self.watch = WorkerWatch(self._py_pool, self._context.control, self._context.describe_loading)
+            self.watch.limit(*self.limits)
             weakref.finalize(self, self.watch.close).atexit = False
             close_at_exit(self)
         finally:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -134,6 +135,27 @@ class WorkerSetup:
         torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
         torch.set_num_threads(1)  # as PyTorch's own loader does
         return True
+
+
+@contextlib.contextmanager
+def telling_of_imports(tell: Callable[[], None]) -> Iterator[None]:
+    """Have a function called whenever Python begins to import a module: large ones take seconds, step by step."""
+    finder: Any = _ImportTeller(tell)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _ImportTeller:
+    """A finder of modules that finds none."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        self._tell()
 
 
 def keep_freed_memory() -> None:

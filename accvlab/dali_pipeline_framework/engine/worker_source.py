@@ -26,7 +26,7 @@ from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
-from .control_block import ControlBlock
+from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
 from .samples.loading_batch import LoadingBatch
 from .samples.sample_checker import OddSampleError, SampleChecker
 from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
@@ -41,7 +41,13 @@ from .transport import (
     outputs_of_batch,
 )
 from .watching.stacks import answer_requests
-from .worker_process import WorkerSetup, keep_freed_memory, prepare_worker_process, use_one_thread_of_opencv
+from .worker_process import (
+    WorkerSetup,
+    keep_freed_memory,
+    prepare_worker_process,
+    telling_of_imports,
+    use_one_thread_of_opencv,
+)
 from .worker_report import ReportedFailure, WorkerReport
 
 if TYPE_CHECKING:
@@ -144,10 +150,12 @@ class _WorkerSource:
         where = f"worker {self._worker_number}"
         what = None
         try:
-            self._get_source()  # which may import PyTorch
+            with self._stage(UNPICKLING_INPUT):
+                self._get_source()  # which may import PyTorch
             what = "Unpickling the steps in the worker process"
             if self._pickled_steps is not None:
-                self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
+                with self._stage(UNPICKLING_STEPS):
+                    self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
             if self._steps is not None:
                 use_one_thread_of_opencv()
             keep_freed_memory()
@@ -157,14 +165,26 @@ class _WorkerSource:
         self._setup.seed_generators(self._worker_number)
         self._is_torch_seeded = "torch" in sys.modules
         try:
-            init_fn = self._setup.init_fn
-            if self._pickled_init_fn is not None:
-                init_fn = self._loads(self._pickled_init_fn)
-            if init_fn is not None:
-                init_fn(self._worker_number)
+            with self._stage(RUNNING_INIT_FN):
+                init_fn = self._setup.init_fn
+                if self._pickled_init_fn is not None:
+                    init_fn = self._loads(self._pickled_init_fn)
+                if init_fn is not None:
+                    init_fn(self._worker_number)
             mark(self, **self._ranges)
         except (Exception, SystemExit) as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
+
+    @contextlib.contextmanager
+    def _stage(self, stage: int) -> Iterator[None]:
+        """Around a stage of the set-up: the pipeline watches how long it takes since the last import in it."""
+        note = functools.partial(self._control.note_setup, self._worker_number or 0)
+        note(stage)
+        try:
+            with telling_of_imports(functools.partial(note, stage)):
+                yield
+        finally:
+            note(0)
 
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:

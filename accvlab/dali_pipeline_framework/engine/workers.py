@@ -13,6 +13,7 @@ from ..errors import SourcePicklingError, WorkerStartError
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
 from .watching.shared_memory import REMEDY
+from .watching.start_watch import StartWatch
 from .worker_process import forked_children_are_workers
 
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
@@ -20,24 +21,37 @@ _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 
 @contextlib.contextmanager
-def starting_workers(control: ControlBlock) -> Iterator[None]:
+def starting_workers(
+    control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
+) -> Iterator[None]:
     """Around the code by which DALI starts its workers.
+
+    Args:
+        control: What they share with this process.
+        limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
 
     Raises:
         WorkerStartError: They could not be started; says why as far as a worker could tell.
     """
     refuse_while_main_script_is_imported()
+    watch, mark = StartWatch(), f"{_REPORT_PATH_VARIABLE}={control.start_report_path}"
     try:
         with (
             _one_start_at_a_time,
             forked_children_are_workers(),
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
+            watch.watching(mark, *limits),
         ):
             yield
     except SourcePicklingError:
         raise
     except (RuntimeError, EOFError, OSError) as error:
         reason = control.read_start_report()
+        if watch.waited_s is not None:
+            raise WorkerStartError(
+                f"The worker processes had not started after {watch.waited_s:g} s, and were ended. Does the main "
+                f"script, which a spawned worker imports first, wait for something when it is imported?"
+            ) from error
         if NO_SHARED_MEMORY in str(error):
             raise WorkerStartError(
                 f"The memory in which workers hand over batches could not be had: {error} A limit of the system "

@@ -48,7 +48,8 @@ class FaultPolicy:
             the pipeline was lost otherwise; the loop goes on with exactly the batch that was due. A sample that
             has ended two workers is one that cannot be loaded.
         blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
-            None: never.
+            Its set-up is watched as well: how long the input or the steps are unpickled, or ``worker_init_fn``
+            runs, without another module being imported. None: never.
         stacks_after: Seconds of waiting for a batch after which the stacks of all workers and the state of the
             queues are logged. None: never.
 

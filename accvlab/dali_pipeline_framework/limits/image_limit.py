@@ -52,6 +52,17 @@ def set_most_image_pixels(count: int) -> None:
     os.environ[VARIABLE] = str(_most)
 
 
+def too_many_pixels(height: int, width: int) -> str:
+    """Say how large an image is, and how large it may be, as part of a sentence; empty where it may be."""
+    most = _most or most_image_pixels()
+    if height * width <= most:
+        return ""
+    return (
+        f"{width} x {height} pixels, more than the limit of {most}. Where it is meant, raise the limit: "
+        f"`limits.set_most_image_pixels`, or ${VARIABLE}"
+    )
+
+
 def too_large(encoded: npt.NDArray[Any]) -> str:
     """Say why an image file is not decoded, as part of a sentence; empty where it may be.
 
@@ -62,10 +73,6 @@ def too_large(encoded: npt.NDArray[Any]) -> str:
     if size is None:
         return ""
     height, width = size
-    most = _most or most_image_pixels()
-    if height * width <= most:
+    if height * width <= (_most or most_image_pixels()):
         return ""
-    return (
-        f"the file of {encoded.size} bytes claims an image of {width} x {height} pixels, more than the limit of "
-        f"{most}. Where it is meant, raise the limit: `limits.set_most_image_pixels`, or ${VARIABLE}"
-    )
+    return f"the file of {encoded.size} bytes claims an image of {too_many_pixels(height, width)}"

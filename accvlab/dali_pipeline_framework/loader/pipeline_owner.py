@@ -102,6 +102,7 @@ class LoaderPipeline:
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
         if self._index_bytes:
             pipeline.tell_samples(self._index_bytes)
+        pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
 
@@ -128,7 +129,6 @@ class LoaderPipeline:
         if self._is_automatic and self.choice is None:
             self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
-        cast(Any, self.pipeline.watch).limit(self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         return True
 
     def _choose(self) -> None:

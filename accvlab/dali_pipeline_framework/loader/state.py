@@ -15,6 +15,7 @@ import attrs
 
 from ..checks import bullets
 from ..errors import SettingError, StateError
+from ..limits.file_limits import most_unpacked_bytes
 from ..sample_data import GroupFormat, format_path
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
@@ -233,7 +234,12 @@ def _is_count(value: Any, least: int) -> bool:
 
 
 def _checkpoint(text: str) -> bytes:
-    return zlib.decompress(base64.b85decode(text))
+    unpacking = zlib.decompressobj()
+    most = most_unpacked_bytes()
+    content = unpacking.decompress(base64.b85decode(text), most)
+    if not unpacking.eof:
+        raise ValueError(f"it is cut short, or has more than {most} bytes (`limits.set_most_unpacked_bytes`)")
+    return content
 
 
 # --- what a state must be for a loader -------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
     this process        chunks of indices ─>   process 0   get_data, checks, steps on arrays, decoding
       progress, file  <─ what has failed       process 1   ...
-                                               (one that dies names its sample, and is started again)
+                                               (where one dies or stands still, the sample is named)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..checks import whole_number
+from ..checks import number, whole_number
 from ..draws.sample_place import SamplePlace
 from ..engine.faults.tolerant_loading import description_of, image_fields
 from ..engine.samples.sample_checker import SampleChecker
@@ -43,6 +43,11 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_input_callable import SamplerInputCallable
 
+DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
+_LONGEST_START_S = 600.0  # imports, and opening the data set
+_LONGEST_END_S = 5.0
+_MOST_STARTS = 3
+_TICKS = 10  # within the time limit
 _CHUNK = 32
 _LONGEST_REASON = 500
 # JPEG, PNG, BMP, GIF, RIFF (WebP), TIFF, JPEG 2000, PNM
@@ -97,8 +102,14 @@ def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject
 class SampleTrial:
     """Tries samples in one process."""
 
-    def __init__(self, subject: Subject) -> None:
-        """Prepare the checks."""
+    def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
+        """Prepare the checks.
+
+        Args:
+            subject: What is tried.
+            note: Told the index of each sample when it is begun, and `SEVERAL` when the images of several are.
+        """
+        self._note = note
         self._source, self._steps = subject.source, subject.steps
         blueprint = self._source.used_sample_data_structure.format
         self._checker = SampleChecker(blueprint, type(self._source).__name__)
@@ -114,6 +125,7 @@ class SampleTrial:
         images: list[tuple[int, int, Any]] = []
         for index in indices:
             stage: Any = "loading"
+            self._note(index)
             try:
                 flat: Any = self._source.load_in_place(SamplePlace(0, 0, 0, index), index)
                 stage = "checks"
@@ -125,6 +137,7 @@ class SampleTrial:
                 failed[index] = self._failed(index, of_step(error), stage)
                 continue
             images += [(index, field, flat[field]) for field in self._image_fields]
+        self._note(indices[0] if len(indices) == 1 else SEVERAL)
         for index, field, reason in self._decoder.failures(self._files(images)):
             name = ".".join(map(str, self._paths[field]))
             if index not in failed:
@@ -198,11 +211,34 @@ def _decoding_pipeline(size: int) -> Any:
 # --- processes --------------------------------------------------------------------------------------------
 
 
+SEVERAL = -1
+_STARTING = -2
+
+
 @attrs.define
 class _Worker:
+    """A process that tries samples.
+
+    Attributes:
+        process: The process.
+        pipe: Chunks to it, and what has failed from it.
+        chunk: The samples that it was given last.
+        place: Shared with it: the sample that it is at, or `SEVERAL` or `_STARTING`, and since when.
+        is_late: Whether it was killed because it took too long.
+    """
+
     process: Any
     pipe: Any
     chunk: Sequence[int]
+    place: Any
+    is_late: bool = False
+
+    def look(self, time_limit_s: float) -> None:
+        """Kill it where it takes too long."""
+        at, since_s = self.place[:]
+        if time.monotonic() - since_s > (_LONGEST_START_S if at == _STARTING else time_limit_s):
+            self.is_late = True
+            self.process.kill()
 
 
 def lint(
@@ -210,6 +246,7 @@ def lint(
     num_workers: int,
     num_samples: int,
     progress: Callable[[int], object],
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
 ) -> Iterator[FailedSample]:
     """Try all samples of a data set; yields those that fail, as soon as they are found.
 
@@ -218,6 +255,7 @@ def lint(
         num_workers: Number of processes.
         num_samples: Number of samples.
         progress: Told how many samples were tried, each time some were.
+        time_limit_s: Seconds after which a sample counts as one that does not end; its process is killed.
 
     Raises:
         SettingError: A process cannot make the subject.
@@ -227,32 +265,44 @@ def lint(
     ]
     chunks.reverse()
     workers: list[_Worker] = []
+    num_starts_failed = 0  # in a row
     try:
         while chunks or workers:
             while chunks and len(workers) < num_workers:
                 workers.append(_started(make_subject, chunks.pop()))
-            ready = connection.wait([worker.pipe for worker in workers])
-            for worker in [each for each in workers if each.pipe in ready]:
+            watched = [each for worker in workers for each in (worker.pipe, worker.process.sentinel)]
+            ready = connection.wait(watched, min(1.0, time_limit_s / _TICKS))
+            for worker in workers[:]:
+                if worker.pipe not in ready and worker.process.sentinel not in ready:
+                    worker.look(time_limit_s)
+                    continue
                 try:
+                    if not worker.pipe.poll():  # who has the other end is a child of the process
+                        raise EOFError
                     found = worker.pipe.recv()
                 except (EOFError, OSError):
                     worker.process.join()
                     workers.remove(worker)
-                    if len(worker.chunk) > 1:  # which of them was it?
-                        chunks += [[index] for index in reversed(worker.chunk)]
-                        continue
-                    yield _died_of(worker)
-                    progress(1)
+                    num_starts_failed = 1 + num_starts_failed if worker.place[0] == _STARTING else 0
+                    if num_starts_failed == _MOST_STARTS:
+                        raise SettingError(_why_not_started(worker)) from None
+                    failed = _ended(worker, chunks, time_limit_s)
+                    if failed is not None:
+                        yield failed
+                        progress(1)
                     continue
                 if isinstance(found, str):
                     raise SettingError(found)
                 yield from found
                 progress(len(worker.chunk))
                 worker.chunk = chunks.pop() if chunks else ()
+                worker.place[1] = time.monotonic()
                 worker.pipe.send(worker.chunk)
                 if not worker.chunk:
-                    worker.process.join()
                     workers.remove(worker)
+                    worker.process.join(_LONGEST_END_S)
+                    worker.process.kill()
+                    worker.process.join()
     finally:
         for worker in workers:
             worker.process.kill()
@@ -262,29 +312,58 @@ def lint(
 def _started(make_subject: Callable[[], Subject], chunk: Sequence[int]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     pipe, other_end = context.Pipe()
-    process = context.Process(target=_work, args=(make_subject, other_end), daemon=True)
+    place = context.RawArray("d", [_STARTING, time.monotonic()])
+    process = context.Process(target=_work, args=(make_subject, other_end, place), daemon=True)
     process.start()
     other_end.close()
     pipe.send(chunk)
-    return _Worker(process, pipe, chunk)
+    return _Worker(process, pipe, chunk, place)
 
 
-def _died_of(worker: _Worker) -> FailedSample:
+def _ended(worker: _Worker, chunks: list[Sequence[int]], time_limit_s: float) -> FailedSample | None:
+    """Get the sample that has ended a process, and give back the others that it had: their results are lost."""
+    at, chunk = int(worker.place[0]), worker.chunk
+    if at == _STARTING:
+        chunks.append(chunk)
+        return None
+    if worker.is_late and at in chunk:
+        reason = f"does not end within {time_limit_s:g} s"
+    elif len(chunk) == 1:
+        at, reason = chunk[0], f"ends the process that loads it: {_end_of(worker)}"
+    else:  # which of them was it?
+        chunks += [[index] for index in reversed(chunk)]
+        return None
+    if len(chunk) > 1:
+        chunks.append([index for index in chunk if index != at])
+    return FailedSample(at, reason, "loading", "found by lint")
+
+
+def _why_not_started(worker: _Worker) -> str:
+    if worker.is_late:
+        return f"The data set was not open in another process after {_LONGEST_START_S:g} s."
+    return f"The data set cannot be opened in another process, which ends: {_end_of(worker)}."
+
+
+def _end_of(worker: _Worker) -> str:
     code = worker.process.exitcode
-    name = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-    return FailedSample(worker.chunk[0], f"ends the process that loads it: {name}", "loading", "found by lint")
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def _work(make_subject: Callable[[], Subject], pipe: Any) -> None:
+def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_one_thread_of_opencv()
     try:
-        trial = SampleTrial(make_subject())
+        trial = SampleTrial(make_subject(), functools.partial(_note, place))
     except Exception as error:
         pipe.send(f"The data set cannot be opened in another process: {type(error).__name__}: {error}")
         return
     while chunk := pipe.recv():
         pipe.send(trial.failures(chunk))
+
+
+def _note(place: Any, index: int) -> None:
+    place[1] = time.monotonic()
+    place[0] = index
 
 
 # --- the command ------------------------------------------------------------------------------------------
@@ -295,6 +374,7 @@ def run_lint(
     output: str | os.PathLike[str] | None,
     num_workers: int | None,
     say: Callable[[str], None],
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
 ) -> None:
     """Try all samples of a provider, definition or loader, and say what fails.
 
@@ -303,14 +383,17 @@ def run_lint(
         output: File to which a line is added for each sample that fails.
         num_workers: Number of processes; None: the usable cores.
         say: Prints a line.
+        time_limit_s: Seconds after which a sample counts as one that does not end.
 
     Raises:
         TooManyFailedError: A sample has failed; the message sums up.
         SettingError: There is no data provider, or it cannot be made in another process.
         QuarantineError: The file cannot be written.
     """
+    time_limit_s = number(time_limit_s, "--timeout", above=0)
     make_subject = functools.partial(_subject_found, find)
-    num_samples = make_subject().num_samples
+    subject = make_subject()
+    num_samples = subject.num_samples
     count = (
         len(os.sched_getaffinity(0)) if num_workers is None else whole_number(num_workers, "--workers", at_least=1)
     )
@@ -318,7 +401,9 @@ def run_lint(
     failed = []
     start_s = time.perf_counter()
     with _progress(num_samples) as progress:
-        for sample in lint(make_subject, count, num_samples, progress):
+        for sample in lint(make_subject, count, num_samples, progress, time_limit_s):
+            if not sample.file:
+                sample = attrs.evolve(sample, file=description_of(subject.source, sample.sample_index))
             failed.append(sample)
             if quarantine is not None:
                 quarantine.add(sample, has_place=False)

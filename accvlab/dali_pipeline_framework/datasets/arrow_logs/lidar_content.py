@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 from ...checks import listed
 from ...errors import FileError
 from ..driving.arrow_files import ArrowFile, import_pyarrow
+from ..driving.arrow_limits import require_memory, unpacked_bytes
 
 _STREAM = b"\xff\xff\xff\xff"
 _PLACE = ("x", "y", "z")
@@ -59,7 +62,13 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
         raise FileError(f"The points in row {row} of {file.path!r} have no {listed(missing)}.")
     points = np.empty((batch.num_rows, len(names)), np.float32)
     for place, name in enumerate(names):
-        points[:, place] = batch.column(batch.schema.get_field_index(name)).to_numpy(zero_copy_only=False)
+        values = batch.column(batch.schema.get_field_index(name))
+        try:
+            points[:, place] = values.to_numpy(zero_copy_only=False)
+        except (ValueError, TypeError) as error:
+            raise FileError(
+                f"The points in row {row} of {file.path!r} must have numbers as {name!r}, got {values.type}."
+            ) from error
     return points
 
 
@@ -72,7 +81,27 @@ def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> Any:
             "`lidar` off."
         )
     try:
+        _require_unpackable(arrow, content)
         with arrow.ipc.open_stream(arrow.py_buffer(content)) as reader:
-            return reader.read_next_batch()
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+        return batch
     except (arrow.ArrowException, StopIteration, OSError) as error:
-        raise FileError(f"The points in row {row} of {file.path!r} cannot be read: {error}.") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise FileError(f"The points in row {row} of {file.path!r} cannot be read: {reason}.") from error
+
+
+def _part(body: Any, start: int, count: int) -> bytes:
+    return bytes(body[start : start + count].to_pybytes())
+
+
+def _require_unpackable(arrow: ModuleType, content: npt.NDArray[np.uint8]) -> None:
+    """Raise an OSError where a stream takes more memory than the limit, up to its first batch of records."""
+    messages = arrow.ipc.MessageReader.open_stream(arrow.py_buffer(content))
+    num_bytes = 0
+    while True:
+        message = messages.read_next_message()
+        num_bytes += unpacked_bytes(message.metadata.to_pybytes(), functools.partial(_part, message.body))
+        require_memory(num_bytes)
+        if message.type == "record batch":
+            return

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import listed
+from ...checks import listed, shown
 from ...errors import FileError
+from ...limits.tables import parse_json, read_table
 from ..driving.arrow_files import read_columns, refused
 
 _IMAGES = "observation.images."
+_BRACES = re.compile(r"\{[^{}]*\}?")
+_PLACE = re.compile(r"\{(video_key|chunk_index|file_index)(:0?\d?d?)?\}")
 
 
 class LeRobotFiles:
@@ -38,7 +41,7 @@ class LeRobotFiles:
         """
         path = self.root / "meta" / "info.json"
         try:
-            info = json.loads(path.read_text())
+            info = parse_json(read_table(path))
         except (OSError, ValueError) as error:
             raise refused(path, error) from error
         version = str(info.get("codebase_version")) if isinstance(info, dict) else "none"
@@ -50,6 +53,9 @@ class LeRobotFiles:
         missing = [name for name in ("features", "data_path") if name not in info]
         if missing:
             raise FileError(f"{str(path)!r} must have {listed(missing)}.")
+        features = info["features"]
+        if not isinstance(features, dict) or not all(isinstance(one, dict) for one in features.values()):
+            raise FileError(f"'features' of {str(path)!r} must be objects by their names, got {shown(features)}.")
         return dict(info)
 
     @cached_property
@@ -99,6 +105,9 @@ class LeRobotFiles:
     def _named(self, field: str, feature: str, chunk: int, file: int) -> str:
         pattern = str(self.info.get(field, ""))
         try:
+            # A format of its own could ask for a name of gigabytes, or for attributes.
+            if not all(_PLACE.fullmatch(place) for place in _BRACES.findall(pattern)):
+                raise ValueError("other places")
             return pattern.format(video_key=feature, chunk_index=chunk, file_index=file)
         except (KeyError, IndexError, ValueError) as error:
             raise FileError(

@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
 from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
+from ...limits.tables import open_table
 from . import poses
+from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory
 
 UInt8Array = npt.NDArray[np.uint8]
 
@@ -73,21 +75,19 @@ def read_columns(
         if not os.path.isfile(path):
             os.stat(path)
             raise OSError("it is no file")
-        if os.fspath(path).endswith(".parquet"):
-            file = arrow.parquet.ParquetFile(path)  # not as a data set: names like "a=b" are no partitions
-            known = file.schema_arrow.names
-            table = file.read(columns=[name for name in kinds if name in known], use_threads=False)
-        else:
-            table = arrow.feather.read_table(path, memory_map=True, use_threads=False)
-            known = table.column_names
-    except (OSError, arrow.ArrowException) as error:
+        read = read_parquet if os.fspath(path).endswith(".parquet") else read_feather
+        table, known = read(arrow, path, list(kinds))
+    except (OSError, MemoryError, arrow.ArrowException) as error:
         raise refused(path, error) from error
     columns = {}
     for name, kind in kinds.items():
         if name in or_none and name not in known:
             continue
         require_column(path, name, known)
-        columns[name] = _as_numpy(arrow, path, name, kind, table[name])
+        try:
+            columns[name] = _as_numpy(arrow, path, name, kind, table[name])
+        except (OSError, arrow.ArrowException) as error:
+            raise refused(path, error) from error
     return columns
 
 
@@ -121,9 +121,10 @@ def _as_numpy(
     types = arrow.types
     if kind == "numbers":
         return _lists_as_numpy(arrow, path, name, column)
-    if types.is_dictionary(column.type):
+    if types.is_dictionary(column.type) and kind != "text":
         column = column.cast(column.type.value_type)
-    is_text = types.is_string(column.type) or types.is_large_string(column.type)
+    of_text = column.type.value_type if types.is_dictionary(column.type) else column.type
+    is_text = types.is_string(of_text) or types.is_large_string(of_text)
     is_whole = types.is_integer(column.type)
     is_right = {"text": is_text, "whole": is_whole, "number": is_whole or types.is_floating(column.type)}[kind]
     if not is_right:
@@ -134,8 +135,19 @@ def _as_numpy(
             f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
         )
     if kind == "text":
-        return np.array(column.to_pylist(), np.str_) if len(column) else np.zeros(0, "U1")
+        return _texts_as_numpy(arrow, column)
     return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
+
+
+def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
+    """Texts as an array, in which each takes as much memory as the longest."""
+    parts = []
+    for chunk in column.chunks:
+        of_dictionary = arrow.types.is_dictionary(chunk.type)
+        texts = np.array((chunk.dictionary if of_dictionary else chunk).to_pylist(), np.str_).reshape(-1)
+        require_memory(texts.itemsize * len(column), "as an array it needs {} bytes")
+        parts.append(texts[chunk.indices.to_numpy()] if of_dictionary else texts)
+    return np.concatenate(parts) if parts else np.zeros(0, "U1")
 
 
 def _lists_as_numpy(
@@ -146,10 +158,21 @@ def _lists_as_numpy(
         types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
     )
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
-        values = column.to_pylist()
-        lengths = {-1 if value is None or None in value else len(value) for value in values}
-        if len(lengths) <= 1 and -1 not in lengths:
-            return np.array(values, np.float64).reshape(len(values), *lengths)
+        lengths: set[int] = set()
+        parts = [np.zeros(0)]
+        for chunk in column.chunks:
+            values = chunk.flatten()
+            has_gaps = chunk.null_count or values.null_count
+            if types.is_fixed_size_list(column.type):
+                lengths |= {column.type.list_size} if len(chunk) else set()
+            else:
+                lengths |= {*np.diff(chunk.offsets.to_numpy()).tolist()}
+            lengths |= {-1} if has_gaps else set()
+            if -1 in lengths or len(lengths) > 1:
+                break
+            parts.append(np.asarray(values.to_numpy(zero_copy_only=False), np.float64))
+        else:
+            return np.concatenate(parts).reshape(len(column), *lengths)
     raise FileError(
         f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
     )
@@ -185,7 +208,9 @@ class ArrowFile:
         self.path = path
         self._arrow = import_pyarrow(path)
         try:
+            open_table(path).close()
             self._source = self._arrow.memory_map(path, "r")
+            self._blocks = BatchBlocks(self._source)
             self._schema = self._arrow.ipc.open_file(self._source).schema
         except (OSError, self._arrow.ArrowException) as error:
             raise refused(path, error) from error
@@ -220,6 +245,13 @@ class ArrowFile:
             self._readers[key] = self._arrow.ipc.open_file(self._source, options=options)
         return self._readers[key]
 
+    def _batch(self, number: int, name: str | None = None) -> Any:
+        """A batch of records, of one column or of all, whose columns are as long as they claim."""
+        self._blocks.require(number)
+        batch = self._reader(name).get_batch(number)
+        batch.validate()
+        return batch
+
     def column(self, name: str) -> Any:
         """Get a column as one array of pyarrow.
 
@@ -228,7 +260,14 @@ class ArrowFile:
         """
         self.type_of(name)
         try:
-            column = self._reader(name).read_all().column(0).combine_chunks()
+            parts, num_bytes = [], 0
+            for number in range(self._reader(name).num_record_batches):
+                part = self._batch(number, name).column(0)
+                num_bytes += part.nbytes
+                require_memory(num_bytes, f"the column {name!r} has {{}} bytes")
+                part.validate(full=True)
+                parts.append(part)
+            column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
         except (OSError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
         chunked = self._arrow.ChunkedArray
@@ -239,8 +278,8 @@ class ArrowFile:
     @cached_property
     def _first_row(self) -> npt.NDArray[np.int64]:
         """First row of each record batch, and the number of rows."""
-        reader = self._reader(self.names[0])
-        counts = [reader.get_batch(number).num_rows for number in range(reader.num_record_batches)]
+        first = self.names[0]
+        counts = [self._batch(number, first).num_rows for number in range(self._reader(first).num_record_batches)]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @property
@@ -263,10 +302,10 @@ class ArrowFile:
         number = int(np.searchsorted(self._first_row, row, side="right")) - 1
         try:
             if self._last is None or self._last[0] != number:
-                self._last = (number, self._reader().get_batch(number))
+                self._last = (number, self._batch(number))
             column = self._last[1].column(self._schema.get_field_index(name))
             return _content(column, row - int(self._first_row[number]))
-        except (OSError, self._arrow.ArrowException) as error:
+        except (OSError, ValueError, IndexError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
 
@@ -279,6 +318,8 @@ def _content(column: Any, row: int) -> UInt8Array | None:
     first, end = np.frombuffer(offsets, dtype, 2, (column.offset + row) * np.dtype(dtype).itemsize)
     if first == end:
         return np.zeros(0, np.uint8)
+    if first < 0 or first > end:
+        raise ValueError(f"row {row} of a batch of records begins behind its end")
     content = np.frombuffer(values, np.uint8, int(end - first), int(first))
     content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
     return content

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from ...checks import bullets, choice
 from ...errors import FileError, SettingError, error_that_is_also
+from ...limits.tables import open_table, parse_json, read_table
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -316,7 +317,7 @@ class DrivingIndex:
         """
         path = Path(folder)
         try:
-            head = json.loads((path / _HEAD).read_text())
+            head = parse_json(read_table(path / _HEAD))
             if head.pop("version") != VERSION:
                 raise ValueError("it is of another version")
             files = {file.name for file in path.iterdir()}
@@ -390,7 +391,12 @@ def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(file, mmap_mode="r"))
     except ValueError:  # arrays without elements cannot be mapped
-        return np.asarray(np.load(file))
+        with open_table(file) as header:
+            np.lib.format.read_magic(header)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+        if 0 not in shape:
+            raise
+        return np.zeros(shape, dtype)
 
 
 def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:

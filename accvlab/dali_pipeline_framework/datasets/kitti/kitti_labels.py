@@ -73,6 +73,8 @@ def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
             if len(words) not in (17, 18):
                 raise ValueError(f"there must be 17 values, got {len(words)}")
             values = [float(word) for word in words[3:17]]
+            if not np.isfinite(values).all():
+                raise ValueError("values must be finite")
             label = Label(
                 frame=int(words[0]),
                 track=int(words[1]),
@@ -84,8 +86,8 @@ def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
                 location=tuple(values[10:13]),
                 rotation_y=values[13],
             )
-            if not np.isfinite(values).all():
-                raise ValueError("values must be finite")
+            if not -1 <= label.track < 2**31:
+                raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
             if label.category != DONT_CARE and min(label.size) <= 0:
                 raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
         except ValueError as error:

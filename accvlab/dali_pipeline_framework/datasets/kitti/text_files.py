@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError, error_that_is_also
+from ...limits.tables import read_table
 from ..driving import poses
 
 Float64Array = npt.NDArray[np.float64]
@@ -28,7 +29,7 @@ def read_text(path: Path) -> str:
         FileError: It cannot be read.
     """
     try:
-        return path.read_text(encoding="ascii")
+        return read_table(path, "ascii")
     except (OSError, UnicodeDecodeError) as error:
         also = [type(error)] if isinstance(error, OSError) else []
         reason = (error.strerror if isinstance(error, OSError) else None) or "it is no text"

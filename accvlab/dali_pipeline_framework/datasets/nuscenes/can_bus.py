@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from ...checks import shown
 from ...errors import FileError, error_that_is_also
+from ...limits.tables import parse_json, read_table
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ def _nearest(time: Int64, wanted: Int64) -> Int64:
 def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Float64]]:
     """Times, and the values of fields, of all messages of a file."""
     try:
-        messages: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        messages: list[dict[str, Any]] = parse_json(read_table(path))
         if not messages:
             raise ValueError("it has no messages")
         time = np.array([message["utime"] for message in messages], np.int64)
@@ -84,7 +84,7 @@ def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Floa
             name: np.array([message[name] for message in messages], np.float64).reshape(len(messages), length)
             for name, length in fields.items()
         }
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         also = [type(error)] if isinstance(error, OSError) else []
         what = f"a message lacks {shown(error.args[0])}" if isinstance(error, KeyError) else error
         message = (

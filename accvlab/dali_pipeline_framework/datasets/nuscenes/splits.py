@@ -7,7 +7,6 @@ Lists of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``,
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from ...checks import bullets, did_you_mean, listed, shown
 from ...errors import FileError, SettingError, error_that_is_also
+from ...limits.tables import parse_json, read_table
 
 _logger = logging.getLogger(__name__)
 
@@ -125,10 +125,10 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
 
 def _scenes_in_file(path: Path) -> list[str]:
     try:
-        content = path.read_text(encoding="utf-8")
+        content = read_table(path)
         if not content.lstrip().startswith("["):
             return content.split()
-        names = json.loads(content)
+        names = parse_json(content)
     except (OSError, ValueError) as error:
         also = [type(error)] if isinstance(error, OSError) else []
         raise error_that_is_also(FileError, also, f"The split {str(path)!r} cannot be read: {error}.") from error

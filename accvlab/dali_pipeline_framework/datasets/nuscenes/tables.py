@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
 from ...errors import FileError, error_that_is_also
+from ...limits.file_limits import UNPACKED_BYTES
+from ...limits.tables import open_table, parse_json
 
 Rows = npt.NDArray[np.int64]
 Record = dict[str, Any]
@@ -26,6 +29,7 @@ TABLES = (
 )
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
+_LONGEST_RECORD = 1 << 26
 _RECORD_END = re.compile(r"\}\s*,(?=\s*\{)")
 
 
@@ -53,15 +57,29 @@ class Column:
 
         Raises:
             ValueError, TypeError, AttributeError: One of them does not fit.
+            LongTextError: They are texts, of which one is so long that the array would be too large.
         """
         if not values:
             return np.zeros((0, *self.shape), np.dtype(self.dtype) if self.dtype != "S" else "S1")
         if self.of_value is not None:
             values = [self.of_value(value) for value in values]
+        if self.dtype == "S":
+            require_width(max(map(len, values)), len(values))
         array = np.array(values, self.dtype)
         if array.shape != (len(values), *self.shape):
             raise ValueError("another shape")
         return array
+
+
+class LongTextError(Exception):
+    """An array of texts would be too large; the message tells why."""
+
+
+def require_width(width: int, count: int) -> None:
+    """Raise a `LongTextError` where an array of so many texts, each with the room of the longest, is too large."""
+    excess = UNPACKED_BYTES.excess(width * count, f"{count} texts, one of {width} bytes, need {{}} bytes")
+    if excess:
+        raise LongTextError(excess)
 
 
 TOKEN = Column("S", "text", of_value=str.encode)
@@ -232,6 +250,14 @@ def read_table(
                 parts[name].append(columns[name].array(values))
             except (ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
                 raise _wrong_value(path, records, name, columns[name]) from error
+            except LongTextError as error:
+                raise FileError(f"The field {name!r} of {str(path)!r} cannot be used: {error}.") from error
+    try:
+        for part in parts.values():
+            if part and part[0].dtype.kind == "S":
+                require_width(max(each.itemsize for each in part), sum(map(len, part)))
+    except LongTextError as error:
+        raise FileError(f"The table {str(path)!r} cannot be used: {error}.") from error
     arrays = {name: np.concatenate(part) if part else columns[name].array([]) for name, part in parts.items()}
     return Table(path, arrays)
 
@@ -267,7 +293,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
     """The records of a file, some thousands at a time."""
     lines = 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with io.TextIOWrapper(open_table(path), encoding="utf-8") as file:
             text = file.read(_PIECE)
             start = len(text) - len(text.lstrip())
             if text[start : start + 1] != "[":
@@ -282,13 +308,16 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 text += more
                 cut = _last_record_end(text)
                 if cut is None:
+                    if len(text) > _LONGEST_RECORD:
+                        reason = f"no record ends within {len(text)} characters"
+                        raise json.JSONDecodeError(reason, text, 0)
                     continue
                 try:
                     records = _parsed(f"[{text[: cut - 1]}]", lines)
-                except json.JSONDecodeError:  # a bracket within text, or damaged: the rest as a whole tells
-                    text += file.read()
-                    yield _parsed(f"[{text}", lines)
-                    return
+                except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
+                    if len(text) > _LONGEST_RECORD:
+                        raise
+                    continue
                 yield records
                 lines += text.count("\n", 0, cut)
                 text = text[cut:]
@@ -304,7 +333,12 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
 
 
 def _parsed(text: str, lines: int) -> list[Record]:
-    records = json.loads(text)
+    try:
+        records = parse_json(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # nested too deep, or a number of thousands of digits
+        raise json.JSONDecodeError(str(error), text, 0) from None
     if records and not isinstance(records[0], dict):
         raise json.JSONDecodeError("a list of objects is expected", text, 0)
     return list(records)

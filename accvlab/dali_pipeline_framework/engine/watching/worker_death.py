@@ -47,7 +47,8 @@ def worker_died_error(
     texts, all_loading = [], {}
     for pid, code in suspects.items():
         loading = control.find_loading(pid) if callable(data_input) else None
-        work = ""
+        stage = control.setups().get(pid)
+        work = "" if stage is None else f", while it was {stage[0]} ({_name_of(data_input)})"
         if loading is not None and code != -signal.SIGBUS:  # that is not about a sample
             index = sample_index_at(data_input, loading, batch_size)
             work = f", while it loaded {describe_place(index, loading)}"
@@ -62,6 +63,11 @@ def worker_died_error(
     )
     error.loading = all_loading
     return error
+
+
+def _name_of(data_input: Any) -> str:
+    planned = InputAdapter(data_input).planned
+    return type(data_input if planned is None else planned.provider).__name__
 
 
 def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: int) -> int | None:

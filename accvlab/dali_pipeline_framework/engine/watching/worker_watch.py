@@ -69,6 +69,7 @@ class WorkerWatch:
         self._blocked_after: float | None = None
         self._stacks_after: float | None = None
         self.kernel_kills = KernelKills()
+        self._idle_since: float | None = None  # since when no worker loads, though the loop waits
         self._told = (0.0, 0.0)  # the wait that was told of last, and how long it had lasted
         self._looked_at = self._awake_since = time.monotonic()
         self._wake = self._waker = -1
@@ -85,7 +86,8 @@ class WorkerWatch:
         """Watch for workers that stand still.
 
         Args:
-            blocked_after: Seconds after which a worker that loads one sample is killed; None: never.
+            blocked_after: Seconds after which a worker that loads one sample, or is in one stage of its set-up, is
+                killed; None: never.
             stacks_after: Seconds of waiting for a batch after which the stacks are logged; None: never.
         """
         self._blocked_after, self._stacks_after = blocked_after, stacks_after
@@ -182,10 +184,13 @@ class WorkerWatch:
         if self._blocked_after is not None:
             ages = self._ages(now)
             still = {pid: age for pid, age in ages.items() if age >= self._blocked_after}
-            if (
-                not ages
-                and waited >= self._blocked_after
-                and (self._is_task_queue_held() or self._has_idle_workers_with_work())
+            if ages or waiting_since is None:
+                self._idle_since = None
+            elif self._idle_since is None:
+                self._idle_since = now
+            idle = 0.0 if self._idle_since is None else self._age(self._idle_since, now)
+            if min(idle, waited) >= self._blocked_after and (
+                self._is_task_queue_held() or self._has_idle_workers_with_work()
             ):
                 still = {process.pid: waited for process in self._processes}
             self.killed.update(still)
@@ -254,7 +259,7 @@ class WorkerWatch:
         for pid in pids:
             work = "" if describe_work is None else describe_work(pid)
             told = (
-                f"has been loading {work or 'a batch'} for {ages[pid]:.0f} s" if pid in ages else "loads nothing"
+                f"has been {work or 'loading a batch'} for {ages[pid]:.0f} s" if pid in ages else "loads nothing"
             )
             lines.append(f"Worker process {pid} {told} ({state_of(pid)}):\n{stacks[pid]}")
         lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")

@@ -12,11 +12,13 @@ import attrs
 
 from ...checks import whole_number
 from ...errors import SettingError
+from ...limits.file_limits import UNPACKED_BYTES, FileTooLargeError
 
 _T = TypeVar("_T")
 
 # Another try would fail in the same way.
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
@@ -119,6 +121,8 @@ class RemoteReading:
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failure to read may pass: of the network, of the server, or of a file that is being written."""
+    if isinstance(error, FileTooLargeError):
+        return False
     status = getattr(error, "status", None)
     if isinstance(status, int) and status in _FINAL_STATUS and status not in _PASSING_STATUS:
         return False
@@ -208,6 +212,8 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
     """
 
     def read() -> bytes:
+        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
+            UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
         content: bytes = file_system.cat_file(path)
         if reading.checks_length:
             FileVersion(file_system, path).require_length(len(content))

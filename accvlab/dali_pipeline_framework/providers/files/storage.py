@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also
+from ...limits.file_limits import FILE_BYTES
 from .remote_reading import RemoteReading, open_file, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -303,6 +304,7 @@ def _opened_local(path: str) -> tuple[int, int, int]:
 def _read_local(path: str) -> UInt8Array:
     descriptor, size, changed_ns = _opened_local(path)
     try:
+        FILE_BYTES.require(size, "it has {} bytes")
         content = np.empty(size, np.uint8)
         rest = content
         while len(rest):

@@ -17,7 +17,9 @@ from nvidia.dali import types
 
 from ...checks import whole_number
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...limits.image_limit import most_image_pixels, too_many_pixels
 from ..media.container import missing_bytes, sniff_codec
+from ..media.video_claims import excessive_claim
 from ..media.video_file import is_empty, is_file_or_missing, path_advice
 
 if TYPE_CHECKING:
@@ -128,11 +130,15 @@ class VideoDecoder:
             stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
             stream_.thread_count = num_threads
             context = stream_.codec_context
+            excess = too_many_pixels(context.height, context.width)
+            if excess:
+                raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
+            context.options = {"max_pixels": str(most_image_pixels())}
             self.codec_name: str = context.codec.canonical_name
             if self.codec_name == "hevc":
                 # The decoder would silently continue from frames before the error. (That of H.264 does not, and
                 # would fail on frames before a key frame in display order, after a seek to it.)
-                context.options = {"err_detect": "explode"}
+                context.options = {**context.options, "err_detect": "explode"}
         except BaseException:
             self._container.close()
             raise
@@ -157,9 +163,13 @@ class VideoDecoder:
                 raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
             # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
             file = f"file:{os.fspath(source)}"
+        claim = excessive_claim(source)
+        if claim:
+            raise VideoError(f"The video {self.name} is not opened: {claim}.")
         try:
             # Metadata need not be UTF-8.
-            return cast("InputContainer", self._av.open(file, mode="r", metadata_errors="replace"))
+            options = {"max_pixels": str(most_image_pixels())}
+            return cast("InputContainer", self._av.open(file, "r", options=options, metadata_errors="replace"))
         except self._av.error.FFmpegError as error:
             raise self._opening_failure(error, source) from error
 

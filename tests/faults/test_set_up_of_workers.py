@@ -1,0 +1,143 @@
+"""Workers that stand still before they load anything: named in time, started again, never waited for for ever."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
+from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError
+
+pytestmark = pytest.mark.timeout(120)  # nothing may hang
+
+AFTER_S = 0.8
+POLICY = FaultPolicy(restarts=1, blocked_after=AFTER_S)
+STAGES = {
+    "input": r"unpickling the input \(BlockedProvider\)",
+    "steps": r"unpickling the steps \(ImageProvider\)",
+    "worker_init_fn": r"running `worker_init_fn` \(ImageProvider\)",
+}
+
+
+def loader_with(blocked: BlockedSetUp, what: str, faults: FaultPolicy, **arguments: Any) -> DataLoader:
+    if what == "input":
+        return loader_of(BlockedProvider(blocked), faults=faults, **arguments)
+    if what == "steps":
+        steps = [STEPS[0], BlockedStep(blocked)]
+        return DataLoader(
+            ImageProvider(),
+            4,
+            steps=steps,
+            run="workers",
+            output_type="numpy",
+            num_workers=2,
+            faults=faults,
+            shuffle=True,
+            seed=5,
+            num_threads=1,
+            **arguments,
+        )
+    return loader_of(ImageProvider(), faults=faults, worker_init_fn=blocked, **arguments)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[Any]:
+    return stream(loader_of(ImageProvider(), num_workers=0), 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "method"),
+    [
+        ("worker_init_fn", "fork"),
+        pytest.param("worker_init_fn", "spawn", marks=pytest.mark.wide),
+        pytest.param("worker_init_fn", "forkserver", marks=pytest.mark.wide),
+        pytest.param("input", "spawn", marks=pytest.mark.wide),
+        pytest.param("input", "forkserver", marks=pytest.mark.wide),
+        pytest.param("steps", "spawn", marks=pytest.mark.wide),
+    ],
+)
+@pytest.mark.parametrize("num_blocked", [1, 2])
+def test_workers_that_stand_still_are_started_again(
+    tmp_path: Path,
+    undisturbed: list[Any],
+    what: str,
+    method: str,
+    num_blocked: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    blocked = BlockedSetUp(tmp_path, num_times=num_blocked, in_call=what == "worker_init_fn")
+    received = stream(loader_with(blocked, what, POLICY, start_method=method), 1)
+    if what == "steps":  # another definition
+        undisturbed = stream(loader_with(BlockedSetUp(tmp_path), what, FaultPolicy(), start_method="fork"), 1)
+    assert received == undisturbed
+    told = [record for record in caplog.records if "Restart 1 of at most 1" in record.getMessage()]
+    assert re.search(rf"since it stood still for [\d.]+ s, while it was {STAGES[what]}", told[0].getMessage())
+    assert told[0].created - when_noted(tmp_path) < AFTER_S + DETECTED_WITHIN_S
+
+
+def test_without_restarts_it_is_an_error(tmp_path: Path, undisturbed: list[Any]) -> None:
+    blocked, policy = BlockedSetUp(tmp_path), FaultPolicy(blocked_after=AFTER_S)
+    with loader_with(blocked, "input", policy, start_method="spawn", num_workers=1) as loader:
+        with pytest.raises(WorkerDiedError, match=rf"stood still for .* while it was {STAGES['input']}"):
+            next(iter(loader))
+        assert time.time() - when_noted(tmp_path) < AFTER_S + DETECTED_WITHIN_S
+
+
+def test_imports_are_no_standing_still(tmp_path: Path, undisturbed: list[Any]) -> None:
+    for number in range(8):
+        (tmp_path / f"slow_{tmp_path.name}_{number}.py").write_text("import time\ntime.sleep(0.2)\n")
+    blocked = BlockedSetUp(tmp_path, "import_slowly", in_call=True)
+    policy = FaultPolicy(blocked_after=AFTER_S)  # 8 modules take twice as long
+    assert stream(loader_with(blocked, "worker_init_fn", policy, num_workers=1), 1) == undisturbed
+
+
+def test_stacks_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = FaultPolicy(stacks_after=0.3, blocked_after=1.0)
+    blocked = BlockedSetUp(tmp_path, num_times=9, in_call=True)
+    with loader_with(blocked, "worker_init_fn", policy) as loader, pytest.raises(WorkerDiedError):
+        list(loader)
+    first = next(text for text in map(str, caplog.messages) if "No batch has come" in text)
+    assert len(re.findall(r"Worker process \d+ has been running `worker_init_fn` for \d s", first)) == 2
+    assert len(re.findall(r'fault_providers.py", line \d+ in _block\n', first)) == 2
+
+
+SCRIPT = """
+import logging, sys, time
+import accvlab.dali_pipeline_framework.engine.watching.start_watch as start_watch
+if __name__ != "__main__":
+    time.sleep(1000)  # in each spawned worker
+from disturbed_loaders import loader_of
+from support.fault_providers import ImageProvider
+from accvlab.dali_pipeline_framework import FaultPolicy
+from accvlab.dali_pipeline_framework.errors import WorkerStartError
+logging.basicConfig()
+start_watch.LONGEST_START_S = 4.0
+began = time.monotonic()
+provider = ImageProvider()
+provider.large = bytes(int(sys.argv[1]))
+try:
+    loader_of(provider, start_method="spawn", faults=FaultPolicy(blocked_after=1.0, stacks_after=1.0)).start()
+except WorkerStartError as error:
+    print(f"after {time.monotonic() - began:.1f} s: {error}")
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("num_bytes", [0, 1 << 20])  # more than the pipe to the worker holds: starting it blocks
+def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys; sys.path[:0] = {sys.path!r}\n{SCRIPT}")
+    command = [sys.executable, str(script), str(num_bytes)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(
+        r"after [456]\.\d s: The worker processes had not started after 4 s, and were end", ended.stdout
+    )
+    assert re.search(r"Workers have not started for 1 s\.\nWorker process \d+: it sleeps\.", ended.stderr)
