@@ -77,7 +77,8 @@ BELOW = {
     ),
     "recipes": "loader datasets viewing",
     "testing": "loader datasets.driving",
-    "command_line": "testing viewing",
+    "object_commands": "testing viewing",
+    "command_line": "object_commands testing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",

@@ -64,6 +64,20 @@ def good_provider() -> Images:
     return Images(bad=False)
 
 
+class LateImages(Images):
+    """The first two are no images."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        if sample_index < 2:
+            sample["image"] = np.frombuffer(b"<html>", np.uint8)
+        return sample
+
+
+def late_provider() -> Images:
+    return LateImages(bad=False)
+
+
 def deadly_provider() -> Images:
     return Images(deadly=[7], blocked=[8])
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lint_subjects import blocked_provider, definition, provider
+from support.lint_subjects import blocked_provider, definition, late_provider, provider
 
 from accvlab.dali_pipeline_framework import read_quarantine
 from accvlab.dali_pipeline_framework.command_line import main
-from accvlab.dali_pipeline_framework.testing.data_set_lint import SampleTrial, lint, subject_of
+from accvlab.dali_pipeline_framework.testing.data_set_lint import _Rest, lint
+from accvlab.dali_pipeline_framework.testing.sample_trial import SampleTrial, subject_of
 
 
 @pytest.mark.parametrize("form", ["graph", "workers"])
@@ -50,12 +53,14 @@ def test_samples_that_end_their_process_or_do_not_end_are_named(
 @pytest.mark.wide
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_the_others_are_tried_where_some_do_not_end(num_workers: int) -> None:
-    tried: list[int] = []
+    tried: list[tuple[int, int]] = []
     make_subject = functools.partial(subject_of, blocked_provider())
-    failed = [*lint(make_subject, num_workers, 10, tried.append, 3.0)]
+    failed = [*lint(make_subject, num_workers, lambda *counts: tried.append(counts), 3.0)]
     assert sorted(sample.sample_index for sample in failed) == [0, 3, 4]
     assert {sample.reason for sample in failed} == {"does not end within 3 s"}
-    assert sum(tried) == 10
+    assert tried[0] == (0, 10)
+    assert sum(count for count, _ in tried) == 10
+    assert {num_samples for _, num_samples in tried} == {10}
     assert multiprocessing.active_children() == []
 
 
@@ -79,3 +84,43 @@ def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_has_no_provider_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "support.lint_subjects:reader"]) == 1
     assert "lint needs a data provider" in capsys.readouterr().err
+
+
+def test_this_process_opens_and_imports_nothing() -> None:
+    """Its start would be added to that of the others."""
+    program = (
+        "import sys\nfrom accvlab.dali_pipeline_framework.command_line import main\n"
+        "assert main(['lint', 'support.lint_subjects:good_provider', '--workers', '1']) == 0\n"
+        "assert not {'nvidia.dali', 'support.lint_subjects'} & set(sys.modules), sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, check=True, timeout=100
+    )
+
+
+def test_images_that_come_before_the_first_good_one_are_tried_again() -> None:
+    """Only a good one shows that a field holds images; and that does not depend on what is tried at a time."""
+    subject = subject_of(late_provider())
+    first, second, rest = SampleTrial(subject), SampleTrial(subject), _Rest(10, 10)
+    assert first.failures([0, 1]) == []
+    rest.note_tried([0, 1], first.holds_images, first.undecided)
+    assert not rest
+    assert second.failures([2, 3]) == []
+    rest.note_tried([2, 3], second.holds_images, second.undecided)
+    assert rest.chunk(1) == [0, 1]
+    first.holds_images |= rest.holds_images
+    assert [sample.sample_index for sample in first.failures([0, 1])] == [0, 1]
+    assert not rest
+
+
+@pytest.mark.parametrize("num_samples", [0, 1, 5, 100, 1000])
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_all_samples_are_dealt_and_the_last_chunks_are_small(num_samples: int, num_workers: int) -> None:
+    rest = _Rest(num_samples)
+    chunks = [*iter(lambda: rest.chunk(num_workers), range(0))]
+    assert [index for chunk in chunks for index in chunk] == [*range(num_samples)]
+    assert not rest
+    sizes = [len(chunk) for chunk in chunks]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes, default=0) <= 32
+    assert sizes[-1:] <= [4]

@@ -6,6 +6,9 @@
     this process        chunks of indices ─>   process 0   get_data, checks, steps on arrays, decoding
       progress, file  <─ what has failed       process 1   ...
                                                (where one dies or stands still, the sample is named)
+
+This process imports next to nothing and does not open the data set: the others do so at once, and tell how many
+samples there are. The chunks become smaller in the end, so that all processes end together.
 """
 
 from __future__ import annotations
@@ -18,200 +21,28 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
 
 from ..checks import number, whole_number
-from ..draws.sample_place import SamplePlace
-from ..engine.faults.tolerant_loading import description_of, image_fields
-from ..engine.samples.sample_checker import SampleChecker
-from ..engine.samples.sample_steps import of_step
-from ..engine.worker_process import use_one_thread_of_opencv
-from ..errors import SettingError, TooManyFailedError
+from ..errors import FrameworkError, SettingError, TooManyFailedError
 from ..faults.failed_samples import FailedSample, summary_of
 from ..faults.quarantine import Quarantine
-from ..loader.data_loader import DataLoader
-from ..pipeline.array_steps import ArraySteps
-from ..pipeline.pipeline import PipelineDefinition
-from ..providers.data_provider import DataProvider
-from ..sampling.shuffled_sampler import SequentialSampler
-from ..sources.input_adapter import InputAdapter
-from ..sources.planned_input import PlannedInput
-from ..sources.sampler_input_callable import SamplerInputCallable
+
+if TYPE_CHECKING:
+    from .sample_trial import Subject
 
 DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
 _LONGEST_START_S = 600.0  # imports, and opening the data set
 _LONGEST_END_S = 5.0
 _MOST_STARTS = 3
 _TICKS = 10  # within the time limit
-_CHUNK = 32
-_LONGEST_REASON = 500
-# JPEG, PNG, BMP, GIF, RIFF (WebP), TIFF, JPEG 2000, PNM
-_MAGIC = (
-    *(b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"\xff\x4f\xff"),
-    *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
-)
-
-
-@attrs.frozen
-class Subject:
-    """What is tried.
-
-    Attributes:
-        source: The input; only its data provider counts, and its context.
-        steps: Steps on arrays, which decode there; None where none run in the workers.
-    """
-
-    source: PlannedInput
-    steps: ArraySteps | None
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of the data set."""
-        return int(self.source.provider.get_number_of_samples())
-
-
-def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject:
-    """Get what is to be tried of a provider, a definition or a loader.
-
-    Raises:
-        SettingError: Its samples come from no data provider.
-    """
-    if isinstance(found, DataProvider):
-        return Subject(SamplerInputCallable(found, SequentialSampler(found.get_number_of_samples(), 1)), None)
-    if isinstance(found, DataLoader):
-        definition, has_gpu = (
-            found._definition.with_input(found.bound_input),
-            found._run.pipeline.device_id is not None,
-        )
-    else:
-        definition, has_gpu = found, False
-    planned = InputAdapter(definition.data_input).planned
-    if planned is None:
-        raise SettingError(
-            f"lint needs a data provider, whose samples it can load one by one; the input is a "
-            f"{type(definition.data_input).__name__}."
-        )
-    return Subject(planned, definition.array_steps(has_gpu))
-
-
-class SampleTrial:
-    """Tries samples in one process."""
-
-    def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
-        """Prepare the checks.
-
-        Args:
-            subject: What is tried.
-            note: Told the index of each sample when it is begun, and `SEVERAL` when the images of several are.
-        """
-        self._note = note
-        self._source, self._steps = subject.source, subject.steps
-        blueprint = self._source.used_sample_data_structure.format
-        self._checker = SampleChecker(blueprint, type(self._source).__name__)
-        sent = blueprint if self._steps is None else self._steps.output_format
-        self._image_fields = image_fields(sent)
-        self._paths = sent.flat_paths
-        self._decoder = _Decoder()
-        self._holds_images: set[int] = set()
-
-    def failures(self, indices: Sequence[int]) -> list[FailedSample]:
-        """Try samples."""
-        failed: dict[int, FailedSample] = {}
-        images: list[tuple[int, int, Any]] = []
-        for index in indices:
-            stage: Any = "loading"
-            self._note(index)
-            try:
-                flat: Any = self._source.load_in_place(SamplePlace(0, 0, 0, index), index)
-                stage = "checks"
-                flat = self._checker.check(flat)
-                stage = "steps"
-                if self._steps is not None:
-                    flat = self._steps.try_on(flat)
-            except (Exception, SystemExit) as error:
-                failed[index] = self._failed(index, of_step(error), stage)
-                continue
-            images += [(index, field, flat[field]) for field in self._image_fields]
-        self._note(indices[0] if len(indices) == 1 else SEVERAL)
-        for index, field, reason in self._decoder.failures(self._files(images)):
-            name = ".".join(map(str, self._paths[field]))
-            if index not in failed:
-                failed[index] = FailedSample(
-                    index, f"{name}: {reason}", "graph", "found by lint", self._file(index)
-                )
-        return [failed[index] for index in sorted(failed)]
-
-    def _files(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
-        """Those of fields that hold image files: in a field where one begins like an image, all must."""
-        self._holds_images.update(field for _, field, array in images if array[:8].tobytes().startswith(_MAGIC))
-        return [image for image in images if image[1] in self._holds_images]
-
-    def _failed(self, index: int, error: BaseException, stage: Any) -> FailedSample:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
-        return FailedSample(index, reason, stage, "found by lint", self._file(index))
-
-    def _file(self, index: int) -> str:
-        return description_of(self._source, index)
-
-
-class _Decoder:
-    """Decodes images by DALI, many at a time."""
-
-    def __init__(self) -> None:
-        self._pipelines: dict[int, Any] = {}
-
-    def failures(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, str]]:
-        """Decode images, each with two numbers; get those of images that fail, and why."""
-        failed = []
-        for start in range(0, len(images), _CHUNK):
-            batch = images[start : start + _CHUNK]
-            if self._failure([array for _, _, array in batch]) is None:
-                continue
-            for index, field, array in batch:
-                reason = self._failure([array])
-                if reason is not None:
-                    failed.append((index, field, reason))
-        return failed
-
-    def _failure(self, arrays: list[Any]) -> str | None:
-        from ..engine.dali.texts import dali_reason
-
-        size = _CHUNK if len(arrays) > 1 else 1
-        if size not in self._pipelines:
-            self._pipelines[size] = _decoding_pipeline(size)
-        pipeline = self._pipelines[size]
-        try:
-            pipeline.feed_input("files", [np.ascontiguousarray(array) for array in arrays])
-            pipeline.run()
-        except Exception as error:
-            del self._pipelines[size]  # it cannot be used any more
-            return dali_reason(error).replace("sample #0", "the image")
-        return None
-
-
-def _decoding_pipeline(size: int) -> Any:
-    import nvidia.dali.fn as fn
-    from nvidia.dali.pipeline import Pipeline
-
-    pipeline = Pipeline(
-        size, 1, None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False, exec_dynamic=False
-    )
-    with pipeline:
-        files = fn.external_source(name="files", no_copy=True, batch=True)
-        pipeline.set_outputs(fn.decoders.image(files, device="cpu"))
-    pipeline.build()
-    return pipeline
-
-
-# --- processes --------------------------------------------------------------------------------------------
-
-
-SEVERAL = -1
+_MOST_IN_CHUNK = 32
+_FEWEST_IN_CHUNK = 4  # a pipeline of DALI takes about as long for one image as for a few
 _STARTING = -2
 
 
@@ -229,8 +60,8 @@ class _Worker:
 
     process: Any
     pipe: Any
-    chunk: Sequence[int]
     place: Any
+    chunk: Sequence[int] = ()
     is_late: bool = False
 
     def look(self, time_limit_s: float) -> None:
@@ -241,11 +72,49 @@ class _Worker:
             self.process.kill()
 
 
+@attrs.define
+class _Rest:
+    """What is yet to be tried.
+
+    Attributes:
+        num_samples: Number of samples; None until a process has told it.
+        begin: The first one that no process was given.
+        given_back: Chunks to be tried again: their process has ended, or now it is known which fields hold images.
+        holds_images: Fields that hold image files, as far as that is known.
+        undecided: Chunks by fields that may hold image files, but none in them began like one.
+    """
+
+    num_samples: int | None = None
+    begin: int = 0
+    given_back: list[Sequence[int]] = attrs.Factory(list)
+    holds_images: set[int] = attrs.Factory(set)
+    undecided: dict[int, list[Sequence[int]]] = attrs.Factory(dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.given_back) or self.num_samples is None or self.begin < self.num_samples
+
+    def chunk(self, num_workers: int) -> Sequence[int]:
+        """Get what a process is to try next; nothing where nothing is left."""
+        if self.given_back:
+            return self.given_back.pop()
+        left = (self.num_samples or 0) - self.begin
+        size = min(max(left // (2 * num_workers), _FEWEST_IN_CHUNK), _MOST_IN_CHUNK, left)
+        self.begin += size
+        return range(self.begin - size, self.begin)
+
+    def note_tried(self, chunk: Sequence[int], holds_images: set[int], undecided: set[int]) -> None:
+        """Note what became known of the fields of a chunk."""
+        self.holds_images |= holds_images
+        for field in undecided:
+            self.undecided.setdefault(field, []).append(chunk)
+        for field in self.holds_images & self.undecided.keys():
+            self.given_back += self.undecided.pop(field)
+
+
 def lint(
     make_subject: Callable[[], Subject],
     num_workers: int,
-    num_samples: int,
-    progress: Callable[[int], object],
+    progress: Callable[[int, int], object],
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
 ) -> Iterator[FailedSample]:
     """Try all samples of a data set; yields those that fail, as soon as they are found.
@@ -253,23 +122,22 @@ def lint(
     Args:
         make_subject: Makes what is tried, in each process; it is pickled.
         num_workers: Number of processes.
-        num_samples: Number of samples.
-        progress: Told how many samples were tried, each time some were.
+        progress: Told how many samples were tried, each time some were, and how many there are; first 0, when the
+            first process begins. Those that are tried again count twice.
         time_limit_s: Seconds after which a sample counts as one that does not end; its process is killed.
 
     Raises:
         SettingError: A process cannot make the subject.
     """
-    chunks: list[Sequence[int]] = [
-        range(start, min(start + _CHUNK, num_samples)) for start in range(0, num_samples, _CHUNK)
-    ]
-    chunks.reverse()
+    rest = _Rest()
     workers: list[_Worker] = []
+    ended: list[_Worker] = []
     num_starts_failed = 0  # in a row
+    failed: set[int] = set()
     try:
-        while chunks or workers:
-            while chunks and len(workers) < num_workers:
-                workers.append(_started(make_subject, chunks.pop()))
+        while rest or workers:
+            while rest and len(workers) < num_workers:
+                workers.append(_started(make_subject))
             watched = [each for worker in workers for each in (worker.pipe, worker.process.sentinel)]
             ready = connection.wait(watched, min(1.0, time_limit_s / _TICKS))
             for worker in workers[:]:
@@ -286,55 +154,62 @@ def lint(
                     num_starts_failed = 1 + num_starts_failed if worker.place[0] == _STARTING else 0
                     if num_starts_failed == _MOST_STARTS:
                         raise SettingError(_why_not_started(worker)) from None
-                    failed = _ended(worker, chunks, time_limit_s)
-                    if failed is not None:
-                        yield failed
-                        progress(1)
+                    sample = _ended(worker, rest.given_back, time_limit_s)
+                    if sample is not None:
+                        yield sample
+                        progress(1, rest.num_samples or 0)
                     continue
                 if isinstance(found, str):
                     raise SettingError(found)
-                yield from found
-                progress(len(worker.chunk))
-                worker.chunk = chunks.pop() if chunks else ()
+                if isinstance(found, int):
+                    if rest.num_samples is None:
+                        rest.num_samples = found
+                        progress(0, found)
+                else:
+                    samples, holds_images, undecided = found
+                    yield from (sample for sample in samples if sample.sample_index not in failed)
+                    failed.update(sample.sample_index for sample in samples)
+                    rest.note_tried(worker.chunk, holds_images, undecided)
+                    progress(len(worker.chunk), rest.num_samples or 0)
+                worker.chunk = rest.chunk(num_workers)
                 worker.place[1] = time.monotonic()
-                worker.pipe.send(worker.chunk)
+                worker.pipe.send((worker.chunk, rest.holds_images))
                 if not worker.chunk:
                     workers.remove(worker)
-                    worker.process.join(_LONGEST_END_S)
-                    worker.process.kill()
-                    worker.process.join()
+                    ended.append(worker)
+        for worker in ended:
+            worker.process.join(_LONGEST_END_S)
     finally:
-        for worker in workers:
+        for worker in [*workers, *ended]:
             worker.process.kill()
             worker.process.join()
 
 
-def _started(make_subject: Callable[[], Subject], chunk: Sequence[int]) -> _Worker:
+def _started(make_subject: Callable[[], Subject]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     pipe, other_end = context.Pipe()
     place = context.RawArray("d", [_STARTING, time.monotonic()])
     process = context.Process(target=_work, args=(make_subject, other_end, place), daemon=True)
     process.start()
     other_end.close()
-    pipe.send(chunk)
-    return _Worker(process, pipe, chunk, place)
+    return _Worker(process, pipe, place)
 
 
-def _ended(worker: _Worker, chunks: list[Sequence[int]], time_limit_s: float) -> FailedSample | None:
+def _ended(worker: _Worker, given_back: list[Sequence[int]], time_limit_s: float) -> FailedSample | None:
     """Get the sample that has ended a process, and give back the others that it had: their results are lost."""
     at, chunk = int(worker.place[0]), worker.chunk
     if at == _STARTING:
-        chunks.append(chunk)
+        given_back += [chunk] * bool(chunk)
         return None
     if worker.is_late and at in chunk:
         reason = f"does not end within {time_limit_s:g} s"
     elif len(chunk) == 1:
         at, reason = chunk[0], f"ends the process that loads it: {_end_of(worker)}"
     else:  # which of them was it?
-        chunks += [[index] for index in reversed(chunk)]
+        given_back += [[index] for index in reversed(chunk)]
         return None
     if len(chunk) > 1:
-        chunks.append([index for index in chunk if index != at])
+        given_back.append([index for index in chunk if index != at])
     return FailedSample(at, reason, "loading", "found by lint")
 
 
@@ -351,14 +226,30 @@ def _end_of(worker: _Worker) -> str:
 
 def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    use_one_thread_of_opencv()
     try:
-        trial = SampleTrial(make_subject(), functools.partial(_note, place))
-    except Exception as error:
-        pipe.send(f"The data set cannot be opened in another process: {type(error).__name__}: {error}")
+        from ..engine.worker_process import keep_freed_memory, use_one_thread_of_opencv
+        from .sample_trial import SampleTrial
+
+        use_one_thread_of_opencv()
+        keep_freed_memory()
+        subject = make_subject()
+        trial = SampleTrial(subject, functools.partial(_note, place))
+        num_samples = subject.num_samples
+    except FrameworkError as error:
+        pipe.send(str(error))
         return
-    while chunk := pipe.recv():
-        pipe.send(trial.failures(chunk))
+    except Exception as error:
+        what = f"The data set cannot be opened: {type(error).__name__}: {error}"
+        pipe.send(f"{what}\n\n{traceback.format_exc()}")
+        return
+    pipe.send(num_samples)
+    while True:
+        chunk, holds_images = pipe.recv()
+        if not chunk:
+            return
+        trial.holds_images |= holds_images
+        failed = trial.failures(chunk)
+        pipe.send((failed, trial.holds_images, trial.undecided))
 
 
 def _note(place: Any, index: int) -> None:
@@ -391,25 +282,34 @@ def run_lint(
         QuarantineError: The file cannot be written.
     """
     time_limit_s = number(time_limit_s, "--timeout", above=0)
-    make_subject = functools.partial(_subject_found, find)
-    subject = make_subject()
-    num_samples = subject.num_samples
     count = (
         len(os.sched_getaffinity(0)) if num_workers is None else whole_number(num_workers, "--workers", at_least=1)
     )
+    make_subject = functools.partial(_subject_found, find)
+    opened = functools.cache(make_subject)  # in this process only where a sample is to be named
     quarantine = None if output is None else Quarantine(os.fspath(output))
     failed = []
+    num_samples, begun_s = 0, 0.0
     start_s = time.perf_counter()
-    with _progress(num_samples) as progress:
-        for sample in lint(make_subject, count, num_samples, progress, time_limit_s):
+    with _progress() as progress:
+
+        def follow(num_tried: int, num_in_all: int) -> None:
+            nonlocal num_samples, begun_s
+            if num_tried == 0:
+                num_samples, begun_s = num_in_all, time.perf_counter()
+            progress(num_tried, num_in_all)
+
+        for sample in lint(make_subject, count, follow, time_limit_s):
             if not sample.file:
-                sample = attrs.evolve(sample, file=description_of(subject.source, sample.sample_index))
+                sample = attrs.evolve(sample, file=_description(opened().source, sample.sample_index))
             failed.append(sample)
             if quarantine is not None:
                 quarantine.add(sample, has_place=False)
     passed_s = time.perf_counter() - start_s
-    rate = f"{num_samples / passed_s:.1f} samples/s"
-    say(f"{num_samples} samples tried in {passed_s:.1f} s by {count} processes: {rate}")
+    say(
+        f"{num_samples} samples tried in {passed_s:.1f} s by {count} processes: "
+        f"{num_samples / passed_s:.1f} samples/s, with {begun_s - start_s:.1f} s to start"
+    )
     if failed:
         failed.sort(key=lambda sample: sample.sample_index)
         written = "" if output is None else f"\nThey are listed in {output}."
@@ -417,19 +317,27 @@ def run_lint(
     say("All can be loaded and decoded.")
 
 
+def _description(source: Any, sample_index: int) -> str:
+    from ..engine.faults.tolerant_loading import description_of
+
+    return description_of(source, sample_index)
+
+
 def _subject_found(find: Callable[[], Any]) -> Subject:
+    from .sample_trial import subject_of
+
     return subject_of(find())
 
 
 @contextlib.contextmanager
-def _progress(num_samples: int) -> Iterator[Callable[[int], object]]:
+def _progress() -> Iterator[Callable[[int, int], object]]:
     """A bar, where somebody looks and rich is installed."""
     if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        yield lambda num_tried: None
+        yield lambda num_tried, num_samples: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("samples", total=num_samples)
-        yield functools.partial(bar.advance, task)
+        task = bar.add_task("samples", total=None)
+        yield lambda num_tried, num_samples: bar.update(task, advance=num_tried, total=num_samples)

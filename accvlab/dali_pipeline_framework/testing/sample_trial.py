@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tries samples in one process: loads them, checks them, and decodes their images, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from ..draws.sample_place import SamplePlace
+from ..engine.faults.tolerant_loading import description_of, image_fields
+from ..engine.samples.sample_checker import SampleChecker
+from ..engine.samples.sample_steps import of_step
+from ..errors import SettingError
+from ..faults.failed_samples import FailedSample
+from ..loader.data_loader import DataLoader
+from ..pipeline.array_steps import ArraySteps
+from ..pipeline.pipeline import PipelineDefinition
+from ..providers.data_provider import DataProvider
+from ..sampling.shuffled_sampler import SequentialSampler
+from ..sources.input_adapter import InputAdapter
+from ..sources.planned_input import PlannedInput
+from ..sources.sampler_input_callable import SamplerInputCallable
+
+MOST_AT_ONCE = 32
+"""How many images are decoded at a time."""
+
+SEVERAL = -1
+"""In place of an index: several samples at a time."""
+
+_LONGEST_REASON = 500
+# JPEG, PNG, BMP, GIF, RIFF (WebP), TIFF, JPEG 2000, PNM
+_MAGIC = (
+    *(b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"\xff\x4f\xff"),
+    *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
+)
+
+
+@attrs.frozen
+class Subject:
+    """What is tried.
+
+    Attributes:
+        source: The input; only its data provider counts, and its context.
+        steps: Steps on arrays, which decode there; None where none run in the workers.
+    """
+
+    source: PlannedInput
+    steps: ArraySteps | None
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of the data set."""
+        return int(self.source.provider.get_number_of_samples())
+
+
+def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject:
+    """Get what is to be tried of a provider, a definition or a loader.
+
+    Raises:
+        SettingError: Its samples come from no data provider.
+    """
+    if isinstance(found, DataProvider):
+        return Subject(SamplerInputCallable(found, SequentialSampler(found.get_number_of_samples(), 1)), None)
+    if isinstance(found, DataLoader):
+        definition, has_gpu = (
+            found._definition.with_input(found.bound_input),
+            found._run.pipeline.device_id is not None,
+        )
+    else:
+        definition, has_gpu = found, False
+    planned = InputAdapter(definition.data_input).planned
+    if planned is None:
+        raise SettingError(
+            f"lint needs a data provider, whose samples it can load one by one; the input is a "
+            f"{type(definition.data_input).__name__}."
+        )
+    return Subject(planned, definition.array_steps(has_gpu))
+
+
+class SampleTrial:
+    """Tries samples in one process.
+
+    Attributes:
+        holds_images: Positions of the fields that hold image files: in a field where one begins like an image, all
+            must be images.
+        undecided: Positions of the fields that may do so, of the samples tried last: none began like an image yet.
+    """
+
+    def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
+        """Prepare the checks.
+
+        Args:
+            subject: What is tried.
+            note: Told the index of each sample when it is begun, and `SEVERAL` when the images of several are.
+        """
+        self._note = note
+        self._source, self._steps = subject.source, subject.steps
+        blueprint = self._source.used_sample_data_structure.format
+        self._checker = SampleChecker(blueprint, type(self._source).__name__)
+        sent = blueprint if self._steps is None else self._steps.output_format
+        self._image_fields = image_fields(sent)
+        self._paths = sent.flat_paths
+        self._decoder = _Decoder()
+        self.holds_images: set[int] = set()
+        self.undecided: set[int] = set()
+
+    def failures(self, indices: Sequence[int]) -> list[FailedSample]:
+        """Try samples."""
+        failed: dict[int, FailedSample] = {}
+        images: list[tuple[int, int, Any]] = []
+        for index in indices:
+            stage: Any = "loading"
+            self._note(index)
+            try:
+                flat: Any = self._source.load_in_place(SamplePlace(0, 0, 0, index), index)
+                stage = "checks"
+                flat = self._checker.check(flat)
+                stage = "steps"
+                if self._steps is not None:
+                    flat = self._steps.try_on(flat)
+            except (Exception, SystemExit) as error:
+                failed[index] = self._failed(index, of_step(error), stage)
+                continue
+            images += [(index, field, flat[field]) for field in self._image_fields]
+        self._note(indices[0] if len(indices) == 1 else SEVERAL)
+        for index, field, reason in self._decoder.failures(self._files(images)):
+            name = ".".join(map(str, self._paths[field]))
+            if index not in failed:
+                failed[index] = FailedSample(
+                    index, f"{name}: {reason}", "graph", "found by lint", self._file(index)
+                )
+        return [failed[index] for index in sorted(failed)]
+
+    def _files(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+        """Those of fields that hold image files."""
+        fields = {field for _, field, _ in images}
+        if not fields <= self.holds_images:
+            self.holds_images.update(field for _, field, array in images if array[:8].tobytes().startswith(_MAGIC))
+        self.undecided = fields - self.holds_images
+        return [image for image in images if image[1] in self.holds_images]
+
+    def _failed(self, index: int, error: BaseException, stage: Any) -> FailedSample:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
+        return FailedSample(index, reason, stage, "found by lint", self._file(index))
+
+    def _file(self, index: int) -> str:
+        return description_of(self._source, index)
+
+
+class _Decoder:
+    """Decodes images by DALI, many at a time."""
+
+    def __init__(self) -> None:
+        self._pipelines: dict[int, Any] = {}
+
+    def failures(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, str]]:
+        """Decode images, each with two numbers; get those of images that fail, and why."""
+        failed = []
+        for start in range(0, len(images), MOST_AT_ONCE):
+            batch = images[start : start + MOST_AT_ONCE]
+            if self._failure([array for _, _, array in batch], MOST_AT_ONCE) is None:
+                continue
+            for index, field, array in batch:
+                reason = self._failure([array], 1)
+                if reason is not None:
+                    failed.append((index, field, reason))
+        return failed
+
+    def _failure(self, arrays: list[Any], size: int) -> str | None:
+        from ..engine.dali.texts import dali_reason
+
+        if size not in self._pipelines:
+            self._pipelines[size] = _decoding_pipeline(size)
+        pipeline = self._pipelines[size]
+        try:
+            pipeline.feed_input("files", [np.ascontiguousarray(array) for array in arrays])
+            pipeline.run()
+        except Exception as error:
+            del self._pipelines[size]  # it cannot be used any more
+            return dali_reason(error).replace("sample #0", "the image")
+        return None
+
+
+def _decoding_pipeline(size: int) -> Any:
+    import nvidia.dali.fn as fn
+    from nvidia.dali.pipeline import Pipeline
+
+    pipeline = Pipeline(
+        size, 1, None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False, exec_dynamic=False
+    )
+    with pipeline:
+        files = fn.external_source(name="files", no_copy=True, batch=True)
+        pipeline.set_outputs(fn.decoders.image(files, device="cpu"))
+    pipeline.build()
+    return pipeline
