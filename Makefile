@@ -54,6 +54,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
 	$(BIN)/python benchmarks/bench_recipes.py --output $(RESULTS)/recipes_$(CORES)
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
+	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 
 # The tests against a built wheel, in a folder without the source.

@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs that samples may fail, on data without faults; and how fast `lint` tries a data set.
+"""What policies for faults and ledgers cost on data without faults; and how fast `lint` tries a data set.
 
 - ``policies``: a loader with ``faults="replace"``, and with a fallback decoder as well, beside one without. All
   run in this process, in turns of a few batches in an order that changes, so the time on processors is that of all
-  their work. Printed are the ratios of that time, for JPEG files that are decoded in the graph, for the same on
-  arrays, and for samples of a few numbers.
-    python benchmarks/bench_faults.py [--quick]
+  their work. Compared is that time, for JPEG files that are decoded in the graph, for the same where the steps run
+  on arrays, and for samples of a few numbers. Beside it stands how many functions of this package are called for a
+  batch, which nothing disturbs.
+- ``ledger``: the same for a loader with a ledger. What it adds is smaller than what changes from turn to turn, so
+  it is also timed alone, over and over: in the process of the loop, and in a worker. The least of many times is
+  hardly disturbed.
+- ``lint``: the command beside a bare loop that only reads and decodes, in as many processes, with a few samples
+  and with many. The difference of the two is what samples cost without the start of processes, which is told too.
+
+    python benchmarks/bench_faults.py [--quick] [--only SECTION] [--output FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
+import json
 import multiprocessing
+import os
+import platform
 import random
 import resource
 import statistics
@@ -21,20 +32,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import timeit
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import attrs
 import numpy as np
 from nvidia.dali.types import DALIDataType
 
+import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, FaultPolicy, ImageDecoder, SampleDataGroup
+from accvlab.dali_pipeline_framework.engine.told_samples import samples_of
 
 say = functools.partial(print, flush=True)
 
 MOST_COST = 1.02
 LEAST_RATE = 0.9
+MOST_OF_LEDGER = 0.001
+SHORT_BATCH_MS = 3.0
+BATCH_SIZE = 8
 _CHUNK = 32
+_ROOT = str(Path(package.__file__).parent)
 
 
 class Files(DataProvider):
@@ -64,15 +85,48 @@ class Files(DataProvider):
         return sample
 
 
-def make_files(folder: Path, count: int) -> None:
-    """Write JPEG files of 1600 x 900 pixels."""
+def make_files(folder: Path, count: int, size: tuple[int, int] = (1600, 900)) -> None:
+    """Write JPEG files of so many pixels."""
     import cv2
 
     generator = np.random.default_rng(0)
     for number in range(count):
         small = generator.integers(0, 256, (57, 100, 3), np.uint8)
-        image = cv2.resize(small, (1600, 900), interpolation=cv2.INTER_CUBIC)
+        image = cv2.resize(small, size, interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(str(folder / f"{number}.jpg"), image, [cv2.IMWRITE_JPEG_QUALITY, 90])
+
+
+# --- loaders, in turns ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Payload:
+    """What is loaded.
+
+    Attributes:
+        what: Its name.
+        run: Where the steps run.
+        has_images: Whether there are image files.
+        per_turn: Batches of a turn.
+    """
+
+    what: str
+    run: Any
+    has_images: bool
+    per_turn: int
+
+    def make(self, folder: Path, **settings: Any) -> DataLoader:
+        steps = [ImageDecoder("image", use_device_mixed=False)] if self.has_images else []
+        shared: dict[str, Any] = {"run": self.run, "shuffle": True, "num_workers": 0, "num_threads": 1}
+        return DataLoader(Files(folder, 640, self.has_images), BATCH_SIZE, steps=steps, **shared, **settings)
+
+
+def payloads(is_quick: bool) -> list[Payload]:
+    return [
+        Payload("files, decoded in the graph", "graph", True, 2 if is_quick else 6),
+        Payload("files, decoded on arrays", "workers", True, 2 if is_quick else 6),
+        Payload("a few numbers", "graph", False, 2 if is_quick else 300),
+    ]
 
 
 def batches(loader: DataLoader) -> Iterator[Any]:
@@ -81,39 +135,139 @@ def batches(loader: DataLoader) -> Iterator[Any]:
         yield from loader
 
 
-def cost_of_policies(provider: DataProvider, run: Any, num_turns: int, per_turn: int) -> dict[str, list[float]]:
-    """Ratios of processor time, turn by turn."""
+def spread(values: Sequence[float]) -> dict[str, float]:
+    quarters = statistics.quantiles(values, n=4)
+    return {
+        "median": round(statistics.median(values), 4),
+        "quarter": round(quarters[0], 4),
+        "three_quarters": round(quarters[2], 4),
+    }
+
+
+def compared(loaders: dict[str, DataLoader], num_turns: int, per_turn: int) -> dict[str, Any]:
+    """Processor time of loaders beside the one that is called ``without``, turn by turn, and calls of a batch."""
+    endless = {name: batches(loader) for name, loader in loaders.items()}
+    for each in endless.values():
+        next(each)
+    order, us = random.Random(0), dict[str, list[float]]()
+    for _ in range(num_turns):
+        for name in order.sample(list(endless), len(endless)):
+            start_ns = time.process_time_ns()
+            for _ in itertools.islice(endless[name], per_turn):
+                pass
+            us.setdefault(name, []).append((time.process_time_ns() - start_ns) / per_turn / 1e3)
+    calls = {name: calls_of_a_batch(each) for name, each in endless.items()}
+    for loader in loaders.values():
+        loader.close()
+    of = us["without"]
+    return {
+        name: {
+            "ratio": spread([one / other for one, other in zip(us[name], of, strict=True)]),
+            "extra_us": spread([one - other for one, other in zip(us[name], of, strict=True)]),
+            "us_without": spread(of),
+            "extra_calls": calls[name] - calls["without"],
+            "calls_without": calls["without"],
+        }
+        for name in us
+        if name != "without"
+    }
+
+
+def calls_of_a_batch(endless: Iterator[Any]) -> int:
+    """How many functions of this package are called for a batch: the least of a few."""
+    counts = []
+    for _ in range(3):
+        calls: Counter[str] = Counter()
+
+        def note(frame: FrameType, event: str, argument: Any, calls: Counter[str] = calls) -> None:
+            calls[event] += frame.f_code.co_filename.startswith(_ROOT)
+
+        sys.setprofile(note)
+        try:
+            next(endless)
+        finally:
+            sys.setprofile(None)
+        counts.append(calls["call"])
+    return min(counts)
+
+
+def say_compared(what: str, name: str, found: dict[str, Any]) -> None:
+    ratio, extra = found["ratio"], found["extra_us"]
+    limits = f"({ratio['quarter']:.4f} .. {ratio['three_quarters']:.4f})"
+    say(
+        f"{what}: {name} / without: {ratio['median']:.4f} {limits}, "
+        f"{extra['median']:+.1f} us ({extra['quarter']:.1f} .. {extra['three_quarters']:.1f}) "
+        f"of {found['us_without']['median']:.0f} per batch, "
+        f"{found['extra_calls']:+d} calls of {found['calls_without']}"
+    )
+
+
+def measure_policies(folder: Path, is_quick: bool) -> list[dict[str, Any]]:
+    """Measure what policies cost."""
     policies = {
         "without": None,
         "replace": FaultPolicy(samples="replace", max_failed=10),
         "replace, pillow": FaultPolicy(samples="replace", fallback_decoder="pillow"),
     }
-    steps = (
-        [ImageDecoder("image", use_device_mixed=False)] if "image" in str(provider.sample_data_structure) else []
-    )
-    ratios: dict[str, list[float]] = {name: [] for name in policies if policies[name]}
-    loaders = {
-        name: DataLoader(
-            provider, 8, steps=steps, run=run, shuffle=True, num_workers=0, num_threads=1, faults=policy
-        )
-        for name, policy in policies.items()
-    }
-    endless = {name: batches(loader) for name, loader in loaders.items()}
-    for each in endless.values():
-        next(each)
-    order = random.Random(0)
-    for _ in range(num_turns):
-        times = {}
-        for name in order.sample(list(endless), len(endless)):
-            start = time.process_time()
-            for _ in itertools.islice(endless[name], per_turn):
-                pass
-            times[name] = time.process_time() - start
-        for name in ratios:
-            ratios[name].append(times[name] / times["without"])
-    for loader in loaders.values():
-        loader.close()
-    return ratios
+    rows = []
+    for payload in payloads(is_quick):
+        loaders = {name: payload.make(folder, faults=policy) for name, policy in policies.items()}
+        for name, found in compared(loaders, 3 if is_quick else 40, payload.per_turn).items():
+            say_compared(payload.what, name, found)
+            rows.append({"payload": payload.what, "policy": name, **found})
+    return rows
+
+
+# --- ledger -----------------------------------------------------------------------------------------------
+
+
+def least_us(function: Callable[[], Any], is_quick: bool) -> float:
+    return round(min(timeit.repeat(function, number=50, repeat=5 if is_quick else 4000)) / 50 * 1e6, 2)
+
+
+def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
+    """Time of what is done for a ledger with each batch, in the process of the loop and in a worker."""
+    with contextlib.ExitStack() as stack:
+        ledger = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        loader = stack.enter_context(payloads(is_quick)[2].make(folder, ledger=ledger))
+        loop = iter(loader)
+        next(loop)
+        next(loop)
+        recording, position, pipeline = loader._ledger, loader._progress.delivered, loader._run.pipeline
+        source: Any = pipeline.worker_source
+        control, data = source._control, source._source
+        place = position.epoch, position.batch - 1
+        if pipeline.told_samples(*place) is None:
+            raise RuntimeError("The worker has not told which samples it has loaded.")
+        infos = infos_of(*place)
+
+        def tell() -> None:
+            control.tell_samples(*place, samples_of(data, infos, {}, control.index_bytes))
+
+        return {
+            "loop_us": least_us(lambda: recording.note(position, pipeline), is_quick),
+            "worker_us": least_us(tell, is_quick),
+        }
+
+
+def infos_of(epoch: int, batch: int) -> list[Any]:
+    from nvidia.dali import types
+
+    return [types.SampleInfo(batch * BATCH_SIZE + slot, slot, batch, epoch) for slot in range(BATCH_SIZE)]
+
+
+def measure_ledger(folder: Path, is_quick: bool) -> dict[str, Any]:
+    """Measure what a ledger costs."""
+    rows = []
+    for payload in payloads(is_quick)[1:]:
+        with tempfile.TemporaryDirectory(dir=folder) as ledger:
+            loaders = {"without": payload.make(folder), "ledger": payload.make(folder, ledger=ledger)}
+            found = compared(loaders, 3 if is_quick else 40, payload.per_turn)["ledger"]
+        say_compared(payload.what, "ledger", found)
+        rows.append({"payload": payload.what, **found})
+    alone = ledger_alone(folder, is_quick)
+    say(f"alone, batches of {BATCH_SIZE}: {alone['loop_us']} us in the loop, {alone['worker_us']} us in a worker")
+    return {"rows": rows, "alone": alone}
 
 
 # --- lint -------------------------------------------------------------------------------------------------
@@ -141,9 +295,8 @@ def read_and_decode(provider: Files, indices: range) -> None:
         pipeline.run()
 
 
-def seconds_of_bare_loop(provider: Files, num_processes: int) -> float:
-    """Time of the bare loop over all samples."""
-    start_s = time.perf_counter()
+def run_bare_loop(provider: Files, num_processes: int) -> None:
+    """Run the bare loop over all samples."""
     context = multiprocessing.get_context("spawn")
     edges = [provider.num_samples * number // num_processes for number in range(num_processes + 1)]
     processes = [
@@ -154,32 +307,20 @@ def seconds_of_bare_loop(provider: Files, num_processes: int) -> float:
         process.start()
     for process in processes:
         process.join()
-    return time.perf_counter() - start_s
 
 
-def seconds_of_lint(folder: Path, count: int, num_processes: int) -> float:
-    """Time of the command."""
+def run_lint(folder: Path, count: int, num_processes: int) -> None:
+    """Run the command."""
     (folder / "lint.txt").write_text(f"{folder} {count}")
-    package = DataProvider.__module__.rpartition(".providers")[0]
-    command = [sys.executable, "-m", package, "lint", "bench_faults:provider_for_lint"]
-    start_s = time.perf_counter()
+    command = [sys.executable, "-m", package.__name__, "lint", "bench_faults:provider_for_lint"]
     environment = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])}
-    subprocess.run([*command, "--workers", str(num_processes)], cwd=folder, env=environment, check=True)
-    return time.perf_counter() - start_s
-
-
-def print_policies(folder: Path, is_quick: bool) -> None:
-    """Measure what policies cost."""
-    num_turns = 2 if is_quick else 40
-    for what, run, has_images, per_turn in (
-        ("files, decoded in the graph", "graph", True, 2 if is_quick else 6),
-        ("files, decoded on arrays", "workers", True, 2 if is_quick else 6),
-        ("a few numbers", "graph", False, 2 if is_quick else 300),
-    ):
-        ratios = cost_of_policies(Files(folder, 640, has_images), run, num_turns, per_turn)
-        for policy, each in ratios.items():
-            limits = f"({min(each):.3f} .. {max(each):.3f}), at most {MOST_COST}"
-            say(f"{what}: {policy} / without: {statistics.median(each):.3f} {limits}")
+    subprocess.run(
+        [*command, "--workers", str(num_processes)],
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def children_s() -> float:
@@ -188,36 +329,123 @@ def children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def print_lint(folder: Path, is_quick: bool) -> None:
-    """Measure the command."""
-    count = 64 if is_quick else 8000
-    rates, costs = [], []
-    for _ in range(1 if is_quick else 3):
-        before_s = children_s()
-        bare_s = seconds_of_bare_loop(Files(folder, count), 2)
-        between_s = children_s()
-        lint_s = seconds_of_lint(folder, count, 2)
-        rates.append(bare_s / lint_s)
-        costs.append((between_s - before_s) / (children_s() - between_s))
-        say(f"lint {count / lint_s:.0f} samples/s, bare loop {count / bare_s:.0f} samples/s")
-    for what, ratios in (("samples/s", rates), ("samples per second of processor time", costs)):
-        limits = f"({min(ratios):.2f} .. {max(ratios):.2f}), at least {LEAST_RATE}"
-        say(f"lint / bare loop, {what}: {statistics.median(ratios):.2f} {limits}")
+def measure_lint(folder: Path, is_quick: bool) -> dict[str, Any]:
+    """Measure the command and the bare loop, each with a few samples and with many."""
+    counts = (32, 64) if is_quick else (200, 4200)
+    races: dict[str, Callable[[int], object]] = {
+        "lint": lambda count: run_lint(folder, count, 2),
+        "bare": lambda count: run_bare_loop(Files(folder, count), 2),
+    }
+    rounds = []
+    for number in range(2 if is_quick else 5):
+        found: dict[str, dict[str, tuple[float, float]]] = {"wall": {}, "processor": {}}
+        for name in [*races][:: 1 if number % 2 else -1]:
+            both = []
+            for count in counts:
+                before_s, start_s = children_s(), time.perf_counter()
+                races[name](count)
+                both.append((time.perf_counter() - start_s, children_s() - before_s))
+            found["wall"][name], found["processor"][name] = zip(*both, strict=True)
+        rounds.append({kind: lint_ratios(times, counts) for kind, times in found.items()})
+    measured: dict[str, Any] = {"counts": counts}
+    for kind in ("wall", "processor"):
+        measured[kind] = {key: spread([each[kind][key] for each in rounds]) for key in rounds[0][kind]}
+        of = measured[kind]
+        say(
+            f"lint / bare loop, samples per second ({kind} time): {in_words(of['rate'])} of {counts[1]} samples, "
+            f"{in_words(of['rate_without_start'])} without the start, which takes {in_words(of['start_s'])} s, "
+            f"of the bare loop {in_words(of['start_of_bare_s'])} s"
+        )
+    return measured
 
 
-def main() -> None:
+def in_words(values: dict[str, float]) -> str:
+    return f"{values['median']:.2f} ({values['quarter']:.2f} .. {values['three_quarters']:.2f})"
+
+
+def lint_ratios(times: dict[str, tuple[float, float]], counts: tuple[int, int]) -> dict[str, float]:
+    """Rates of the command to those of the bare loop, and what both take before the first sample."""
+    per_sample = {name: (many - few) / (counts[1] - counts[0]) for name, (few, many) in times.items()}
+    start_s = {name: few - counts[0] * per_sample[name] for name, (few, _) in times.items()}
+    return {
+        "rate": times["bare"][1] / times["lint"][1],
+        "rate_without_start": per_sample["bare"] / per_sample["lint"],
+        "start_s": start_s["lint"],
+        "start_of_bare_s": start_s["bare"],
+        "ms_per_sample": 1e3 * per_sample["lint"],
+    }
+
+
+# --- all --------------------------------------------------------------------------------------------------
+
+SECTIONS: dict[str, Callable[[Path, bool], Any]] = {
+    "policies": measure_policies,
+    "ledger": measure_ledger,
+    "lint": measure_lint,
+}
+
+
+def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bounds, and what was measured."""
+    rows = [
+        (
+            f"{row['payload']}: {row['policy']} / without, processor time, at most",
+            MOST_COST,
+            row["ratio"]["median"],
+        )
+        for row in found.get("policies", ())
+    ]
+    if "ledger" in found:
+        for where in ("loop", "worker"):
+            share = found["ledger"]["alone"][f"{where}_us"] / (1e3 * SHORT_BATCH_MS)
+            what = f"ledger, timed alone in the {where}: share of a batch of {SHORT_BATCH_MS:g} ms, at most"
+            rows.append((what, MOST_OF_LEDGER, round(share, 5)))
+    for kind in ("wall", "processor") if "lint" in found else ():
+        what = (
+            f"lint / bare loop, samples per second of {kind} time, {found['lint']['counts'][1]} samples, at least"
+        )
+        rows.append((what, LEAST_RATE, found["lint"][kind]["rate"]["median"]))
+    return [
+        {
+            "target": f"{what} {limit:g}",
+            "limit": limit,
+            "value": value,
+            "is_met": bool(value >= limit if what.endswith("least") else value <= limit),
+        }
+        for what, limit, value in rows
+    ]
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="too short to mean anything")
-    parser.add_argument("--only", choices=["policies", "lint"])
-    options = parser.parse_args()
+    parser.add_argument("--only", choices=[*SECTIONS], help="one section")
+    parser.add_argument("--output", type=Path, help="file for the results as JSON")
+    options = parser.parse_args(command_line)
+    load_averages = [round(os.getloadavg()[0], 2)]
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_files(folder, 4 if options.quick else 64)
-        if options.only != "lint":
-            print_policies(folder, options.quick)
-        if options.only != "policies":
-            print_lint(folder, options.quick)
+        if options.quick:
+            make_files(folder, 4, (160, 90))
+        else:
+            make_files(folder, 64)
+        for section, measure in SECTIONS.items():
+            if options.only in (None, section):
+                found[section] = measure(folder, options.quick)
+    load_averages.append(round(os.getloadavg()[0], 2))
+    met = targets(found)
+    for each in met:
+        say(f"{each['target']}: is {each['value']}, {'met' if each['is_met'] else 'MISSED'}")
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        about = {
+            "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
+            "python": platform.python_version(),
+            "load_average_before_and_after": load_averages,
+        }
+        options.output.write_text(json.dumps({**about, "sections": found, "targets": met}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
