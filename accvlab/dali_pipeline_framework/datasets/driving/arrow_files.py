@@ -86,7 +86,7 @@ def read_columns(
         require_column(path, name, known)
         try:
             columns[name] = _as_numpy(arrow, path, name, kind, table[name])
-        except (OSError, arrow.ArrowException) as error:
+        except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
             raise refused(path, error) from error
     return columns
 

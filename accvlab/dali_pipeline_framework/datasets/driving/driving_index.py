@@ -390,6 +390,8 @@ def first_column(counts: npt.ArrayLike) -> Int64:
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(file, mmap_mode="r"))
+    except EOFError as error:
+        raise ValueError(f"{file.name} is empty") from error
     except ValueError:  # arrays without elements cannot be mapped
         with open_table(file) as header:
             np.lib.format.read_magic(header)
