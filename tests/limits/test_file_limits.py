@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
+import tarfile
 import time
 import tracemalloc
 import zipfile
@@ -23,7 +24,7 @@ import pytest
 from support.clip_data import write_lerobot
 from support.optional_packages import has
 
-from accvlab.dali_pipeline_framework import limits
+from accvlab.dali_pipeline_framework import DataLoader, WebDatasetReader, limits
 from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import read_points
 from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile, read_columns
@@ -140,6 +141,32 @@ def test_a_file_with_holes_in_an_archive(tmp_path: Path) -> None:
     assert (tmp_path / "a.tar").stat().st_size < 1 << 20
     message = refusal(lambda: Storage(f"tar://::{tmp_path / 'a.tar'}").read_bytes("a.jpg"))
     assert f"it has {3 << 30} bytes, more than the limit of {2**31}" in message
+
+
+def webdataset(size: bytes | None) -> bytes:
+    """An archive of eight files; where a size is given, the first one claims it."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for number in range(8):
+            info = tarfile.TarInfo(f"{number}.bin")
+            info.size = 1000
+            archive.addfile(info, io.BytesIO(bytes([number]) * 1000))
+    header = bytearray(content.getvalue())
+    if size is not None:
+        header[124:136] = size
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header)
+
+
+@pytest.mark.parametrize("size", [None, b"77777777777\0"])  # 8 GiB
+def test_archives_that_dali_reads(tmp_path: Path, size: bytes | None) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(webdataset(size)[: 5000 if size is None else None])
+    reader = WebDatasetReader(paths=[str(path)], ext=["bin"])
+    message = refusal(lambda: DataLoader(reader, 2, num_workers=0, output_type="numpy").start(), SettingError)
+    assert str(path) in message
+    assert "DALI reports" in message
 
 
 # --- tables of Arrow ------------------------------------------------------------------------------------------
