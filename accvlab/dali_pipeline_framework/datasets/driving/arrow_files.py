@@ -20,6 +20,8 @@ from . import poses
 from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory
 
 UInt8Array = npt.NDArray[np.uint8]
+# Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
+_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
 
 
 def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
@@ -77,7 +79,7 @@ def read_columns(
             raise OSError("it is no file")
         read = read_parquet if os.fspath(path).endswith(".parquet") else read_feather
         table, known = read(arrow, path, list(kinds))
-    except (OSError, MemoryError, arrow.ArrowException) as error:
+    except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
     columns = {}
     for name, kind in kinds.items():
@@ -86,7 +88,7 @@ def read_columns(
         require_column(path, name, known)
         try:
             columns[name] = _as_numpy(arrow, path, name, kind, table[name])
-        except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
+        except (*_UNREADABLE, arrow.ArrowException) as error:
             raise refused(path, error) from error
     return columns
 
@@ -188,7 +190,7 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
     arrow = import_pyarrow(path)
     try:
         return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
-    except (OSError, arrow.ArrowException) as error:
+    except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
 
 
@@ -196,6 +198,10 @@ class ArrowFile:
     """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
 
     Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open.
+
+    Attributes:
+        path: Its path.
+        names: Names of the columns.
     """
 
     def __init__(self, path: str) -> None:
@@ -212,15 +218,11 @@ class ArrowFile:
             self._source = self._arrow.memory_map(path, "r")
             self._blocks = BatchBlocks(self._source)
             self._schema = self._arrow.ipc.open_file(self._source).schema
-        except (OSError, self._arrow.ArrowException) as error:
+            self.names: list[str] = list(self._schema.names)
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(path, error) from error
         self._readers: dict[str, Any] = {}
         self._last: tuple[int, Any] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self._schema.names)
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:
@@ -268,7 +270,7 @@ class ArrowFile:
                 part.validate(full=True)
                 parts.append(part)
             column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
-        except (OSError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
         chunked = self._arrow.ChunkedArray
         if isinstance(column, chunked):
@@ -287,7 +289,7 @@ class ArrowFile:
         """Number of rows."""
         try:
             return int(self._first_row[-1])
-        except (OSError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
     def content(self, name: str, row: int) -> UInt8Array | None:
@@ -305,7 +307,7 @@ class ArrowFile:
                 self._last = (number, self._batch(number))
             column = self._last[1].column(self._schema.get_field_index(name))
             return _content(column, row - int(self._first_row[number]))
-        except (OSError, ValueError, IndexError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, ValueError, IndexError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
 
