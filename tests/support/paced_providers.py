@@ -41,11 +41,3 @@ class DrawingProvider(IndexProvider):
         random.random()
         np.random.random()
         return super().get_data(sample_index)
-
-
-class UnpicklableProvider(IndexProvider):
-    """Cannot be sent to another process."""
-
-    def __init__(self, num_samples: int = 22) -> None:
-        super().__init__(num_samples)
-        self.not_to_be_sent = (number for number in range(3))

@@ -452,7 +452,7 @@ class IterableSource(_WorkerSource):
                 where,
                 None,
             )
-        sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
+        sizes = {_size_of(field) for field in batch}
         if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
             self._fail_for(
                 f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
@@ -484,3 +484,10 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:
     return indices[slot] if indices is not None and slot < len(indices) else None
+
+
+def _size_of(field: Any) -> int:
+    try:
+        return len(field)
+    except TypeError:  # also of an array without axes, which has `__len__`
+        return -1
