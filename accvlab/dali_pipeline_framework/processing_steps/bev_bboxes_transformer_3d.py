@@ -208,8 +208,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
             search.find(names, _HOLDS[kind], [_DT.FLOAT], group_of=kind, error_type=ValueError)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
 @attrs.frozen

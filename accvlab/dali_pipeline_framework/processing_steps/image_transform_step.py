@@ -12,11 +12,11 @@ from typing import Any, TypedDict, TypeVar
 import attrs
 import numpy as np
 from nvidia.dali import types
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import flag, number, shown, whole_number_list
 from ..errors import SettingError
 from ..operators import functions, image_arrays
+from ..operators.image_pixels import pipeline_has_gpu
 from ..operators.image_transform import (
     AxisScaling,
     Resampler,
@@ -59,29 +59,15 @@ class PixelFields(TypedDict, total=False):
     on_gpu: bool
 
 
-@attrs.frozen
-class FieldKind:
-    """A kind of fields that are given in image coordinates.
-
-    Attributes:
-        what: What one field holds, for messages.
-        plural: Plural, for messages.
-        dtypes: Allowed types.
-    """
-
-    what: str
-    plural: str
-    dtypes: tuple[types.DALIDataType, ...]
-
-
-KINDS = {
-    "image": FieldKind("an image", "images", _PIXELS),
-    "encoded_image": FieldKind("the bytes of an image file", "images", (_DT.UINT8,)),
-    "mask": FieldKind("a mask", "masks", _PIXELS),
-    "hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
-    "projection": FieldKind("a projection matrix", "projection matrices", _REALS),
-    "point": FieldKind("points", "points", _REALS + _INTEGERS),
-    "box": FieldKind("boxes", "boxes", _REALS + _INTEGERS),
+# What fields of each kind hold, what they are called together, and their types.
+_KINDS = {
+    "image": ("an image", "images", _PIXELS),
+    "encoded_image": ("the bytes of an image file", "images", (_DT.UINT8,)),
+    "mask": ("a mask", "masks", _PIXELS),
+    "hw": ("height and width of an image", "image sizes", _REALS + _INTEGERS),
+    "projection": ("a projection matrix", "projection matrices", _REALS),
+    "point": ("points", "points", _REALS + _INTEGERS),
+    "box": ("boxes", "boxes", _REALS + _INTEGERS),
 }
 
 
@@ -219,14 +205,15 @@ class ImageTransformStep(PipelineStepBase):
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
+        is_on_gpu = self._on_gpu and pipeline_has_gpu()
         for path, image in (images | masks).items():
             is_mask = path in masks
             fill_value = 0.0 if is_mask else self._fill_value
             if change.decoded is not None and not is_mask:
                 self._note_decoded(data, path)
-                on_device = change.decoded(image, "mixed" if self._is_on_gpu() else "cpu")
+                on_device = change.decoded(image, "mixed" if is_on_gpu else "cpu")
             else:
-                on_device = image.gpu() if self._is_on_gpu() else image
+                on_device = image.gpu() if is_on_gpu else image
             data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
@@ -276,10 +263,6 @@ class ImageTransformStep(PipelineStepBase):
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
-    def _is_on_gpu(self) -> bool:
-        has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        return self._on_gpu and has_gpu
-
     def _set_sizes(
         self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
     ) -> None:
@@ -323,8 +306,9 @@ class ImageTransformStep(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         for kind, names in self._fields.items():
-            found = KINDS["encoded_image" if kind == "image" and self._is_encoded else kind]
-            search.find(names, found.what, found.dtypes, group_of=found.plural)
+            is_file = kind == "image" and self._is_encoded
+            what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
+            search.find(names, what, dtypes, group_of=plural)
         search.problems += fill_problems(data_empty, [self._use_of_images()], "fill_value", [self._fill_value])
         search.raise_problems()
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
