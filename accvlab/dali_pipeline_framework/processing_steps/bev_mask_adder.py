@@ -19,7 +19,7 @@ from ..sample_data.names import normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch, put_beside
+from .named_fields import FieldSearch, path_in_group, put_beside
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
@@ -82,7 +82,7 @@ class BEVMaskAdder(ArrayStep):
         Raises:
             SettingError: A setting is not of this form, or there is nothing to draw.
         """
-        self._mask_path = normalized_path(mask_path)
+        self._mask_path = path_in_group(mask_path, "mask_path")
         self._cell_size = number(cell_size, "cell_size", above=0)
         self._x_range = number_range(x_range, "x_range")
         self._y_range = number_range(y_range, "y_range")

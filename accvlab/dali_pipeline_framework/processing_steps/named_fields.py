@@ -11,7 +11,17 @@ from nvidia.dali import types
 from ..checks import did_you_mean, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, Name, SampleDataGroup, format_error, format_path
+from ..sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    Name,
+    Path,
+    SampleDataGroup,
+    format_error,
+    format_path,
+    normalized_path,
+)
 from ..sample_data.frame_groups import why_no_frames
 from ..sample_data.graph_mode import do_not_convert
 
@@ -35,6 +45,19 @@ def required_names(names: Names, argument: str) -> tuple[Name, ...]:
 
 
 as_names = field_names
+
+
+def path_in_group(path: Path, argument: str) -> FieldPath:
+    """Return the path of something in the group that a step is applied to.
+
+    Raises:
+        NameTypeError: It is no path.
+        SettingError: It is empty, which is the group itself.
+    """
+    names = normalized_path(path)
+    if not names:
+        raise SettingError(f"`{argument}` must have at least one name, got {path!r}.")
+    return names
 
 
 def find_paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:

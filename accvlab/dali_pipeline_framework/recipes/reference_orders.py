@@ -466,8 +466,9 @@ class ShuffledGroupSampler(_RankSampler):
             SettingError: An argument is out of its range.
         """
         self._groups = np.asarray(groups)
-        if self._groups.ndim != 1 or not self._groups.size or self._groups.dtype.kind not in "iu":
-            raise SettingError(f"`groups` must be the number of the group of each sample, got {groups!r}.")
+        is_of_numbers = self._groups.ndim == 1 and self._groups.size and self._groups.dtype.kind in "iu"
+        if not is_of_numbers or self._groups.min() < 0:
+            raise SettingError(f"`groups` must be the number of the group of each sample, from 0, got {groups!r}.")
         super().__init__([len(self._groups)], total_batch_size, seed)
         self._found: tuple[Any, list[Int64Array]] | None = None
 

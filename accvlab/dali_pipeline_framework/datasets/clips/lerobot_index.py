@@ -126,10 +126,9 @@ def _poses_of(values: Float64Array, feature: str) -> Float64Array:
             f"`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz), {feature!r} has {values.shape[1]}."
         )
     lengths = np.linalg.norm(values[:, 3:], axis=1)
-    if not (np.abs(lengths - 1) < 1e-2).all():
-        raise FileError(
-            f"The quaternions of {feature!r} must have the length 1, got {lengths[lengths < 0.99][:1]}."
-        )
+    wrong = lengths[~(np.abs(lengths - 1) < 1e-2)]
+    if len(wrong):
+        raise FileError(f"The quaternions of {feature!r} must have the length 1, got {wrong[:1]}.")
     return poses.pose_of_quaternion(values[:, 3:], values[:, :3])
 
 

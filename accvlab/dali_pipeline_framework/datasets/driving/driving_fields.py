@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 import attrs
+from attrs.validators import optional
 from nvidia.dali import types
 
-from ...checks import bullets, choice, did_you_mean, flag, listed, shown, text, whole_number
+from ...checks import bullets, choice, did_you_mean, flag, listed, shown, text, valid, whole_number
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
@@ -66,19 +67,19 @@ class DrivingFields:
     """
 
     cameras: Sequence[str] | None = None
-    lidar: bool = False
-    num_sweeps: int = 0
-    boxes: bool | None = None
-    boxes_2d: bool = False
+    lidar: bool = attrs.field(default=False, validator=valid(flag))
+    num_sweeps: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    boxes: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
+    boxes_2d: bool = attrs.field(default=False, validator=valid(flag))
     classes: Sequence[str] | Mapping[str, str] | None = None
-    min_points: int = 0
-    min_lidar_points: int = 0
-    num_future_frames: int = 0
-    num_ego_future_frames: int = 0
-    can_bus: bool = False
-    ego_status: bool = False
-    map_lines: bool = False
-    reference: str | None = None
+    min_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    min_lidar_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_ego_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    can_bus: bool = attrs.field(default=False, validator=valid(flag))
+    ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    map_lines: bool = attrs.field(default=False, validator=valid(flag))
+    reference: str | None = attrs.field(default=None, validator=valid(choice, allowed=(None, "lidar", "ego")))
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
@@ -86,19 +87,6 @@ class DrivingFields:
             raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
         if isinstance(self.classes, str):
             raise SettingError(f"`classes` must be a list of names, got one: write [{self.classes!r}].")
-        for name in ("lidar", "boxes_2d", "can_bus", "ego_status", "map_lines"):
-            flag(getattr(self, name), name)
-        for name in (
-            "num_sweeps",
-            "min_points",
-            "min_lidar_points",
-            "num_future_frames",
-            "num_ego_future_frames",
-        ):
-            whole_number(getattr(self, name), name, at_least=0)
-        if self.boxes is not None:
-            flag(self.boxes, "boxes")
-        choice(self.reference, "reference", (None, "lidar", "ego"))
         if self.num_sweeps and not self.lidar:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
@@ -142,6 +130,8 @@ class DrivingFields:
                 problems.append(f"{name}: the data set has none.")
         if self.boxes is not False and has_boxes:
             problems += _problems_of_classes(self.classes, index.categories)
+        elif self.boxes_2d:
+            problems += _problems_of_classes(self.classes, index.box2d_categories or index.categories)
         if problems:
             raise SettingError(f"The data set lacks what is asked for:\n{bullets(problems)}")
         return attrs.evolve(
@@ -236,6 +226,12 @@ class DrivingFields:
             boxes.add_data_field("future_centers", _DT.FLOAT, ndim=3)
             boxes.add_data_field("is_future_known", _DT.BOOL, ndim=2)
         return boxes
+
+
+def most_sweeps(fields: DrivingFieldSettings) -> int:
+    """Number of sweeps that an index has for each frame: those asked for, at least 10, as most models take."""
+    num_sweeps: object = fields.get("num_sweeps")
+    return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 
 
 def with_driving_fields(init: _Init) -> _Init:

@@ -10,12 +10,8 @@ import numpy.typing as npt
 from ...checks import did_you_mean, listed, shown
 from ...errors import FileError, SettingError
 from ..driving import poses
-from ..driving.driving_index import (
-    CameraColumns,
-    FrameColumns,
-    LidarColumns,
-    first_column,
-)
+from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
+from ..driving.trajectory import nearest
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
 from .tables import Rows
 
@@ -119,15 +115,8 @@ def _records_of(scenes: Scenes, data: SensorRecords, channel: str, reference: Ro
         wanted = is_between[data.scene[reference[is_between]] == scene]
         first, end = np.searchsorted(data.scene[rows], [scene, scene + 1])
         if first < end and len(wanted):
-            found[wanted] = rows[first + _nearest(time[rows[first:end]], time[reference[wanted]])]
+            found[wanted] = rows[first + nearest(time[rows[first:end]], time[reference[wanted]], np.inf)]
     return found
-
-
-def _nearest(times: Rows, wanted: Rows) -> Rows:
-    """Numbers of the nearest of ascending times; the earlier one of two."""
-    after = np.clip(np.searchsorted(times, wanted), 1, len(times) - 1) if len(times) > 1 else np.zeros_like(wanted)
-    before = np.maximum(after - 1, 0)
-    return np.where(wanted - times[before] <= times[after] - wanted, before, after)
 
 
 # --- columns of the index -----------------------------------------------------------------------------------

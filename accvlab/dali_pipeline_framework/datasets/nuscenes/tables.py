@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, error_that_is_also, file_error
 
 Rows = npt.NDArray[np.int64]
 Record = dict[str, Any]
@@ -293,8 +293,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 lines += text.count("\n", 0, cut)
                 text = text[cut:]
     except OSError as error:
-        message = f"The table {str(path)!r} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The table {str(path)!r} cannot be read", error) from error
     except UnicodeDecodeError as error:
         raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
     except json.JSONDecodeError as error:
