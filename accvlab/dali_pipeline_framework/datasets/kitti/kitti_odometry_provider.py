@@ -100,7 +100,7 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
     ]
     sequences = [_sequence(root, name, cameras) for name in names]
     origin = {"format": "KITTI odometry", "root": str(root)}
-    return make_index(root, sequences, cameras, most_sweeps, origin)
+    return make_index(root, sequences, cameras, most_sweeps, origin=origin)
 
 
 def _sequence(root: Path, name: str, cameras: Sequence[str]) -> KittiSequence:

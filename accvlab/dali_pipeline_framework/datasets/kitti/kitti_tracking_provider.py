@@ -120,14 +120,15 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     origin = {"format": "KITTI tracking", "root": str(root)}
     label_files = [root / "label_02" / f"{name}.txt" for name in names]
     if not any(path.exists() for path in label_files):
-        return make_index(root, sequences, cameras, most_sweeps, origin)
+        return make_index(root, sequences, cameras, most_sweeps, origin=origin)
     labels = [
         read_labels(path, sequence.numbers) if path.exists() else []
         for path, sequence in zip(label_files, sequences, strict=True)
     ]
     categories = categories_of(labels)
     boxes, boxes_2d = box_columns(labels, sequences, rectified_from_base, categories, cameras)
-    return make_index(root, sequences, cameras, most_sweeps, origin, boxes, boxes_2d, categories, ATTRIBUTES)
+    of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
+    return make_index(root, sequences, cameras, most_sweeps, origin=origin, **of_labels)
 
 
 def _sequence(

@@ -11,6 +11,7 @@ from ...checks import did_you_mean, listed, shown
 from ...errors import FileError, SettingError
 from ..driving import poses
 from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
+from ..driving.scene_parts import sweep_columns
 from ..driving.trajectory import nearest
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
 from .tables import Rows
@@ -185,8 +186,7 @@ def lidar_columns(
     of_frame = number[frames.records[:, data.channels.index(LIDAR)]]
     first_of_scene = np.searchsorted(data.scene[rows], frames.scene)
     num_sweeps = np.minimum(of_frame - first_of_scene, max_sweeps)
-    first_sweep = first_column(num_sweeps)
-    place = np.arange(first_sweep[-1]) - np.repeat(first_sweep[:-1], num_sweeps)
+    first_sweep, sweep = sweep_columns(of_frame, num_sweeps)
     return LidarColumns(
         file=data.table["filename"][rows],
         time=data.table["timestamp"][rows] / 1e6,
@@ -195,5 +195,5 @@ def lidar_columns(
         ),
         of_frame=of_frame,
         first_sweep=first_sweep,
-        sweep=np.repeat(of_frame, num_sweeps) - 1 - place,
+        sweep=sweep,
     )
