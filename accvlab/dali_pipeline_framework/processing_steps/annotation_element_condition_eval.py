@@ -83,19 +83,17 @@ class AnnotationElementConditionEval(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            self._process_annotation(data.get_item_in_path(path))
-        return data
-
     @do_not_convert
-    def _process_annotation(self, annotation: SampleDataGroup) -> None:
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         statement = Parser(self._condition).parse()
         names = variables_of(statement)
-        result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
-        annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
-        annotation[statement.variable] = result
-        self._remove_variables(annotation, names)
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
+            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
+            annotation[statement.variable] = result
+            self._remove_variables(annotation, names)
+        return data
 
     def _remove_variables(self, annotation: SampleDataGroup, names: list[str]) -> None:
         if self._remove_data_fields_used_in_condition:
@@ -135,7 +133,6 @@ def _check_annotation(
             search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
 
 
-@do_not_convert
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
     """The variables as vectors of equal length; the graph fails where they are not."""
     variables: dict[str, TypedNode] = {}

@@ -98,23 +98,21 @@ class ConditionalElementRemover(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            self._process_annotation(data.get_item_in_path(path))
-        return data
-
     @do_not_convert
-    def _process_annotation(self, annotation: SampleDataGroup) -> None:
-        mask = annotation[self._mask_field_name]
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         settings = (self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims)
         fields = [(name, axis % count, count) for name, axis, count in zip(*settings, strict=True)]
-        for name, axis, _ in fields:
-            mask = with_length_of(mask, annotation[name], axis)
-        selection = ElementSelection.by_mask(mask)
-        for name, axis, count in fields:
-            annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
-        if self._remove_mask_field:
-            annotation.remove_field(self._mask_field_name)
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            mask = annotation[self._mask_field_name]
+            for name, axis, _ in fields:
+                mask = with_length_of(mask, annotation[name], axis)
+            selection = ElementSelection.by_mask(mask)
+            for name, axis, count in fields:
+                annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
+            if self._remove_mask_field:
+                annotation.remove_field(self._mask_field_name)
+        return data
 
     _process_arrays = _process
 

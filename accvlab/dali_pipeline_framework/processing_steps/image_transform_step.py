@@ -196,12 +196,8 @@ class ImageTransformStep(PipelineStepBase):
         advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
         return ImageUse(names, PIXELS, as_pixels, advice=advice)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        self._apply(data)
-        return data
-
     @do_not_convert
-    def _apply(self, data: SampleDataGroup) -> None:
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
@@ -217,13 +213,10 @@ class ImageTransformStep(PipelineStepBase):
             data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        with np.errstate(all="ignore"):  # which DALI does
-            self._apply_to_arrays(data)
         return data
 
-    def _apply_to_arrays(self, data: SampleDataGroup) -> None:
+    @np.errstate(all="ignore")  # which DALI does
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         files = {}
         for path, image in images.items() if self._is_encoded else ():
@@ -249,6 +242,7 @@ class ImageTransformStep(PipelineStepBase):
             data.set_item_in_path(path, change.changed(mask, 0.0, True))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
+        return data
 
     def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""

@@ -158,11 +158,10 @@ class FieldSearch:
         paths = self._format.find(name)
         if not paths:
             self.add_missing(name, "annotations", error_type)
-        is_group = [isinstance(self._format.at(path), GroupFormat) for path in paths]
-        for path, is_one in zip(paths, is_group, strict=True):
-            if not is_one:
-                self.add(problem, path)
-        return [path for path, is_one in zip(paths, is_group, strict=True) if is_one]
+        others = [path for path in paths if not isinstance(self._format.at(path), GroupFormat)]
+        for path in others:
+            self.add(problem, path)
+        return [path for path in paths if path not in others]
 
     def _problem_of(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str

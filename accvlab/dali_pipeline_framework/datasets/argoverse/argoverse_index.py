@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...providers.rigs.frame_times import nearest
 from ..driving import poses
 from ..driving.driving_index import DrivingIndex
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
-from ..driving.trajectory import half_period, nearest
+from ..driving.trajectory import half_period
 from .argoverse_files import ArgoverseLog
 
 POINT_COLUMNS = ("x", "y", "z", "intensity", "laser_number", "offset_ns")

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ..driving import poses
 from ..driving.arrow_files import read_columns
 from ..driving.driving_index import DrivingIndex
 from ..driving.scene_parts import Scene, SceneImages, index_of_scenes
-from ..driving.trajectory import half_period, nearest, require_ascending
+from ..driving.trajectory import half_period, require_ascending
 from ..driving.video_frames import VideoFrames
 from .lerobot_files import LeRobotFiles
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError
+from ...providers.rigs.frame_times import nearest
 from ..driving.arrow_files import (
     column_names,
     poses_of_columns,
@@ -21,7 +22,7 @@ from ..driving.arrow_files import (
     require_column,
     sizes_of_columns,
 )
-from ..driving.trajectory import Trajectory, half_period, nearest, require_ascending
+from ..driving.trajectory import Trajectory, half_period, require_ascending
 from .clip_layout import ClipLayout
 
 Int64Array = npt.NDArray[np.int64]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, file_path, listed, whole_number
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
@@ -21,7 +22,7 @@ from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
 from ..driving.scene_parts import Scene, SceneImages, index_of_scenes, moving_camera
-from ..driving.trajectory import Trajectory, half_period, nearest
+from ..driving.trajectory import Trajectory, half_period
 from .clip_layout import ClipLayout
 from .physical_ai_files import ClipCalibration, ClipFiles, rows_of_frames
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ..driving import poses
 from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
 from ..driving.scene_parts import sweep_columns
-from ..driving.trajectory import nearest
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
 from .tables import Rows
 
