@@ -7,7 +7,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import attrs
 import numpy as np
@@ -35,6 +35,7 @@ from ..operators.jpeg_parts import ImagePart
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ..unknown_arguments import has_settings
 from .array_application import naming_field
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, Names, as_names, fields_of_elements, find_paths
@@ -44,8 +45,6 @@ _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
-
-_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
 class PixelFields(TypedDict, total=False):
@@ -314,14 +313,7 @@ class ImageTransformStep(PipelineStepBase):
         data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
 
 
-def with_pixel_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` so that its signature has the `PixelFields` that it takes as ``**fields``."""
-    signature = inspect.signature(init)
-    of_base = inspect.signature(ImageTransformStep.__init__).parameters
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    shared = [of_base[name] for name in PixelFields.__annotations__]
-    init.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    return init
+with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
 
 
 def checked_hw(value: Any, argument: str) -> tuple[int, int]:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import attrs
 from attrs.validators import optional
@@ -15,11 +14,10 @@ from ...checks import bullets, choice, did_you_mean, flag, listed, shown, text, 
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ...unknown_arguments import has_settings
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
-
-_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -234,14 +232,7 @@ def most_sweeps(fields: DrivingFieldSettings) -> int:
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 
 
-def with_driving_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` so that its signature has the settings that it takes as ``**fields``."""
-    signature = inspect.signature(init)
-    of_fields = inspect.signature(DrivingFields).parameters
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    shared = [of_fields[name] for name in DrivingFieldSettings.__annotations__]
-    init.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    return init
+with_driving_fields = has_settings(DrivingFieldSettings, DrivingFields)
 
 
 def _lidar() -> SampleDataGroup:
