@@ -241,8 +241,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
     for name in names:
         try:
             columns[name] = [record[name] for record in records]
-        except (KeyError, TypeError) as error:
-            record = next(one for one in records if not isinstance(one, dict) or name not in one)
+        except KeyError as error:
+            record = next(one for one in records if name not in one)
             raise FileError(
                 f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
                 f"{_AGAIN}"
@@ -304,7 +304,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
 
 def _parsed(text: str, lines: int) -> list[Record]:
     records = json.loads(text)
-    if records and not isinstance(records[0], dict):
+    if not all(isinstance(record, dict) for record in records):
         raise json.JSONDecodeError("a list of objects is expected", text, 0)
     return list(records)
 
