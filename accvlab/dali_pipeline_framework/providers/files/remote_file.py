@@ -69,6 +69,8 @@ class RangeReader:
         self._fetch: Callable[[int, int], bytes] = self._fetched
         if is_http(file_system):
             self._fetch = self._answered
+        elif _is_s3(file_system):
+            self._fetch = self._matched
         elif not _reads_ranges(file_system):
             self._fetch = self._read_on
 
@@ -86,6 +88,18 @@ class RangeReader:
         if self._reading.checks_length:
             self._version.require_answer(answer.size, answer.marks)
         return self._complete(answer.content, end - start)
+
+    def _matched(self, start: int, end: int) -> bytes:
+        if self._opened is None:  # asks for what has the ETag that the file has now
+            self._opened = self._file_system.open(self._path, "rb", cache_type="none")
+            self._version.require_info(self._opened.details)
+        try:
+            self._opened.seek(start)
+            content: bytes = self._opened.read(end - start)
+        except OSError:
+            self._version.require_same()
+            raise
+        return self._complete(content, end - start)
 
     def _fetched(self, start: int, end: int) -> bytes:
         content = self._complete(self._file_system.cat_file(self._path, start=start, end=end), end - start)
@@ -124,7 +138,11 @@ def _reads_ranges(file_system: Any) -> bool:
     """Whether a file system has a way to read a part of a file, other than to open it and to go there."""
     from fsspec.spec import AbstractFileSystem
 
-    return type(file_system).cat_file is not AbstractFileSystem.cat_file
+    return getattr(file_system.cat_file, "__func__", None) is not AbstractFileSystem.cat_file
+
+
+def _is_s3(file_system: Any) -> bool:
+    return any(cls.__module__.partition(".")[0] == "s3fs" for cls in type(file_system).__mro__)
 
 
 def _lock_of(file_system: Any) -> threading.Lock:
@@ -135,9 +153,9 @@ def _lock_of(file_system: Any) -> threading.Lock:
 class KeptBlocks:
     """Blocks of a file, of which the last ones are kept.
 
-    Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes are
-    read in vain and long parts take few requests. That holds for each of several places at which reading goes on, as
-    in a video with sound::
+    Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
+    are read in vain and long parts take few requests. That holds for each of several places at which reading goes
+    on, as in a video with sound::
 
         blocks    |  0 | ... | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
         requests  |    |     | 1  | 2       | 3 ...

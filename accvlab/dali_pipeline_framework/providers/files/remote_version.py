@@ -51,9 +51,9 @@ class FileVersion:
         if is_http(self._file_system):
             answer = described(self._file_system, self._path)
             return answer.size, answer.marks
-        size, marks = _stated(self._file_system, self._path)
-        archive = getattr(self._file_system, "fo", None)
-        if getattr(archive, "fs", None) is not None and hasattr(archive, "path"):
+        size, marks = _stated(self._file_system.info(self._path))
+        archive: Any = getattr(self._file_system, "fo", None)
+        if hasattr(archive, "fs") and hasattr(archive, "path"):
             outer = FileVersion(archive.fs, archive.path, is_fresh=True)
             marks["archive"] = f"({outer.text})"
         return size, marks
@@ -97,6 +97,10 @@ class FileVersion:
         else:
             self._require(self._size if size is None else size, marks)
 
+    def require_info(self, info: Mapping[str, Any]) -> None:
+        """Raise a `ReplacedFileError` where what fsspec has found out later tells that it is another one."""
+        self._require(*_stated(info))
+
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
         if (size, marks) != (self._size, self._marks):
             raise ReplacedFileError(
@@ -108,8 +112,7 @@ class FileVersion:
         self._file_system.invalidate_cache(self._path.rpartition("/")[0])
 
 
-def _stated(file_system: Any, path: str) -> tuple[int | None, dict[str, str]]:
-    info = file_system.info(path)
+def _stated(info: Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
     size = info.get("size")
     marks = {key: str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None}
     return (size if isinstance(size, int) else None), marks

@@ -133,7 +133,8 @@ class VideoDecoder:
         self._source: Any = source if self._remote_file is None else self._remote_file
         self._watched: WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
-            self._source = self._watched = WatchedFile(self._source)
+            self._watched = WatchedFile(self._source)
+            self._source = self._watched
         try:
             self._container = self._open()
         except BaseException:
