@@ -130,10 +130,10 @@ class VideoDecoder:
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
         self._remote_file = source.open() if isinstance(source, RemoteVideo) else None
-        self._source: Any = source if self._remote_file is None else self._remote_file
+        self._source: Any = self._remote_file or source
         self._watched: WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
-            self._watched = WatchedFile(self._source)
+            self._watched = WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
         try:
             self._container = self._open()
