@@ -35,7 +35,7 @@ from accvlab.dali_pipeline_framework.datasets.nuscenes.can_bus import _messages
 from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import _scenes_in_file
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.loader.state import _checkpoint
+from accvlab.dali_pipeline_framework.loader.states.state import _checkpoint
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.providers.videos.video_decoding import VideoDecoder
 
