@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _ndim_of = operator.attrgetter("ndim")
 _END = object()
-_dtype_of = operator.attrgetter("dtype")
 
 
 class _WorkerSource:
@@ -110,11 +109,11 @@ class _WorkerSource:
         return {
             **self.__dict__,
             "_source": None,
-            "_pickled_source": pickle_for_worker(self._source, "The input", self._source_name, self._dumps),
+            "_pickled_source": self._pickled(self._source, "The input", self._source_name),
             "_setup": attrs.evolve(self._setup, init_fn=None),
-            "_pickled_init_fn": self._pickle_init_fn(),
+            "_pickled_init_fn": self._pickled(self._setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
             "_steps": None,
-            "_pickled_steps": self._pickle_steps(),
+            "_pickled_steps": self._pickled(self._steps, "The steps that run in the workers", "chain"),
             "_dumps": None,
             "_checker": None,
             "_checker_of_sent": None,
@@ -126,16 +125,8 @@ class _WorkerSource:
         prepare_worker_process(self._control.parent_pid)
         answer_requests(self._control.stacks_path)
 
-    def _pickle_init_fn(self) -> bytes | None:
-        function = self._setup.init_fn
-        if function is None:
-            return None
-        return pickle_for_worker(function, "`worker_init_fn`", "worker_init_fn", self._dumps)
-
-    def _pickle_steps(self) -> bytes | None:
-        if self._steps is None:
-            return None
-        return pickle_for_worker(self._steps, "The steps that run in the workers", "chain", self._dumps)
+    def _pickled(self, value: object, what: str, name: str) -> bytes | None:
+        return None if value is None else pickle_for_worker(value, what, name, self._dumps)
 
     def _begin_work(self) -> None:
         """In a worker process, before it loads anything: seed its generators and call the user's function."""
@@ -213,10 +204,12 @@ class _WorkerSource:
 
     def _get_checker_of_sent(self) -> SampleChecker:
         """The checker of what is sent to the graph."""
-        if self._steps is None:
-            return self._checker or self._get_checker()
         if self._checker_of_sent is None:
-            self._checker_of_sent = SampleChecker(self._steps.output_format, "The steps that run in the workers")
+            if self._steps is None:
+                self._checker_of_sent = self._get_checker()
+            else:
+                by = "The steps that run in the workers"
+                self._checker_of_sent = SampleChecker(self._steps.output_format, by)
         return self._checker_of_sent
 
     def _after_steps(
@@ -296,9 +289,7 @@ class _WorkerSource:
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
         """
-        checker = (
-            self._checker if self._steps is None and self._checker is not None else self._get_checker_of_sent()
-        )
+        checker = self._checker_of_sent or self._get_checker_of_sent()
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
@@ -454,17 +445,18 @@ class IterableSource(_WorkerSource):
 
     def _checked(self, batch: Any, where: str, began: int) -> list[Any]:
         indices = getattr(self._source, "current_sample_indices", None)
-        paths = [format_path(path) for path in self._blueprint.flat_paths]
-        if not isinstance(batch, tuple | list) or len(batch) != len(paths):
+        num_fields = len(self._blueprint.flat_paths)
+        if not isinstance(batch, tuple | list) or len(batch) != num_fields:
+            paths = map(format_path, self._blueprint.flat_paths[:20])
             got = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
             self._fail_for(
-                f"{self._source_name} must return one entry per field ({len(paths)}: "
-                f"{', '.join(paths[:20])}), each with the data of all samples, "
+                f"{self._source_name} must return one entry per field ({num_fields}: "
+                f"{', '.join(paths)}), each with the data of all samples, "
                 f"got {got}.",
                 where,
                 None,
             )
-        sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
+        sizes = {_size_of(field) for field in batch}
         if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
             self._fail_for(
                 f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
@@ -513,3 +505,10 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:
     return indices[slot] if indices is not None and slot < len(indices) else None
+
+
+def _size_of(field: Any) -> int:
+    try:
+        return len(field)
+    except TypeError:  # also of an array without axes, which has `__len__`
+        return -1

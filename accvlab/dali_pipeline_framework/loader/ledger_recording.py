@@ -14,7 +14,7 @@ from ..errors import FileError, NotSupportedError, SettingError
 from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
 from ..ledgers.packed_batch import AS_NEEDED, bytes_per_index
 from .input_binding import LoaderInput
-from .position import Position
+from .states.position import Position
 
 _logger = logging.getLogger(__name__)
 

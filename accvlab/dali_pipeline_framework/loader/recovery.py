@@ -16,7 +16,7 @@ from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError,
 if TYPE_CHECKING:
     from ..faults.fault_policy import FaultPolicy
     from .pipeline_owner import LoaderPipeline
-    from .position import LoopProgress, Position
+    from .states.position import LoopProgress, Position
 
 _logger = logging.getLogger(__name__)
 
@@ -122,11 +122,15 @@ class Recovery:
         if index is not None and run.gives_up(index, deadly[0], f"It has ended two workers. {error}"):
             return True
         name = "A sample" if index is None else f"Sample {index}"
-        self._progress.leave_pipeline()
+        if run.has_native_readers:
+            advice = "Native readers cannot step over its batch, so the next call tries it again"
+        else:
+            self._progress.leave_pipeline()
+            advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
         epoch, batch, slot = deadly[0]
         twice = WorkerDiedError(
-            f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it. The loader "
-            f"can go on behind its batch; with `faults`, another one can take its place. The second time: {error}"
+            f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it. {advice}. "
+            f"The second time: {error}"
         )
         twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
         raise twice from None

@@ -16,7 +16,7 @@ from ..engine.samples.sample_steps import of_step
 from ..errors import SettingError
 from ..faults.failed_samples import FailedSample
 from ..loader.data_loader import DataLoader
-from ..pipeline.array_steps import ArraySteps
+from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sampling.shuffled_sampler import SequentialSampler

@@ -37,7 +37,7 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
     for row in range(file.num_rows):
         content = file.content(column, row)
         if content is not None:
-            names = _batch(file, row, content).schema.names
+            _, names = _batch(file, row, content)
             return (*_PLACE, *(name for name in names if name not in (*_PLACE, *_LEFT_OUT)))
     return _PLACE
 
@@ -56,8 +56,8 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
     content = file.content(column, row)
     if content is None:
         return np.zeros((0, len(names)), np.float32)
-    batch = _batch(file, row, content)
-    missing = [name for name in names if name not in batch.schema.names]
+    batch, known = _batch(file, row, content)
+    missing = [name for name in names if name not in known]
     if missing:
         raise FileError(f"The points in row {row} of {file.path!r} have no {listed(missing)}.")
     points = np.empty((batch.num_rows, len(names)), np.float32)
@@ -72,7 +72,7 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
     return points
 
 
-def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> Any:
+def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[Any, list[str]]:
     arrow = import_pyarrow(file.path)
     if content[:4].tobytes() != _STREAM:
         raise FileError(
@@ -85,8 +85,8 @@ def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> Any:
         with arrow.ipc.open_stream(arrow.py_buffer(content)) as reader:
             batch = reader.read_next_batch()
         batch.validate(full=True)
-        return batch
-    except (arrow.ArrowException, StopIteration, OSError) as error:
+        return batch, list(batch.schema.names)
+    except (arrow.ArrowException, StopIteration, OSError, MemoryError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise FileError(f"The points in row {row} of {file.path!r} cannot be read: {reason}.") from error
 

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
-from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
+from ...errors import FileError, FrameworkError, SettingError, file_error
 from ...limits.tables import open_table
 from . import poses
 from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory
 
 UInt8Array = npt.NDArray[np.uint8]
+# Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
+_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
 
 
 def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
@@ -40,10 +42,7 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
 
 def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
     """Make the error of a file that cannot be read."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    also = [type(error)] if isinstance(error, OSError) else []
-    message = f"The file {os.fspath(path)!r} cannot be read: {reason.rstrip('.')}."
-    return error_that_is_also(FileError, also, message)
+    return file_error(f"The file {os.fspath(path)!r} cannot be read", error)
 
 
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
@@ -77,7 +76,7 @@ def read_columns(
             raise OSError("it is no file")
         read = read_parquet if os.fspath(path).endswith(".parquet") else read_feather
         table, known = read(arrow, path, list(kinds))
-    except (OSError, MemoryError, arrow.ArrowException) as error:
+    except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
     columns = {}
     for name, kind in kinds.items():
@@ -86,7 +85,7 @@ def read_columns(
         require_column(path, name, known)
         try:
             columns[name] = _as_numpy(arrow, path, name, kind, table[name])
-        except (OSError, arrow.ArrowException) as error:
+        except (*_UNREADABLE, arrow.ArrowException) as error:
             raise refused(path, error) from error
     return columns
 
@@ -113,6 +112,22 @@ def poses_of_columns(
             f"{quaternion[row]} and {place[row]}."
         )
     return poses.pose_of_quaternion(quaternion, place)
+
+
+def sizes_of_columns(
+    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Make sizes ``(n, 3)`` of three columns; see `poses_of_columns`.
+
+    Raises:
+        FileError: A size is not above 0.
+    """
+    size = np.stack([columns[name] for name in names], axis=-1)
+    is_wrong = ~(size > 0).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(f"Row {row} of {os.fspath(path)!r} must have a size above 0, got {size[row]}.")
+    return size
 
 
 def _as_numpy(
@@ -188,14 +203,19 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
     arrow = import_pyarrow(path)
     try:
         return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
-    except (OSError, arrow.ArrowException) as error:
+    except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
 
 
 class ArrowFile:
     """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
 
-    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open.
+    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open. What is
+    missing in it, or cannot be read, is a `FileError`.
+
+    Attributes:
+        path: Its path.
+        names: Names of the columns.
     """
 
     def __init__(self, path: str) -> None:
@@ -212,15 +232,11 @@ class ArrowFile:
             self._source = self._arrow.memory_map(path, "r")
             self._blocks = BatchBlocks(self._source)
             self._schema = self._arrow.ipc.open_file(self._source).schema
-        except (OSError, self._arrow.ArrowException) as error:
+            self.names: list[str] = list(self._schema.names)
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(path, error) from error
         self._readers: dict[str, Any] = {}
         self._last: tuple[int, Any] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self._schema.names)
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:
@@ -228,11 +244,7 @@ class ArrowFile:
         return self._schema.metadata or {}
 
     def type_of(self, name: str) -> Any:
-        """Type of a column, of pyarrow.
-
-        Raises:
-            FileError: There is no such column.
-        """
+        """Type of a column, of pyarrow."""
         require_column(self.path, name, self.names)
         return self._schema.field(name).type
 
@@ -253,11 +265,7 @@ class ArrowFile:
         return batch
 
     def column(self, name: str) -> Any:
-        """Get a column as one array of pyarrow.
-
-        Raises:
-            FileError: There is no such column, or it cannot be read.
-        """
+        """Get a column as one array of pyarrow."""
         self.type_of(name)
         try:
             parts, num_bytes = [], 0
@@ -268,7 +276,7 @@ class ArrowFile:
                 part.validate(full=True)
                 parts.append(part)
             column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
-        except (OSError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
         chunked = self._arrow.ChunkedArray
         if isinstance(column, chunked):
@@ -287,15 +295,11 @@ class ArrowFile:
         """Number of rows."""
         try:
             return int(self._first_row[-1])
-        except (OSError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
     def content(self, name: str, row: int) -> UInt8Array | None:
-        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty.
-
-        Raises:
-            FileError: There is no such column or row, or it cannot be read.
-        """
+        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""
         if not 0 <= row < self.num_rows:
             raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
         self.type_of(name)
@@ -305,7 +309,7 @@ class ArrowFile:
                 self._last = (number, self._batch(number))
             column = self._last[1].column(self._schema.get_field_index(name))
             return _content(column, row - int(self._first_row[number]))
-        except (OSError, ValueError, IndexError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, ValueError, IndexError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import bullets, choice
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import SettingError, file_error
 from ...limits.tables import open_table, parse_json, read_table
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
@@ -305,8 +305,7 @@ class DrivingIndex:
             finally:
                 shutil.rmtree(written, ignore_errors=True)
         except OSError as error:
-            message = f"The index cannot be written to {str(target)!r}: {error.strerror or error}."
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise file_error(f"The index cannot be written to {str(target)!r}", error) from error
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> DrivingIndex:
@@ -332,10 +331,7 @@ class DrivingIndex:
                     tables[table_name] = table_class(**columns)
             return cls(**head, **tables)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            also = [type(error)] if isinstance(error, OSError) else []
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            message = f"{str(path)!r} is no index of driving data that can be used: {reason}."
-            raise error_that_is_also(FileError, also, message) from error
+            raise file_error(f"{str(path)!r} is no index of driving data that can be used", error) from error
 
 
 _TABLES: dict[str, Any] = {
@@ -390,6 +386,8 @@ def first_column(counts: npt.ArrayLike) -> Int64:
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(file, mmap_mode="r"))
+    except EOFError as error:
+        raise ValueError(f"{file.name} is empty") from error
     except ValueError:  # arrays without elements cannot be mapped
         with open_table(file) as header:
             np.lib.format.read_magic(header)

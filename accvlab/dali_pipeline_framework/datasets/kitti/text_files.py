@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, file_error
 from ...limits.tables import read_table
 from ..driving import poses
 
@@ -31,9 +31,8 @@ def read_text(path: Path) -> str:
     try:
         return read_table(path, "ascii")
     except (OSError, UnicodeDecodeError) as error:
-        also = [type(error)] if isinstance(error, OSError) else []
-        reason = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
-        raise error_that_is_also(FileError, also, f"The file {str(path)!r} cannot be read: {reason}.") from error
+        reason = error if isinstance(error, OSError) else ValueError("it is no text")
+        raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
 
 
 def read_rows(path: Path, num_columns: int, what: str) -> Float64Array:
@@ -68,7 +67,7 @@ def numbered_files(folder: Path) -> dict[int, str]:
 
 @attrs.frozen(eq=False)
 class Calibration:
-    """What a calibration file says.
+    """What a calibration file says. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         path: The file.
@@ -80,11 +79,7 @@ class Calibration:
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """Read a file of lines ``name: numbers``; the colon may be missing.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Read a file of lines ``name: numbers``; the colon may be missing."""
         matrices = {}
         for number, line in enumerate(read_text(path).splitlines(), 1):
             name, _, rest = line.strip().partition(" ")
@@ -109,11 +104,7 @@ class Calibration:
         return values.reshape(shape)
 
     def pose(self, *names: str) -> Float64Array:
-        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it.
-
-        Raises:
-            FileError: It is missing, or turns nothing.
-        """
+        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
         matrix = self._matrix((3, 4), *names)
         return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
 
@@ -133,9 +124,6 @@ class Calibration:
         """Intrinsics of a camera, and its pose ``camera_from_rectified``.
 
         The projection matrix of KITTI is their product: all cameras look in one direction.
-
-        Raises:
-            FileError: It is missing, or no projection.
         """
         projection = self._matrix((3, 4), f"P{number}")
         intrinsics = projection[:, :3]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, error_that_is_also, file_error
 from ...limits.file_limits import UNPACKED_BYTES
 from ...limits.tables import open_table, parse_json
 
@@ -267,8 +267,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
     for name in names:
         try:
             columns[name] = [record[name] for record in records]
-        except (KeyError, TypeError) as error:
-            record = next(one for one in records if not isinstance(one, dict) or name not in one)
+        except KeyError as error:
+            record = next(one for one in records if name not in one)
             raise FileError(
                 f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
                 f"{_AGAIN}"
@@ -322,8 +322,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 lines += text.count("\n", 0, cut)
                 text = text[cut:]
     except OSError as error:
-        message = f"The table {str(path)!r} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The table {str(path)!r} cannot be read", error) from error
     except UnicodeDecodeError as error:
         raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
     except json.JSONDecodeError as error:
@@ -339,7 +338,7 @@ def _parsed(text: str, lines: int) -> list[Record]:
         raise
     except ValueError as error:  # nested too deep, or a number of thousands of digits
         raise json.JSONDecodeError(str(error), text, 0) from None
-    if records and not isinstance(records[0], dict):
+    if not all(isinstance(record, dict) for record in records):
         raise json.JSONDecodeError("a list of objects is expected", text, 0)
     return list(records)
 

@@ -1,0 +1,384 @@
+"""Reads damaged files of a kind, in a process of its own with little memory, see `test_damaged_files.py`.
+
+``python damaged_files.py FOLDER KIND NUM_EXAMPLES``: the file that is read is kept in the folder, so that one that
+ends the process is there afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import json
+import resource
+import shutil
+import struct
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+MOST_NEW_BYTES = 3 << 30  # address space beyond what the process has when it begins
+LONGEST_S = 10.0  # of a file
+
+
+@attrs.frozen
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        write: Writes a good one; returns its path.
+        read: Reads all of it.
+    """
+
+    write: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+
+
+# --- tables ---------------------------------------------------------------------------------------------------
+
+COLUMNS = {"time": "whole", "name": "text", "x": "number", "pose": "numbers"}
+
+
+def _table() -> Any:
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            "time": np.arange(40),
+            "name": pa.array([f"name-{number % 3}" for number in range(40)]),
+            "x": np.linspace(0, 1, 40),
+            "pose": pa.array([[1.0, 2.0, 3.0]] * 40),
+            "image": pa.array([b"image" * number for number in range(40)]),
+        }
+    )
+
+
+def _parquet(folder: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    pq.write_table(_table(), folder / "a.parquet", compression="zstd", row_group_size=16)
+    return folder / "a.parquet"
+
+
+def _feather(folder: Path) -> Path:
+    import pyarrow.feather as feather
+
+    feather.write_feather(_table(), str(folder / "a.feather"), compression="zstd", chunksize=16)
+    return folder / "a.feather"
+
+
+def _uncompressed_feather(folder: Path) -> Path:
+    import pyarrow.feather as feather
+
+    feather.write_feather(_table(), str(folder / "a.feather"), compression="uncompressed", chunksize=16)
+    return folder / "a.feather"
+
+
+def _read_columns(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import read_columns
+
+    columns = read_columns(path, COLUMNS)
+    assert {len(column) for column in columns.values()} == {len(columns["time"])}
+
+
+def _read_arrow_file(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile
+
+    file = ArrowFile(str(path))
+    for name in file.names:
+        with contextlib.suppress(_errors()):
+            file.column(name).to_pylist()
+    for row in range(min(file.num_rows, 100)):
+        content = file.content("image", row)
+        assert content is None or content.sum() >= 0
+
+
+def _arrow_log(folder: Path) -> Path:
+    import pyarrow as pa
+
+    points = pa.record_batch({name: np.linspace(0, 1, 50, dtype=np.float32) for name in ("x", "y", "z")})
+    cells = []
+    for _ in range(2):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, points.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+            stream.write_batch(points)
+        cells.append(sink.getvalue().to_pybytes())
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as sink:
+        table = pa.table({"lidar": cells})
+        with pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table)
+    return folder / "a.arrow"
+
+
+def _read_arrow_log(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import point_columns_of, read_points
+    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile
+
+    file = ArrowFile(str(path))
+    names = point_columns_of(file, "lidar")
+    for row in range(min(file.num_rows, 10)):
+        read_points(file, "lidar", row, names).sum()
+
+
+def _nuscenes(folder: Path) -> Path:
+    records = [
+        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key": True}
+        for number in range(20)
+    ]
+    (folder / "sample.json").write_text(json.dumps(records, indent=0))
+    return folder / "sample.json"
+
+
+def _read_nuscenes(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.nuscenes import tables
+
+    tables._PIECE = 256
+    columns = {"token": tables.TOKEN, "timestamp": tables.INTEGER, "translation": tables.NUMBERS_3}
+    table = tables.read_table(path, {**columns, "is_key": tables.FLAG})
+    table.rows_of(table["token"], table, "token")
+
+
+def _can_bus(folder: Path) -> Path:
+    messages = [{"utime": number, "pos": [1, 2.5, 3]} for number in range(20)]
+    (folder / "scene_pose.json").write_text(json.dumps(messages))
+    return folder / "scene_pose.json"
+
+
+def _read_can_bus(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.nuscenes.can_bus import _messages
+
+    _messages(path, {"pos": 3})
+
+
+def _split(folder: Path) -> Path:
+    (folder / "split.json").write_text(json.dumps(["scene-0001", "scene-0002"]))
+    return folder / "split.json"
+
+
+def _read_split(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import _scenes_in_file
+
+    _scenes_in_file(path)
+
+
+def _lerobot(folder: Path) -> Path:
+    from support.clip_data import write_lerobot
+
+    root = write_lerobot(folder / "lerobot")
+    return root / "meta" / "info.json"
+
+
+def _read_lerobot(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
+
+    files = LeRobotFiles(path.parent.parent)
+    files.episodes  # noqa: B018
+    for feature in files.video_features.values():
+        files.video_file(feature, 0, 0)
+    files.data_file(0, 0)
+
+
+def _kitti(folder: Path) -> Path:
+    from support.kitti import write_tracking
+
+    root = write_tracking(folder / "kitti")
+    return root / "label_02" / "0000.txt"
+
+
+def _kitti_calibration(folder: Path) -> Path:
+    return _kitti(folder).parents[1] / "calib" / "0000.txt"
+
+
+def _kitti_oxts(folder: Path) -> Path:
+    return _kitti(folder).parents[1] / "oxts" / "0000.txt"
+
+
+def _read_kitti(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.kitti.kitti_tracking_provider import tracking_index
+
+    tracking_index(path.parents[1], ["0000"], True, 10)
+
+
+# --- archives and arrays --------------------------------------------------------------------------------------
+
+
+def _zip(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train/a.jpg", bytes(range(256)) * 4)
+        archive.writestr("train/b.jpg", bytes(5000))
+    return folder / "a.zip"
+
+
+def _tar(folder: Path) -> Path:
+    (folder / "a.jpg").write_bytes(bytes(range(256)) * 4)
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        archive.add(folder / "a.jpg", "train/a.jpg")
+        archive.add(folder / "a.jpg", "train/" + "b" * 150 + ".jpg")
+    return folder / "a.tar"
+
+
+def _read_archive(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
+    from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+    protocol = path.suffix[1:]
+    storage = Storage(
+        f"{protocol}://train::{path}", {"reading": RemoteReading(attempts=1), "skip_instance_cache": True}
+    )
+    for entry in storage.list_folder():
+        with contextlib.suppress(_errors()):
+            storage.read_bytes(entry.name)
+
+
+def _array(folder: Path) -> Path:
+    np.save(folder / "a.npy", np.arange(12.0).reshape(4, 3))
+    return folder / "a.npy"
+
+
+def _read_array(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.datasets.driving.driving_index import _mapped
+    from accvlab.dali_pipeline_framework.sources.readers.array_files import type_of_array_file
+
+    with contextlib.suppress(_errors()):
+        type_of_array_file(str(path))
+    with contextlib.suppress(OSError, ValueError):  # which the caller translates
+        _mapped(path).sum()
+
+
+# --- videos ---------------------------------------------------------------------------------------------------
+
+
+def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        from support.videos import make_video
+
+        return make_video(folder / name, 14, codec, **options)
+
+    return write
+
+
+def _read_video(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes, sniff_codec
+    from accvlab.dali_pipeline_framework.providers.videos.video_decoding import VideoDecoder
+    from accvlab.dali_pipeline_framework.providers.videos.video_index import index_video
+
+    sniff_codec(path)
+    missing_bytes(path)
+    with VideoDecoder(path) as decoder:
+        for _ in itertools.islice(decoder, 20):
+            pass
+    index_video(path)
+
+
+KINDS = {
+    "parquet": Kind(_parquet, _read_columns),
+    "feather": Kind(_feather, _read_columns),
+    "feather, not compressed": Kind(_uncompressed_feather, _read_columns),
+    "arrow": Kind(_feather, _read_arrow_file),
+    "arrow, not compressed": Kind(_uncompressed_feather, _read_arrow_file),
+    "arrow log": Kind(_arrow_log, _read_arrow_log),
+    "table of nuscenes": Kind(_nuscenes, _read_nuscenes),
+    "can bus": Kind(_can_bus, _read_can_bus),
+    "split": Kind(_split, _read_split),
+    "lerobot": Kind(_lerobot, _read_lerobot),
+    "kitti labels": Kind(_kitti, _read_kitti),
+    "kitti calibration": Kind(_kitti_calibration, _read_kitti),
+    "kitti poses": Kind(_kitti_oxts, _read_kitti),
+    "zip": Kind(_zip, _read_archive),
+    "tar": Kind(_tar, _read_archive),
+    "npy": Kind(_array, _read_array),
+    "mp4": Kind(_video("a.mp4", "libx264"), _read_video),
+    "mkv": Kind(_video("a.mkv", "libx264"), _read_video),
+    "webm": Kind(_video("a.webm", "libvpx-vp9"), _read_video),
+    "avi": Kind(_video("a.avi", "mjpeg"), _read_video),
+}
+
+
+def _errors() -> type[Exception]:
+    from accvlab.dali_pipeline_framework.errors import FrameworkError
+
+    return FrameworkError
+
+
+def _numbers() -> list[bytes]:
+    """What is written over parts of a file: numbers that claim much, texts, and what ends things."""
+    values = (0, 1, -1, 2**31 - 1, -(2**31), 2**24)
+    numbers = [struct.pack(form, value) for value in values for form in ("<i", ">i", "<q", ">q")]
+    texts = [
+        b"1e999",
+        b"nan",
+        b"9" * 5000,
+        b"[" * 5000,
+        b"{}",
+        b"null",
+        b'"',
+        b"\n",
+        b" ",
+        b"-",
+        b"\xff\xfe",
+        b"\0" * 64,
+    ]
+    return [*numbers, *texts]
+
+
+def main() -> None:
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import strategies as st
+
+    folder, name, num_examples = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    kind = KINDS[name]
+    path = kind.write(folder)
+    content = path.read_bytes()
+    kind.read(path)  # all is imported
+    shutil.copy(path, folder / "good")
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + MOST_NEW_BYTES,) * 2)
+    size = len(content)
+    place = (
+        st.integers(0, size - 1) | st.integers(0, min(size, 200) - 1) | st.integers(max(0, size - 200), size - 1)
+    )
+    part = st.binary(min_size=1, max_size=8) | st.sampled_from(_numbers())
+    edit = st.tuples(place, st.sampled_from([True, True, True, False]), part)
+    edits = st.tuples(st.lists(edit, min_size=1, max_size=3), st.none())
+    damage = edits | edits | edits | st.tuples(st.just([]), st.integers(0, size))
+    counts = {"read": 0, "refused": 0}
+
+    @settings(
+        max_examples=num_examples,
+        deadline=None,
+        database=None,
+        derandomize=num_examples < 1000,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(damage)
+    def each(damage: Any) -> None:
+        edits, end = damage
+        damaged = bytearray(content)
+        for at, is_put_over, put in edits:
+            damaged[at : at + (len(put) if is_put_over else 0)] = put
+        path.write_bytes(damaged[:end])
+        faulthandler.dump_traceback_later(LONGEST_S, exit=True)
+        try:
+            kind.read(path)
+            counts["read"] += 1
+        except _errors():
+            counts["refused"] += 1
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    each()
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main()
