@@ -50,19 +50,22 @@ def calls_of_a_batch(batch_size: int, **settings: Any) -> Counter[tuple[str, str
     )
     loop = iter(loader)
     next(loop)
-    calls: Counter[tuple[str, str]] = Counter()
+    counts = []
+    for _ in range(4):  # every 50 ms, the clocks of processes are read as well
+        calls: Counter[tuple[str, str]] = Counter()
 
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
-            calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
+        def note(frame: FrameType, event: str, argument: Any, calls: Counter[Any] = calls) -> None:
+            if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+                calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
 
-    sys.setprofile(note)
-    try:
-        next(loop)
-    finally:
-        sys.setprofile(None)
+        sys.setprofile(note)
+        try:
+            next(loop)
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
     loader.close()
-    return calls
+    return min(counts, key=Counter.total)
 
 
 def test_one_sample_takes_few_calls() -> None:
