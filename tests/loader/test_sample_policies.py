@@ -278,6 +278,29 @@ def test_a_provider_that_loads_batches_is_asked_one_by_one_for_a_batch_that_fail
         assert sorted(sample.sample_index for sample in loader.failed_samples) == [3, 5, 7]
 
 
+class FailingOnce(Provider):
+    """Notes what is loaded. Some samples fail the first time only."""
+
+    loaded: list[int]
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        self.loaded.append(sample_index)
+        if sample_index in self.bad and self.loaded.count(sample_index) == 1:
+            raise OSError("the network is gone")
+        return Provider(odd=self.odd).get_data(sample_index)
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_what_was_loaded_before_a_fault_is_kept_and_what_has_failed_is_not_tried_again(run: str) -> None:
+    provider = FailingOnce([3, 7], odd=[6])
+    provider.loaded = []
+    with make(provider, "skip", run=run) as loader:
+        batches = delivered(loader, 1)
+        assert {sample.sample_index for sample in loader.failed_samples} == {3, 6, 7}
+    assert batches == [[index for index in batch if index not in (3, 6, 7)] for batch in clean()[:4]]
+    assert sorted(provider.loaded[:NUM_SAMPLES]) == [*range(NUM_SAMPLES)]
+
+
 @pytest.mark.parametrize(
     "sampler", [SequenceSampler(2, [8, 8], 0), StreamingSequenceSampler([8, 8], 2, shuffle=False)]
 )
