@@ -236,15 +236,20 @@ def test_a_kill_loses_nothing(tmp_path: Path, is_mapped: bool, num_told: int) ->
 def test_a_forked_copy_of_the_process_notes_nothing(tmp_path: Path, is_mapped: bool) -> None:
     writer = LedgerWriter(tmp_path, LedgerHeader(**HEADER))
     writer.begin(NEW, 0, 0)
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        os.read(reading, 1)
         writer.note_batch(0, 77, packed([1], 2))
         writer.close()
         os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
     writer.note_batch(0, 0, packed([2], 2))
+    os.write(writing, b".")
+    assert os.waitpid(child, 0)[1] == 0
     writer.close()
     assert read_ledger(writer.path).parts[0].batches.tolist() == [0]
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_full_disk_leaves_whole_records(
