@@ -103,6 +103,8 @@ class TestComposition:
             ({"source": [1, 2]}, "must be a DataProvider .*, got list"),
             ({"source": IndexProvider(0)}, "The data set is empty"),
             ({"steps": DOUBLED}, "must be a sequence of steps"),
+            ({"steps": type(DOUBLED)}, r"must be a sequence of steps, got <class .*Step'> \(a class"),
+            ({"steps": 3}, "must be a sequence of steps, got 3"),
             ({"dataset": 1}, "`dataset` is not an argument of DataLoader. Use `source`"),
             ({"drop_last": True}, "Use `last_batch`"),
         ],

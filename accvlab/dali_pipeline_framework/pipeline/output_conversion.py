@@ -89,7 +89,7 @@ class OutputConverter:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
         makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _Arrays}
-        if output_type not in makers:
+        if not isinstance(output_type, str) or output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
         self._arrays = makers[output_type](must_copy)
         self._advice = advice
