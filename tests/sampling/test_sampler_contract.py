@@ -910,6 +910,7 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: ClipSampler(SOME_CLIPS, weights=[1, 2]), "must have 9 weights"),
         (lambda: ClipSampler(SOME_CLIPS, arrange="streamed", weights=[1]), "must have 2 weights"),
         # flags
+        (lambda: Clips([9], 2, backward="no"), "`backward` must be True or False, got 'no'"),
         (lambda: ShuffledSampler(9, shuffle="no"), "`shuffle` must be True or False, got 'no'"),
         (lambda: StreamingSequenceSampler([3], shuffle=None), "`shuffle` must be True or False, got None"),
         (lambda: StreamingSequenceSampler([3], cut_sequences=[0]), "`cut_sequences` must be True or False"),

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
-from ..checks import bullets
+from ..checks import bullets, flag
 from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
@@ -95,6 +95,7 @@ class OutputConverter:
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery
+        is_stacked = flag(is_stacked, "stack_arrays")
         most = output_format.num_leaves if is_stacked else 0
         folded = FoldedFormat.of(output_format, most, least=1)
         self.format = folded.stacked() if is_stacked else output_format
