@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..checks import flag
 from ..errors import SettingError
 
 _logger = logging.getLogger(__name__)
@@ -22,7 +21,9 @@ def with_pinning(
     Raises:
         SettingError: Arrays are delivered that cannot be pinned.
     """
-    if not flag(pin_memory, "pin_memory"):
+    if not isinstance(pin_memory, bool):
+        raise SettingError(f"`pin_memory` must be True or False, got {pin_memory!r}.")
+    if not pin_memory:
         return post_process
     if output_type != "torch":
         raise SettingError(
