@@ -177,6 +177,7 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     provider = VideoDataProvider(videos, sequence_length=8)
     assert server.num_bytes < 1.1 * size  # once, from the start to the end
     assert server.num_reads <= 9
+    assert len(server.requests) == server.num_reads + 2
     server.forget()
     provider = VideoDataProvider(videos, sequence_length=8)
     assert server.requests == [("HEAD", f"/{name}")]  # the index is there

@@ -52,7 +52,9 @@ class RemoteReading:
         most_wait_s: The longest of these times.
         timeout_s: Time for one attempt.
         checks_length: Whether the length of what was read is compared with what the store says, which is one more
-            request (without content) per file. A file that changes while it is read is then tried again.
+            request (without content) per file. A file that changes while it is read is then tried again. Of files
+            that are read in parts, such as videos, the version is compared with each part; web servers and S3 tell
+            it without a further request.
 
     Raises:
         SettingError: A value is out of its range.
