@@ -72,7 +72,7 @@ class RangeReader:
         elif _is_s3(file_system):
             self._fetch = self._matched
         elif not _reads_ranges(file_system):
-            self._fetch = self._read_on
+            self._fetch = self._unpacked
 
     @property
     def size(self) -> int:
@@ -89,37 +89,41 @@ class RangeReader:
             self._version.require_answer(answer.size, answer.marks)
         return self._complete(answer.content, end - start)
 
-    def _matched(self, start: int, end: int) -> bytes:
-        if self._opened is None:  # asks for what has the ETag that the file has now
-            self._opened = self._file_system.open(self._path, "rb", cache_type="none")
-            self._version.require_info(self._opened.details)
-        try:
-            self._opened.seek(start)
-            content: bytes = self._opened.read(end - start)
-        except OSError:
-            self._version.require_same()
-            raise
-        return self._complete(content, end - start)
-
     def _fetched(self, start: int, end: int) -> bytes:
         content = self._complete(self._file_system.cat_file(self._path, start=start, end=end), end - start)
         if self._reading.checks_length:
             self._version.require_same()
         return content
 
-    def _read_on(self, start: int, end: int) -> bytes:
+    def _matched(self, start: int, end: int) -> bytes:
+        try:  # asks for parts of the version that was there when it was opened
+            content, opened = self._read_on(start, end, cache_type="none")
+        except OSError:
+            self._version.require_same()
+            raise
+        self._version.require_info(opened.details)
+        return content
+
+    def _unpacked(self, start: int, end: int) -> bytes:
         with _lock_of(self._file_system):  # members of an archive are read by one file of theirs
-            if self._opened is None:
-                self._opened = self._file_system.open(self._path, "rb")
-            try:
-                self._opened.seek(start)
-                content = self._complete(self._opened.read(end - start), end - start)
-            except BaseException:
-                self.close()
-                raise
+            content, _ = self._read_on(start, end)
             if self._reading.checks_length:
                 self._version.require_same()
             return content
+
+    def _read_on(self, start: int, end: int, **settings: Any) -> tuple[bytes, Any]:
+        """Read by a file of the file system, which is opened on first use, and again after an error."""
+        opened, self._opened = self._opened, None  # an attempt that took too long may still use it
+        if opened is None:
+            opened = self._file_system.open(self._path, "rb", **settings)
+        try:
+            opened.seek(start)
+            content = self._complete(opened.read(end - start), end - start)
+        except BaseException:
+            opened.close()
+            raise
+        self._opened = opened
+        return content, opened
 
     def _complete(self, content: bytes, length: int) -> bytes:
         if len(content) != length:
