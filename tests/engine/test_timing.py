@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.engine.timing import ranges
 from accvlab.dali_pipeline_framework.engine.timing.processor_times import (
     processor_time_of_process,
     processor_time_of_threads,
-    queued_time_of_process,
+    queued_time,
     threads_of_process,
 )
 from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
@@ -51,10 +51,10 @@ def test_processor_time_of_another_process() -> None:
         found_ns = processor_time_of_process(process.pid)
         assert found_ns is not None
         assert told_s <= found_ns * 1e-9 < told_s + 0.05
-        assert queued_time_of_process(process.pid) >= 0
+        assert queued_time(process.pid) >= 0
         process.communicate("\n", timeout=60)
     assert processor_time_of_process(process.pid) is None
-    assert queued_time_of_process(process.pid) == 0
+    assert queued_time(process.pid) == 0
 
 
 def test_processor_time_of_threads() -> None:

@@ -455,6 +455,17 @@ def test_batch_samplers_of_ranks_are_played_together() -> None:
         uneven.get_next_batch_indices()
 
 
+def test_a_batch_sampler_over_a_sampler_without_a_length_is_played() -> None:
+    class Unsized:
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(5))
+
+    sampler = PlayedBatchSampler(BatchSampler(Unsized(), 2, True))
+    assert sampler.length is None
+    assert [sampler.get_next_batch_indices() for _ in range(2)] == [[0, 1], [2, 3]]
+    assert PlayedBatchSampler(BatchSampler(range(5), 2, True)).length == 2
+
+
 def _set_rank(sampler: Any, epoch: int) -> Any:
     sampler.set_epoch(epoch)
     return sampler

@@ -33,13 +33,13 @@ from .ledger_recording import LedgerRecording
 from .loop import Loop, no_loop
 from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
-from .position import LoopProgress, Position
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
 from .sample_policy import with_sample_policy
-from .state import (
+from .states.position import LoopProgress, Position
+from .states.state import (
     NO_SEGMENTS,
     LoaderState,
     continued_segments,

@@ -152,21 +152,19 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        if self._draws:
-            with np.errstate(all="ignore"):  # which DALI does
-                self._transform(data)
-        return data
-
-    _process_arrays = _process
-
     @do_not_convert
-    def _transform(self, data: SampleDataGroup) -> None:
+    @np.errstate(all="ignore")  # which DALI does
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        if not self._draws:
+            return data
         motion = self._drawn_motion()
         for kind, names in self._names.items():
             for path in _paths(data, names):
                 with naming_field(path):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
+        return data
+
+    _process_arrays = _process
 
     def _drawn_motion(self) -> _Motion:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
@@ -208,8 +206,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
             search.find(names, _HOLDS[kind], [_DT.FLOAT], group_of=kind, error_type=ValueError)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
 @attrs.frozen

@@ -172,8 +172,10 @@ class PlayedBatchSampler(SamplerBase):
     @property
     def length(self) -> int | None:
         """Number of batches, where they tell it."""
-        first = self._samplers[0]
-        return len(first) if hasattr(first, "__len__") else None
+        try:
+            return len(self._samplers[0])
+        except (TypeError, NotImplementedError):  # also a batch sampler over a sampler without a length
+            return None
 
 
 def _set_epoch(sampler: Any, epoch: int) -> None:

@@ -49,17 +49,20 @@ class _StackOfKnownLines:
     """Does what DALI's ``extract_stack`` does, and keeps what it has looked up."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[CodeType, int], traceback.FrameSummary] = {}
+        # By the code, which is kept so that its `id` stays its own (to hash code takes long), and the instruction.
+        self._known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary]] = {}
 
     def __call__(self, start_frame: int = 0, end_frame: int | None = None) -> list[traceback.FrameSummary]:
         stack = []
         frame = sys._getframe(1)
         while frame is not None:
-            place = (frame.f_code, frame.f_lineno)
-            if place not in self._known:
-                code = frame.f_code
-                self._known[place] = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-            stack.append(self._known[place])
+            code = frame.f_code
+            place = (id(code), frame.f_lasti)
+            known = self._known.get(place)
+            if known is None:
+                known = code, traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+                self._known[place] = known
+            stack.append(known[1])
             frame = frame.f_back  # type: ignore[assignment]
         stack = stack[::-1][start_frame:end_frame]
         frame_map, frame_filter = dali_trace.get_frame_map(), dali_trace.get_frame_filter()
