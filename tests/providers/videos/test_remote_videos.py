@@ -198,6 +198,30 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     assert server.num_reads <= 9
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_members_of_archives_are_read_in_parts(long_videos: Path, server: FileServer, kind: str) -> None:
+    packed = server.folder / "all.pack"
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.write(long_videos / "a.mkv", "clips/a.mkv")
+    else:
+        with tarfile.open(packed, "w") as tar:
+            tar.add(long_videos / "a.mkv", "clips/a.mkv")
+    provider = VideoDataProvider(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), sequence_length=8)
+    provider.get_data(0)  # the list of members
+    provider.close()
+    server.forget()
+    assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
+    assert server.num_bytes < 2.5 * MIB
+    assert server.num_reads <= 7
+    reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
+    reader.frames([2])
+    os.utime(packed, ns=(1, 1))
+    with pytest.raises(FileError, match=r"Frame 140 of the video .* cannot be read: .* changed while it was read"):
+        reader.frames([140])
+    reader.close()
+
+
 def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
     for name, codec in (("a.mp4", "h264"), ("a.mkv", "h264")):
         source = located(served(server, long_videos / name), FAST)
@@ -409,7 +433,8 @@ def test_workers_open_videos_themselves(
 ) -> None:
     urls = [served(server, video(kind)) for kind in ("h264_b.mp4", "vp9.webm")]
     server.faults[:] = ["500"] * 2
-    provider = VideoFrameDataProvider(Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices"))
+    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", num_batch_threads=2)
+    provider = VideoFrameDataProvider(videos)
     provider.get_data(0)  # a connection of this process
     server.faults[:] = ["cut", "", "500"]
     with DataLoader(provider, 8, num_workers=2, start_method=start_method, output_type="numpy") as loader:

@@ -164,8 +164,7 @@ class Storage:
     def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
         """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
         try:
-            file_system, path = self._located(name)
-            return cast(BinaryIO, open_blocks(file_system, path, self._reading, version))
+            return cast(BinaryIO, open_blocks(version, self._reading))
         except Exception as error:
             self._refuse("The file", name, error)
 
