@@ -251,7 +251,7 @@ def _read_array(path: Path) -> None:
     with contextlib.suppress(_errors()):
         type_of_array_file(str(path))
     with contextlib.suppress(OSError, ValueError):  # which the caller translates
-        _mapped(path).sum()
+        _mapped(path).tobytes()
 
 
 # --- videos ---------------------------------------------------------------------------------------------------

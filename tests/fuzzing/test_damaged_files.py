@@ -13,7 +13,9 @@ from damaged_files import KINDS
 QUICK = {"arrow, not compressed": 60, "mp4": 40}
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.wide) for name in KINDS)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.wide) for name in KINDS]
+)
 def test_damaged_files(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> None:
     is_wide = request.config.getoption("--wide")
     num_examples = 1500 if is_wide else QUICK[name]

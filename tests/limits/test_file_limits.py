@@ -245,6 +245,24 @@ class TestArrow:
         message = refusal(lambda: ArrowFile(str(path)).column("x"))
         assert re.search(rf"unpacked it has \d{{13}} bytes, more than the limit of {2**31}", message)
 
+    @pytest.mark.parametrize("claimed", [1001, 1 << 30, 1 << 60])
+    def test_columns_that_are_shorter_than_they_claim(self, tmp_path: Path, claimed: int) -> None:
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        table = pa.table({"cells": [b"content"] * 1000, "x": np.zeros(1000)})
+        feather.write_feather(table, str(path), compression="uncompressed")
+        path.write_bytes(path.read_bytes().replace(struct.pack("<q", 1000), struct.pack("<q", claimed)))
+        reads = (
+            lambda: ArrowFile(str(path)).num_rows,
+            lambda: ArrowFile(str(path)).content("cells", 0),
+            lambda: ArrowFile(str(path)).column("x"),
+            lambda: read_columns(path, {"x": "number"}),
+        )
+        for read in reads:
+            assert repr(str(path)) in refusal(read)
+
 
 # --- text -----------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class _WorkerSource:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "_batch_of": "pack"}
+    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class _WorkerSource:
             lines.append(f"  worker: {self._worker_number} (process {os.getpid()})")
         return lines
 
-    def _batch_of(
+    def outputs_of_batch(
         self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
@@ -349,7 +349,7 @@ class CallableSource(_WorkerSource):
                     note = functools.partial(control.note_loading, batch.row)
                     sent = self._after_steps(sent, batch.draws, batch.sent, note)
                 batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
-                outputs = self._batch_of(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
+                outputs = self.outputs_of_batch(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
         except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
             outputs = self._after_error(batch, error)
         if outputs is None:
@@ -490,7 +490,7 @@ class IterableSource(_WorkerSource):
                 self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
         stepped = perf_counter_ns()
         try:
-            outputs = self._batch_of(samples, draws, lambda slot: _at(indices, slot))
+            outputs = self.outputs_of_batch(samples, draws, lambda slot: _at(indices, slot))
         except OddSampleError as odd:
             self._fail_for(odd.problem, f"{where}, slot {odd.number}", _at(indices, odd.number))
         times_ns = began, read, stepped, perf_counter_ns()

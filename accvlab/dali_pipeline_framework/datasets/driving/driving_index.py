@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from ...checks import bullets, choice
 from ...errors import SettingError, file_error
+from ...limits.array_headers import array_header
 from ...limits.tables import open_table, parse_json, read_table
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
@@ -386,14 +387,13 @@ def first_column(counts: npt.ArrayLike) -> Int64:
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(file, mmap_mode="r"))
-    except EOFError as error:
-        raise ValueError(f"{file.name} is empty") from error
-    except ValueError:  # arrays without elements cannot be mapped
-        with open_table(file) as header:
-            np.lib.format.read_magic(header)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+    except OSError:
+        raise
+    except Exception as error:  # an array without elements, which cannot be mapped, or whatever is damaged
+        with open_table(file) as opened:
+            shape, dtype = array_header(opened)
         if 0 not in shape:
-            raise
+            raise ValueError(f"{file.name} cannot be mapped: {error}") from error
         return np.zeros(shape, dtype)
 
 

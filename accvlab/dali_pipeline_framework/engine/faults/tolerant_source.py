@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from nvidia.dali import types
 
@@ -36,6 +36,8 @@ class TolerantSource(CallableSource):
     Attributes:
         tolerance: What it knows of samples that fail.
     """
+
+    _ranges: ClassVar[Mapping[str, str]] = {**CallableSource._ranges, "_apply_steps": "steps on arrays"}
 
     tolerance: TolerantLoading
 
@@ -71,7 +73,7 @@ class TolerantSource(CallableSource):
         while True:
             sent = [each.sent for each in loading.loaded]
             try:
-                return self._batch_of(sent, loading.draws, functools.partial(self._index_of, loading))
+                return self.outputs_of_batch(sent, loading.draws, functools.partial(self._index_of, loading))
             except OddSampleError as odd:
                 loading.replace(odd.number, ValueError(odd.problem))
 
@@ -82,13 +84,11 @@ class TolerantSource(CallableSource):
     def chain(self) -> SampleChain:
         """What happens to a sample before it is sent."""
         source: PlannedInput = self._get_source()
-        steps = self._steps
+        apply = None if self._steps is None else self._apply_steps
+        return SampleChain(source, self._get_checker().check, self._keyed_draws, apply, self._described)
 
-        def apply(flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
-            return after_steps(cast(SampleSteps, steps), flat, numbers, self._replayed)
-
-        check = self._get_checker().check
-        return SampleChain(source, check, self._keyed_draws, None if steps is None else apply, self._described)
+    def _apply_steps(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+        return after_steps(cast(SampleSteps, self._steps), flat, numbers, self._replayed)
 
     def _described(self, failure: SampleFailureError) -> tuple[str, str]:
         info = failure.info

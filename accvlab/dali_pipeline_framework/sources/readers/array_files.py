@@ -10,6 +10,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...errors import FieldValueError, SettingError
+from ...limits.array_headers import array_header
 from ...providers.files.storage import open_regular_file
 from ...sample_data import get_dali_type_for_numpy_type
 
@@ -24,10 +25,7 @@ def type_of_array_file(path: str) -> types.DALIDataType:
     """
     try:
         with open_regular_file(path) as file:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise ValueError(f"it has version {version[0]}.{version[1]} of the format, and DALI reads 1.0")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            shape, dtype = array_header(file)
             num_stated = file.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
             size = os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
@@ -53,7 +51,7 @@ def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDat
         return dtype
     try:
         return get_dali_type_for_numpy_type(np.dtype(dtype))
-    except (TypeError, FieldValueError) as error:
+    except (TypeError, ValueError) as error:
         raise SettingError(
             f"`dtype` must be a type of arrays that DALI reads, got {dtype!r}. {_READABLE}."
         ) from error
