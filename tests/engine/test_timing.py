@@ -28,6 +28,7 @@ from accvlab.dali_pipeline_framework.engine.timing.processor_times import (
 )
 from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.faults.fault_policy import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
 
 
@@ -209,6 +210,18 @@ def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) 
     (of_worker,) = found.values()
     assert of_worker[:3] == ["load", "load/steps on arrays", "load/pack"]
     assert of_worker.count("load/steps on arrays") == of_worker.count("load/pack") == 6
+
+
+def test_stages_are_ranges_where_samples_may_fail(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ranges.VARIABLE, "1")
+    source = SamplerInputCallable(Disk(0, 8), SequentialSampler(8, 4))
+    with make_loader(
+        source, steps=[SlowInWorkers()], num_workers=1, faults=FaultPolicy(samples="replace")
+    ) as loader:
+        assert len([*loader]) == 2
+    (of_worker,) = (found for process, found in recorder.read().items() if process != os.getpid())
+    of_batch = ["load", *["load/steps on arrays"] * 4, "load/pack"]
+    assert of_worker[: 2 * len(of_batch)] == 2 * of_batch
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])

@@ -354,6 +354,8 @@ def test_as_part_of_a_mixture() -> None:
         (lambda: TorchDistributedSampler(5, sets_epoch=None), "`sets_epoch` must be True or False"),
         (lambda: PlayedBatchSampler(5), "must be an iterable of lists of indices"),
         (lambda: PlayedBatchSampler([]), "must be an iterable of lists of indices"),
+        (lambda: PlayedBatchSampler(Seeded(5)), "deliver lists of indices, .* of Seeded is \\d. .*a BatchSampler"),
+        (lambda: PlayedBatchSampler([["x"]]), "deliver lists of indices, .* of list is 'x'"),
         (lambda: PlayedBatchSampler(BatchSampler(Seeded(50, True), 5, False)), "begin with different batches"),
         (lambda: PlayedBatchSampler(iter_that_cannot_be_copied()), "generator cannot be copied"),
     ],

@@ -55,7 +55,7 @@ class _WorkerSource:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "_batch_of": "pack"}
+    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
 
     def __init__(
         self,
@@ -205,7 +205,10 @@ class _WorkerSource:
         if self._steps is not None:
             samples = self._after_steps(samples, draws, where, get_index, note)
         stepped = perf_counter_ns()
-        outputs = self._batch_of(samples, draws, where, get_index)
+        try:
+            outputs = self.outputs_of_batch(samples, draws, get_index)
+        except OddSampleError as odd:
+            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
         times_ns = *loading_ns, stepped, perf_counter_ns()
         self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
         return outputs
@@ -285,19 +288,6 @@ class _WorkerSource:
         if self._worker_number is not None:
             lines.append(f"  worker: {self._worker_number} (process {os.getpid()})")
         return lines
-
-    def _batch_of(
-        self,
-        samples: Sequence[Sequence[Any]],
-        draws: Sequence[Any],
-        where: str,
-        get_index: Callable[[int], int | None],
-    ) -> list[Any]:
-        """Put what is sent together, or name the sample that does not go with the others."""
-        try:
-            return self.outputs_of_batch(samples, draws, get_index)
-        except OddSampleError as odd:
-            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
 
     def outputs_of_batch(
         self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]

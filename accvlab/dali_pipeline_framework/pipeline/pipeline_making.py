@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from nvidia.dali.pipeline import Pipeline
@@ -176,7 +176,7 @@ def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
     if source.batch_size is None:
         bound = source.with_settings(batch_size=size)
     elif source.takes_any_batch_size and is_count(size):
-        bound, consequence = source.for_pipeline(size)
+        bound, consequence = cast(Any, source).for_pipeline(size)
         warn_user(consequence)
     else:
         return chain

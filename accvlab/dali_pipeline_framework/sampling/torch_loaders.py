@@ -187,4 +187,11 @@ def _set_epoch(sampler: Any, epoch: int) -> None:
 
 def _first_of(sampler: Any) -> list[int]:
     _set_epoch(sampler, 0)
-    return [int(index) for index in next(iter(sampler), ())]
+    first = next(iter(sampler), ())
+    try:
+        return [int(index) for index in first]
+    except (TypeError, ValueError):
+        raise SettingError(
+            f"`batch_samplers` must deliver lists of indices, but the first batch of {type(sampler).__name__} is "
+            f"{shown(first)}. Put a sampler of single indices into a BatchSampler of PyTorch."
+        ) from None
