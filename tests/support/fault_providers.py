@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from nvidia.dali import types
 
+from accvlab.dali_pipeline_framework.inputs import VideoFrameDataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from support.providers import IndexProvider
 
@@ -131,6 +132,17 @@ class DeadlyProvider(ImageProvider):
 
     def fail(self) -> None:
         raise ValueError("no calibration")
+
+
+class VideoReadingProvider(DeadlyProvider):
+    """Sample 17 reads a frame of a video, once."""
+
+    def __init__(self, folder: Path, frames: VideoFrameDataProvider) -> None:
+        super().__init__(folder, "read_frame", {17: 1})
+        self.frames = frames
+
+    def read_frame(self) -> None:
+        self.frames.get_data(30)
 
 
 def when_noted(folder: Path) -> float:

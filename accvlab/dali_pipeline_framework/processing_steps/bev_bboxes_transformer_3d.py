@@ -131,7 +131,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             factors = number_range(scaling_range, "scaling_range", above=0)
             self._draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
-            for axis, most in zip("xyz", _three_numbers(translation_max_abs), strict=True):
+            limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
+            for axis, most in zip("xyz", limits, strict=True):
                 self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
         self._flip_probs = {
             axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
@@ -325,7 +326,3 @@ def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> i
     if axis is None:
         raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
     return index_in(axis, "rotation_axis", 3)
-
-
-def _three_numbers(values: object) -> tuple[float, ...]:
-    return number_list(values, "translation_max_abs", "three numbers", count=3)

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -267,6 +268,19 @@ def test_over_http(server: FileServer, tmp_path: Path) -> None:
         file.seek(0)
         with pytest.raises(OSError, match="changed while it was read"):
             file.read(100)
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("stall", "there was no answer within 0.3 s"), ("503", "503")])
+def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault: str, reason: str) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("a.bin", CONTENT)
+    hasty = RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)
+    remote = Storage(f"zip://::{server.url}/all.zip", {"reading": hasty})
+    server.faults[:] = [fault] * 2
+    with pytest.raises(FileError, match=rf"all\.zip' cannot be .*{reason}"):
+        remote.read_bytes("a.bin")
+    server.faults[:] = [fault]
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT
 
 
 def test_a_provider_over_http(server: FileServer, tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     provider = VideoDataProvider(videos, sequence_length=8)
     assert server.num_bytes < 1.1 * size  # once, from the start to the end
     assert server.num_reads <= 9
+    assert len(server.requests) == server.num_reads + 2
     server.forget()
     provider = VideoDataProvider(videos, sequence_length=8)
     assert server.requests == [("HEAD", f"/{name}")]  # the index is there
@@ -195,6 +196,30 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
         provider.get_data(sample)
     assert server.num_bytes < 1.1 * size
     assert server.num_reads <= 9
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_members_of_archives_are_read_in_parts(long_videos: Path, server: FileServer, kind: str) -> None:
+    packed = server.folder / "all.pack"
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.write(long_videos / "a.mkv", "clips/a.mkv")
+    else:
+        with tarfile.open(packed, "w") as tar:
+            tar.add(long_videos / "a.mkv", "clips/a.mkv")
+    provider = VideoDataProvider(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), sequence_length=8)
+    provider.get_data(0)  # the list of members
+    provider.close()
+    server.forget()
+    assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
+    assert server.num_bytes < 2.5 * MIB
+    assert server.num_reads <= 7
+    reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
+    reader.frames([2])
+    os.utime(packed, ns=(1, 1))
+    with pytest.raises(FileError, match=r"Frame 140 of the video .* cannot be read: .* changed while it was read"):
+        reader.frames([140])
+    reader.close()
 
 
 def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
@@ -287,7 +312,10 @@ def test_what_passes_is_tried_again(server: FileServer, video: Callable[[str], P
         ("stall", TimeoutError, r"there was no answer within 0\.3 s"),
     ],
 )
-@pytest.mark.parametrize("kind", ["h264_b.mp4", "h264_open.mkv", "h264_b.ts"])
+@pytest.mark.parametrize(
+    "kind",
+    ["h264_open.mkv", *(pytest.param(kind, marks=pytest.mark.wide) for kind in ("h264_b.mp4", "h264_b.ts"))],
+)
 def test_what_does_not_pass_is_the_error_that_it_was(
     server: FileServer,
     video: Callable[[str], Path],
@@ -405,7 +433,8 @@ def test_workers_open_videos_themselves(
 ) -> None:
     urls = [served(server, video(kind)) for kind in ("h264_b.mp4", "vp9.webm")]
     server.faults[:] = ["500"] * 2
-    provider = VideoFrameDataProvider(Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices"))
+    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", num_batch_threads=2)
+    provider = VideoFrameDataProvider(videos)
     provider.get_data(0)  # a connection of this process
     server.faults[:] = ["cut", "", "500"]
     with DataLoader(provider, 8, num_workers=2, start_method=start_method, output_type="numpy") as loader:

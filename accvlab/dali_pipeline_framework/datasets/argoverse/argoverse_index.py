@@ -28,7 +28,8 @@ def make_index(
     Raises:
         FileError: A file cannot be read, or is not as it should be.
     """
-    categories = sorted({name for log in logs for name in (log.annotations or {"category": []})["category"]})
+    annotations = [log.annotations for log in logs if log.annotations is not None]
+    categories = sorted({name for columns in annotations for name in columns["category"]})
     has_lidar = any(len(log.lidar_times) for log in logs)
     return index_of_scenes(
         [_scene(root, log, categories, tolerance_s) for log in logs],

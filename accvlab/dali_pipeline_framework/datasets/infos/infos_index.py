@@ -248,7 +248,8 @@ class _Maker:
             return None, (), None
         counts = [len(boxes.boxes) for boxes in given]
         names = [name for boxes in given for name in boxes.names]
-        categories = _categories_of(names, self._names)
+        others = {name for name in names if name is not None} - set(self._names)
+        categories = (*self._names, *sorted(others))  # those of the converters come first, in their order
         number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         values = np.concatenate([boxes.boxes for boxes in given])
         self._check_boxes(values, counts)
@@ -369,12 +370,6 @@ def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
             raise FileError(f"{place}: intrinsics must be a matrix (3, 3) of finite numbers, got {shown(value)}.")
         matrices[row] = matrix[:3, :3]
     return matrices
-
-
-def _categories_of(names: Sequence[str | None], known: Sequence[str]) -> tuple[str, ...]:
-    """Categories by number: those of the converters, in their order, then others by name."""
-    others = {name for name in names if name is not None} - set(known)
-    return (*known, *sorted(others))
 
 
 def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:

@@ -86,7 +86,7 @@ def _scene(root: Path, sequence: KittiSequence) -> Scene:
         camera_from_base = sequence.camera_from_base[camera]
         images[camera] = SceneImages(
             frames=has,
-            file=[f"{folder}/{files[numbers[frame]]}" for frame in has],
+            file=[f"{folder}/{files[numbers[frame]]}" for frame in has.tolist()],
             time=sequence.time[has],
             intrinsics=sequence.intrinsics[camera],
             camera_from_base=camera_from_base,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 import weakref
@@ -10,6 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+import attrs
+
+from .archive_members import start_of_member
 from .http_answers import is_http, part
 from .remote_reading import RemoteReading
 from .remote_version import ChangedFileError, FileVersion
@@ -44,35 +48,44 @@ def open_file(file_system: Any, path: str, reading: RemoteReading) -> io.Buffere
     if version.size is None:  # there is no telling where it ends
         opened: io.BufferedIOBase = reading(lambda: file_system.open(path, "rb"))
         return opened
-    return io.BufferedReader(RemoteFile(RangeReader(file_system, path, reading, version)), _BUFFER)
+    return io.BufferedReader(RemoteFile(_ranges(version, reading)), _BUFFER)
 
 
-def open_blocks(file_system: Any, path: str, reading: RemoteReading, version: FileVersion) -> RemoteFile:
-    """Open a remote file that is read here and there: blocks of it are kept.
+def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
+    """Open a version of a remote file that is read here and there: blocks of it are kept.
 
     Raises:
         UnsupportedOperation: The store does not say how long it is.
     """
     if version.size is None:
         raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
-    return RemoteFile(KeptBlocks(RangeReader(file_system, path, reading, version)))
+    return RemoteFile(KeptBlocks(_ranges(version, reading)))
+
+
+def _ranges(version: FileVersion, reading: RemoteReading) -> RangeSource:
+    if version.archive is not None and version.archive.size is not None:
+        archive = _ranges(version.archive, reading)
+        start = start_of_member(version.file_system, version.path, archive.read)
+        if start is not None:
+            return ArchiveMember(archive, start, version.size or 0)
+    return RangeReader(version, reading)
 
 
 class RangeReader:
     """Reads parts of one version of a remote file; one that is changed meanwhile is an error."""
 
-    def __init__(self, file_system: Any, path: str, reading: RemoteReading, version: FileVersion) -> None:
+    def __init__(self, version: FileVersion, reading: RemoteReading) -> None:
         """Read nothing yet."""
-        self._file_system, self._path, self._reading = file_system, path, reading
-        self._version = version
+        self._file_system, self._path = version.file_system, version.path
+        self._version, self._reading = version, reading
         self._opened: Any = None
         self._fetch: Callable[[int, int], bytes] = self._fetched
-        if is_http(file_system):
+        if is_http(self._file_system):
             self._fetch = self._answered
-        elif _is_s3(file_system):
+        elif _is_s3(self._file_system):
             self._fetch = self._matched
-        elif not _reads_ranges(file_system):
-            self._fetch = self._read_on
+        elif not _reads_ranges(self._file_system):
+            self._fetch = self._followed
 
     @property
     def size(self) -> int:
@@ -89,37 +102,42 @@ class RangeReader:
             self._version.require_answer(answer.size, answer.marks)
         return self._complete(answer.content, end - start)
 
-    def _matched(self, start: int, end: int) -> bytes:
-        if self._opened is None:  # asks for what has the ETag that the file has now
-            self._opened = self._file_system.open(self._path, "rb", cache_type="none")
-            self._version.require_info(self._opened.details)
-        try:
-            self._opened.seek(start)
-            content: bytes = self._opened.read(end - start)
-        except OSError:
-            self._version.require_same()
-            raise
-        return self._complete(content, end - start)
-
     def _fetched(self, start: int, end: int) -> bytes:
         content = self._complete(self._file_system.cat_file(self._path, start=start, end=end), end - start)
         if self._reading.checks_length:
             self._version.require_same()
         return content
 
-    def _read_on(self, start: int, end: int) -> bytes:
-        with _lock_of(self._file_system):  # members of an archive are read by one file of theirs
-            if self._opened is None:
-                self._opened = self._file_system.open(self._path, "rb")
-            try:
-                self._opened.seek(start)
-                content = self._complete(self._opened.read(end - start), end - start)
-            except BaseException:
-                self.close()
-                raise
-            if self._reading.checks_length:
-                self._version.require_same()
-            return content
+    def _matched(self, start: int, end: int) -> bytes:
+        try:  # asks for parts of the version that was there when it was opened
+            content, opened = self._read_on(start, end, cache_type="none")
+        except OSError:
+            self._version.require_same()
+            raise
+        self._version.require_info(opened.details)
+        return content
+
+    def _followed(self, start: int, end: int) -> bytes:
+        is_member = self._version.archive is not None  # all members are read by one file
+        with _lock_of(self._file_system) if is_member else contextlib.nullcontext():
+            content, _ = self._read_on(start, end)
+        if self._reading.checks_length:
+            self._version.require_same()
+        return content
+
+    def _read_on(self, start: int, end: int, **settings: Any) -> tuple[bytes, Any]:
+        """Read by a file of the file system, which is opened on first use, and again after an error."""
+        opened, self._opened = self._opened, None  # an attempt that took too long may still use it
+        if opened is None:
+            opened = self._file_system.open(self._path, "rb", **settings)
+        try:
+            opened.seek(start)
+            content = self._complete(opened.read(end - start), end - start)
+        except BaseException:
+            opened.close()
+            raise
+        self._opened = opened
+        return content, opened
 
     def _complete(self, content: bytes, length: int) -> bytes:
         if len(content) != length:
@@ -148,6 +166,29 @@ def _is_s3(file_system: Any) -> bool:
 def _lock_of(file_system: Any) -> threading.Lock:
     with _locks_lock:
         return _locks.setdefault(file_system, threading.Lock())
+
+
+@attrs.frozen
+class ArchiveMember:
+    """A part of the file of an archive.
+
+    Attributes:
+        archive: The file.
+        start: Where the part begins.
+        size: Its number of bytes.
+    """
+
+    archive: RangeSource
+    start: int
+    size: int
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)`` of the part."""
+        return self.archive.read(self.start + start, self.start + end)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.archive.close()
 
 
 class KeptBlocks:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import attrs
 
 from ...checks import whole_number
-from ...errors import SettingError
+from ...errors import FileError, SettingError
 from ...threads import called_in_thread
 from .remote_version import FileVersion, ReplacedFileError
 
@@ -52,7 +52,9 @@ class RemoteReading:
         most_wait_s: The longest of these times.
         timeout_s: Time for one attempt.
         checks_length: Whether the length of what was read is compared with what the store says, which is one more
-            request (without content) per file. A file that changes while it is read is then tried again.
+            request (without content) per file. A file that changes while it is read is then tried again. Of files
+            that are read in parts, such as videos, the version is compared with each part; web servers and S3 tell
+            it without a further request.
 
     Raises:
         SettingError: A value is out of its range.
@@ -111,6 +113,8 @@ class RemoteReading:
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failure to read may pass: of the network, of the server, or of a file that is being written."""
+    if isinstance(error, FileError) and error.__cause__ is not None:
+        return may_pass(error.__cause__)
     status = getattr(error, "status", None)
     if isinstance(status, int) and status in _FINAL_STATUS and status not in _PASSING_STATUS:
         return False

@@ -32,7 +32,13 @@ class ReplacedFileError(ChangedFileError):
 
 
 class FileVersion:
-    """What a store says of a file: its size, and what changes with its content."""
+    """What a store says of a file: its size, and what changes with its content.
+
+    Attributes:
+        file_system: fsspec's file system that has it.
+        path: Its path there.
+        archive: Of a member of an archive, the version of that; None where there is none.
+    """
 
     def __init__(self, file_system: Any, path: str, *, is_fresh: bool = False) -> None:
         """Ask the store.
@@ -42,21 +48,19 @@ class FileVersion:
             path: The file.
             is_fresh: Whether what the file system remembers of a folder that it has listed does not count.
         """
-        self._file_system, self._path = file_system, path
+        self.file_system, self.path = file_system, path
+        opened: Any = getattr(file_system, "fo", None)
+        is_of_archive = hasattr(opened, "fs") and hasattr(opened, "path")
+        self.archive = FileVersion(opened.fs, opened.path, is_fresh=True) if is_of_archive else None
         if is_fresh:
             self._forget()
         self._size, self._marks = self._ask()
 
     def _ask(self) -> tuple[int | None, dict[str, str]]:
-        if is_http(self._file_system):
-            answer = described(self._file_system, self._path)
+        if is_http(self.file_system):
+            answer = described(self.file_system, self.path)
             return answer.size, answer.marks
-        size, marks = _stated(self._file_system.info(self._path))
-        archive: Any = getattr(self._file_system, "fo", None)
-        if hasattr(archive, "fs") and hasattr(archive, "path"):
-            outer = FileVersion(archive.fs, archive.path, is_fresh=True)
-            marks["archive"] = f"({outer.text})"
-        return size, marks
+        return _stated(self.file_system.info(self.path))
 
     @property
     def size(self) -> int | None:
@@ -66,12 +70,13 @@ class FileVersion:
     @property
     def marks(self) -> str:
         """What changes with the content, besides the size."""
-        return _text(self._marks)
+        of_archive = {} if self.archive is None else {"archive": f"({self.archive.text})"}
+        return ", ".join(f"{name}={value}" for name, value in {**self._marks, **of_archive}.items())
 
     @property
     def text(self) -> str:
         """What changes with the content."""
-        return _with_size(self._size, self._marks)
+        return ", ".join([f"size={self.size}", *([self.marks] if self.marks else [])])
 
     def require_length(self, length: int) -> None:
         """Raise a `ChangedFileError` where that many bytes are not all of the file."""
@@ -84,6 +89,8 @@ class FileVersion:
 
     def require_same(self) -> None:
         """Ask again, and raise a `ReplacedFileError` where the file is another one."""
+        if self.archive is not None:
+            self.archive.require_same()
         self._forget()
         self._require(*self._ask())
 
@@ -103,24 +110,15 @@ class FileVersion:
 
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
         if (size, marks) != (self._size, self._marks):
-            raise ReplacedFileError(
-                f"it was changed while it was read: {self.text} then, {_with_size(size, marks)} now"
-            )
+            now = ", ".join(f"{name}={value}" for name, value in {"size": size, **marks}.items())
+            raise ReplacedFileError(f"it was changed while it was read: {self.text} then, {now} now")
 
     def _forget(self) -> None:
         """Have the file system ask the store: it may remember a folder that it has listed."""
-        self._file_system.invalidate_cache(self._path.rpartition("/")[0])
+        self.file_system.invalidate_cache(self.path.rpartition("/")[0])
 
 
 def _stated(info: Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
     size = info.get("size")
     marks = {key: str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None}
     return (size if isinstance(size, int) else None), marks
-
-
-def _text(marks: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in marks.items())
-
-
-def _with_size(size: int | None, marks: Mapping[str, str]) -> str:
-    return ", ".join([f"size={size}", *([_text(marks)] if marks else [])])

@@ -164,8 +164,7 @@ class Storage:
     def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
         """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
         try:
-            file_system, path = self._located(name)
-            return cast(BinaryIO, open_blocks(file_system, path, self._reading, version))
+            return cast(BinaryIO, open_blocks(version, self._reading))
         except Exception as error:
             self._refuse("The file", name, error)
 
@@ -210,13 +209,18 @@ class Storage:
     def _located(self, name: str) -> tuple[Any, str]:
         """The file system that has the name, and the path of the name in it."""
         if is_url(name):
-            return _opened(name, self._options)
+            return self._open(name)
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *_opened(self._root, self._options))
+            self._opened = (os.getpid(), *self._open(self._root))
         _, file_system, root = self._opened
         if not name or not root:
             return file_system, root or name
         return file_system, f"{root.rstrip('/')}/{name}"
+
+    def _open(self, url: str) -> tuple[Any, str]:
+        if "::" not in url:
+            return _opened(url, self._options)
+        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
 
     def _refuse(self, what: str, name: str, error: Exception) -> NoReturn:
         if isinstance(error, FileError | SettingError):

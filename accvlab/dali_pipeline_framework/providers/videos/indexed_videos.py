@@ -10,11 +10,11 @@ from typing import Any
 
 from ...checks import bullets
 from ...errors import FrameworkError, SettingError, VideoError
-from ..files.storage import without_secrets
+from ..files.storage import Storage, without_secrets
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .remote_video import located
-from .video_decoding import FrameConverter, UInt8Array, VideoSource, import_av
+from .video_decoding import FrameConverter, UInt8Array, import_av
 from .video_index import Int64Array, VideoIndex, index_video
 from .video_index_cache import VideoIndexCache
 from .videos import Videos
@@ -44,10 +44,12 @@ class IndexedVideos:
         self._image_type, self._kept = settings.image_type, kept
         self._num_threads, self._max_open = settings.num_decoder_threads, settings.max_open_decoders
         self._streams = tuple(streams)
-        self._storage_options = settings.storage_options
+        storages: dict[str, Storage] = {}
+        self._sources = tuple(located(path, settings.storage_options, storages) for path, _ in streams)
         import_av(self._streams[0][0])
         cache = None if settings.index_cache is None else VideoIndexCache(settings.index_cache)
-        self._indices = _indices_of([(self._source(path), stream) for path, stream in streams], cache)
+        numbers = [stream for _, stream in streams]
+        self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], cache)
         self._pool: FrameReaderPool | None = None
 
     def __len__(self) -> int:
@@ -61,10 +63,6 @@ class IndexedVideos:
         """Path of a video, or its URL, as messages tell it."""
         return without_secrets(self.path(video))
 
-    def _source(self, path: str) -> VideoSource:
-        source: VideoSource = located(path, self._storage_options)
-        return source
-
     def index(self, video: int) -> VideoIndex:
         """Index of a video."""
         return self._indices[video]
@@ -77,9 +75,9 @@ class IndexedVideos:
         return self._pool.read(video, numbers)
 
     def _open(self, video: int) -> FrameReader:
-        path, stream = self._streams[video]
+        _, stream = self._streams[video]
         return FrameReader(
-            self._source(path),
+            self._sources[video],
             self._indices[video],
             stream=stream,
             num_threads=self._num_threads,

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, BinaryIO, TypeVar
 
 import attrs
 
 from ..files.remote_version import FileVersion
-from ..files.storage import Storage, is_url, without_secrets
+from ..files.storage import Storage, is_url, parent_of, without_secrets
 from ..media.video_file import FileState
 
 _T = TypeVar("_T")
@@ -22,11 +22,13 @@ class RemoteVideo:
     Attributes:
         url: Its URL.
         storage: What opens it.
+        path: Its name there.
         indexed: The version that was indexed; None for whatever is there.
     """
 
     url: str
     storage: Storage
+    path: str
     indexed: FileState | None = None
 
     @property
@@ -40,7 +42,7 @@ class RemoteVideo:
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
         """
-        return _state(self.storage.version(self.url))
+        return _state(self.storage.version(self.path))
 
     def as_indexed(self, state: FileState | None) -> RemoteVideo:
         """The same video, in one version only."""
@@ -53,20 +55,33 @@ class RemoteVideo:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
             VideoError: It is not in the version that was indexed.
         """
-        version = self.storage.version(self.url)
+        version = self.storage.version(self.path)
         if self.indexed is not None:
             self.indexed.require_same(_state(version), repr(self.name))
-        return self.storage.open_blocks(self.url, version)
+        return self.storage.open_blocks(self.path, version)
 
 
 def _state(version: FileVersion) -> FileState:
     return FileState(version.size, version.marks)
 
 
-def located(source: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
-    """Return what opens a video that is named by a URL, and any other source as it is."""
-    is_remote = isinstance(source, str) and is_url(source)
-    return RemoteVideo(source, Storage("", storage_options)) if is_remote else source
+def located(
+    source: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    storages: MutableMapping[str, Storage] | None = None,
+) -> Any:
+    """Return what opens a video that is named by a URL, and any other source as it is.
+
+    Args:
+        source: The source.
+        storage_options: Arguments of the file system.
+        storages: Archives by their URLs that are shared, each with its list of members; new ones are added.
+    """
+    if not isinstance(source, str) or not is_url(source):
+        return source
+    folder, path = parent_of(source) if "::" in source else ("", source)
+    storage = Storage(folder, storage_options)
+    return RemoteVideo(source, storage if storages is None else storages.setdefault(folder, storage), path)
 
 
 class WatchedFile:

@@ -231,7 +231,7 @@ class VideoDecoder:
         return cast("VideoStream", chosen)
 
     def count_missing_bytes(self) -> int:
-        """Count the bytes that the file lacks at its end, see `missing_bytes`.
+        """Count the bytes that the file lacks at its end; 0 where it is complete or does not tell.
 
         Raises:
             FileError: The file cannot be read. Also the builtin exception.
