@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from nvidia.dali._utils import dali_trace
@@ -52,16 +52,12 @@ class _StackOfKnownLines:
         self._known: dict[tuple[CodeType, int], traceback.FrameSummary] = {}
 
     def __call__(self, start_frame: int = 0, end_frame: int | None = None) -> list[traceback.FrameSummary]:
-        stack = []
-        frame = sys._getframe(1)
+        frames = []
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            place = (frame.f_code, frame.f_lineno)
-            if place not in self._known:
-                code = frame.f_code
-                self._known[place] = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-            stack.append(self._known[place])
-            frame = frame.f_back  # type: ignore[assignment]
-        stack = stack[::-1][start_frame:end_frame]
+            frames.append(frame)
+            frame = frame.f_back
+        stack = list(map(self._summary, frames[::-1][start_frame:end_frame]))
         frame_map, frame_filter = dali_trace.get_frame_map(), dali_trace.get_frame_filter()
         if not frame_map and not frame_filter:
             return stack
@@ -69,3 +65,9 @@ class _StackOfKnownLines:
             stack, frame_map, frame_filter
         )
         return filtered
+
+    def _summary(self, frame: FrameType) -> traceback.FrameSummary:
+        code, line = frame.f_code, frame.f_lineno
+        if (code, line) not in self._known:
+            self._known[code, line] = traceback.FrameSummary(code.co_filename, line, code.co_name)
+        return self._known[code, line]
