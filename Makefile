@@ -39,7 +39,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/test.stamp
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 docs: $(VENV)/test.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
