@@ -427,9 +427,9 @@ def test_an_open_file_is_read_from_its_start(video: Callable[[str], Path]) -> No
 # --- workers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize(("start_method", "num_workers"), [("spawn", 1), ("fork", 2)])
 def test_workers_open_videos_themselves(
-    server: FileServer, video: Callable[[str], Path], tmp_path: Path, start_method: Any
+    server: FileServer, video: Callable[[str], Path], tmp_path: Path, start_method: Any, num_workers: int
 ) -> None:
     urls = [served(server, video(kind)) for kind in ("h264_b.mp4", "vp9.webm")]
     server.faults[:] = ["500"] * 2
@@ -437,7 +437,9 @@ def test_workers_open_videos_themselves(
     provider = VideoFrameDataProvider(videos)
     provider.get_data(0)  # a connection of this process
     server.faults[:] = ["cut", "", "500"]
-    with DataLoader(provider, 8, num_workers=2, start_method=start_method, output_type="numpy") as loader:
+    with DataLoader(
+        provider, 8, num_workers=num_workers, start_method=start_method, output_type="numpy"
+    ) as loader:
         numbers = [read_numbers(batch["image"]) for batch in loader]
     assert numbers == [[number % 40 for number in range(first, first + 8)] for first in range(0, 80, 8)]
     assert not server.faults

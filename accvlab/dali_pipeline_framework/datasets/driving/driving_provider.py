@@ -253,7 +253,7 @@ class DrivingProvider(DataProvider):
         )
 
     def describe(self) -> str:
-        """Tell what was found, and what it was made of (`origin`), in lines."""
+        """Tell what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
         return "\n".join([repr(self), *self._origin_lines()])
 
     def _origin_lines(self) -> list[str]:

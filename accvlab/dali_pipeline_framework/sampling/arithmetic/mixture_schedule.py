@@ -109,7 +109,7 @@ class MixtureSchedule:
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
-    kept = elements(rates)
+    kept: list[float | Fraction] | None = elements(rates)
     if kept is None:
         raise SettingError(f"`rates` must be a sequence of numbers above 0, got {rates!r}.")
     if not 1 <= len(kept) <= MAX_PERIOD:
