@@ -5,8 +5,9 @@ The same loader runs with its counters and without them (they are replaced by fu
 that follow each other, in random order. Compared is the processor time of a batch, of this process and of the
 worker, turn by turn. ``numbers`` are batches of four numbers, the least that a batch can be: the difference is the
 cost of counting, in microseconds. ``images`` are batches of four JPEG images that are decoded and made smaller.
-While other programs use the machine, that difference is smaller than what changes from turn to turn. So what is
-done to count a batch is also timed alone, over and over: the least of many times is hardly disturbed.
+One turn says little about so small a difference, so the median of many comes with the interval in which it lies
+with 95 % confidence. What is done to count a batch is also timed alone, over and over: the least of many times is
+hardly disturbed.
 
     python benchmarks/bench_report.py [--quick] [--output FILE]
 """
@@ -17,6 +18,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import platform
 import random
@@ -114,7 +116,7 @@ def payloads(is_quick: bool) -> dict[str, Payload]:
     steps = [ImageDecoder("image", use_device_mixed=True), ImageResizer("image", output_hw=(256, 704))]
     return {
         "numbers": Payload(
-            10 if is_quick else 50, 3 if is_quick else 400, lambda workers: loader_of(Numbers(), [], workers)
+            10 if is_quick else 50, 3 if is_quick else 1000, lambda workers: loader_of(Numbers(), [], workers)
         ),
         "images": Payload(
             2 if is_quick else 4, 3 if is_quick else 60, lambda workers: loader_of(Images(), steps, workers)
@@ -181,8 +183,13 @@ class Contestant:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     quarters = statistics.quantiles(values, n=4)
+    # How many of n values are below their median has a binomial distribution: standard deviation sqrt(n) / 2.
+    away = math.ceil(1.96 * math.sqrt(len(values)) / 2)
+    ordered, middle = sorted(values), len(values) // 2
     return {
         "median": round(statistics.median(values), 4),
+        "median_at_least": round(ordered[max(middle - away, 0)], 4),
+        "median_at_most": round(ordered[min(middle + away, len(values) - 1)], 4),
         "quarter": round(quarters[0], 4),
         "three_quarters": round(quarters[2], 4),
     }
@@ -247,16 +254,19 @@ def results(is_quick: bool) -> list[dict[str, Any]]:
 
 
 def targets(rows: list[dict[str, Any]], alone_us: dict[str, float]) -> list[dict[str, Any]]:
-    """The cost of counting, as it was measured alone, beside the price of a batch of images."""
+    """The cost of counting beside the price of a batch of images: measured alone, and in loops over numbers."""
     found = {(row["payload"], row["num_workers"]): row for row in rows}
     met = []
     for num_workers in (0, 1):
         batch_us = found["images", num_workers]["processor_us_per_batch"]["not counted"]["median"]
         extra_us = alone_us["counting_us_per_batch"]
-        value = round(extra_us / batch_us + alone_us["reading_clocks_us"] / CLOCKS_EACH_US, 5)
+        in_loops = found["numbers", num_workers]["extra_us_per_batch"]["median_at_most"] / batch_us
+        by_itself = extra_us / batch_us + alone_us["reading_clocks_us"] / CLOCKS_EACH_US
+        shares = {"alone": by_itself, "in loops": in_loops}
         where = f"with {num_workers} worker" if num_workers else "without workers"
-        text = f"share of the processor time of a batch of images, {where}, at most {LIMIT}"
-        met.append({"target": text, "limit": LIMIT, "value": value, "is_met": value <= LIMIT})
+        for how, share in shares.items():
+            text = f"share of the processor time of a batch of images, {where}, measured {how}, at most {LIMIT}"
+            met.append({"target": text, "limit": LIMIT, "value": round(share, 5), "is_met": share <= LIMIT})
     return met
 
 
@@ -268,14 +278,15 @@ def main(command_line: Sequence[str] | None = None) -> None:
     load_averages = [round(os.getloadavg()[0], 2)]
     rows = results(arguments.quick)
     load_averages.append(round(os.getloadavg()[0], 2))
-    print("medians and quartiles, processor time      us per batch           more, with counters")
+    print("medians and 95 % intervals, processor time   us per batch           more, with counters")
     for row in rows:
         extra, share = row["extra_us_per_batch"], row["extra_share"]
         print(
             f"{row['payload']:8s} {row['num_workers']} workers  "
             f"{row['processor_us_per_batch']['not counted']['median']:22.1f}   "
-            f"{extra['median']:8.1f} us ({extra['quarter']:.1f} .. {extra['three_quarters']:.1f}), "
-            f"{100 * share['median']:.2f} % ({100 * share['quarter']:.2f} .. {100 * share['three_quarters']:.2f})"
+            f"{extra['median']:8.1f} us ({extra['median_at_least']:.1f} .. {extra['median_at_most']:.1f}), "
+            f"{100 * share['median']:.2f} % ({100 * share['median_at_least']:.2f} .. "
+            f"{100 * share['median_at_most']:.2f})"
         )
     alone_us = alone(arguments.quick)
     print(", ".join(f"{name} {value}" for name, value in alone_us.items()))

@@ -27,7 +27,7 @@ whether other programs ran at the same time.
     python benchmarks/bench_steps.py --table FILE        print the prices in a file as a table, in Markdown
     python benchmarks/bench_steps.py --chain-table FILE  the same for the chains
     python benchmarks/bench_steps.py --docs FILE         write both into the documentation
-    python benchmarks/bench_steps.py --prices FILE       print what `pipeline/step_prices.py` has from the file
+    python benchmarks/bench_steps.py --prices FILE       print what `step_prices.py` has, from the file
 
 A part is ``steps``, ``chains``, or how names of races begin. With ``--only``, other races keep their figures in
 the file.

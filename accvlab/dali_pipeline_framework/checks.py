@@ -15,7 +15,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable
 from numbers import Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -127,7 +127,7 @@ def whole_number_list(
     value: object, name: str, what: str, *, count: int, at_least: int, may_be_one: bool = False
 ) -> tuple[int, ...]:
     """Check a list of whole numbers; see `number_list`."""
-    given = _elements(value)
+    given = elements(value)
     if given is None and may_be_one:
         given = [value] * count
     wholes = [_whole(each) for each in given or ()]
@@ -178,16 +178,18 @@ def _real(value: object) -> float | None:
         return None
 
 
-def _elements(value: object) -> list[object] | None:
-    if isinstance(value, str | bytes | dict | set | frozenset) or (
-        isinstance(value, np.ndarray) and value.ndim == 0
-    ):
+def elements(value: object) -> list[Any] | None:
+    """The elements of what has them in an order: a list, an array, a generator; None for others, and for text."""
+    if isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable):
         return None
-    return list(value) if isinstance(value, Iterable) else None
+    try:
+        return list(value)
+    except TypeError:  # an array without axes
+        return None
 
 
 def _reals(value: object) -> tuple[float, ...] | None:
-    reals = [_real(each) for each in _elements(value) or ()]
+    reals = [_real(each) for each in elements(value) or ()]
     known = tuple(real for real in reals if real is not None)
     return known if reals and len(known) == len(reals) else None
 
@@ -244,7 +246,7 @@ def field_names(value: object, name: str) -> tuple[str | int, ...]:
     if value is None:
         return ()
     one = _name(value)
-    given = [value] if one is not None else _elements(value)
+    given = [value] if one is not None else elements(value)
     checked = tuple(name for name in map(_name, given or ()) if name is not None)
     if given is None or len(checked) != len(given) or isinstance(value, np.ndarray):
         raise SettingError(f"`{name}` must be a name (str or int) or a sequence of names, got {shown(value)}.")

@@ -262,3 +262,10 @@ def error_that_is_also(
         return combined(message)
     except Exception:  # an exotic __new__: the message matters more than the second type
         return error_class(message)
+
+
+def file_error(what: str, error: Exception) -> FrameworkError:
+    """Make the `FileError` of something that failed, ``what: reason.``; it is also of the class of an OSError."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    also = [type(error)] if isinstance(error, OSError) else []
+    return error_that_is_also(FileError, also, f"{what}: {reason.rstrip('.')}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that a class does not have: the error names the one that is meant."""
+"""Arguments that a class passes on, and those that it does not have: the error names the one that is meant."""
 
 from __future__ import annotations
 
@@ -47,5 +47,23 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
             init(self, *args, **arguments)
 
         return cast(_Init, checked_init)
+
+    return decorate
+
+
+def has_settings(settings: type, taker: Callable[..., Any]) -> Callable[[_Init], _Init]:
+    """Decorate an ``__init__`` so that its signature has the settings that it takes as keywords and passes on.
+
+    Args:
+        settings: A ``TypedDict`` of them.
+        taker: What they are passed on to: its signature tells their defaults.
+    """
+
+    def decorate(init: _Init) -> _Init:
+        signature, of_taker = inspect.signature(init), inspect.signature(taker).parameters
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        shared = [of_taker[name] for name in settings.__annotations__]
+        cast(Any, init).__signature__ = signature.replace(parameters=[*own, *shared])
+        return init
 
     return decorate

@@ -19,7 +19,8 @@ from step_data import DrivingSamples
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, step_prices
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline.chains import step_prices
 from accvlab.dali_pipeline_framework.processing_steps import AlbumentationsStep, PipelineStepBase, TorchvisionStep
 
 ROOT = Path(__file__).parents[2]

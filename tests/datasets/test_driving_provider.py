@@ -161,6 +161,14 @@ class TestSamples:
             values = [batch["cameras"]["image"][0, :, 0, 0, 0].tolist() for batch in loader]
         assert values == [[10 * frame, 10 * frame + 1] for frame in range(5)]
 
+    @pytest.mark.parametrize("boxes", [True, False])
+    def test_have_no_classes_that_the_data_set_does_not_have(self, data, boxes):
+        root, index = data
+        with pytest.raises(
+            SettingError, match=r"classes: there is no category 'bariier'\. Did you mean 'barrier'"
+        ):
+            DrivingProvider(index, root, classes=["bariier"], boxes=boxes, boxes_2d=True)
+
 
 class TestScenes:
     def test_are_all_by_default(self, data):

@@ -268,6 +268,7 @@ class TestTables:
             (lambda text: "", r"ego_pose\.json.*a list of records is expected"),
             (lambda text: '{"a": 1}', r"ego_pose\.json.*a list of records is expected"),
             (lambda text: "[1, 2]", r"ego_pose\.json.*a list of objects is expected"),
+            (lambda text: text.rstrip()[:-1] + ", 7]", r"ego_pose\.json.*a list of objects is expected"),
             (lambda text: text.replace('"translation"', '"place"', 1), "ego_pose.*field 'translation', got"),
         ],
     )
@@ -317,6 +318,7 @@ class TestTables:
             ("sample_annotation", {"translation": None}, "must have 3 numbers as translation, got None"),
             ("sample_annotation", {"size": [1, -1, 1]}, "size of numbers of at least 0, got"),
             ("sample_data", {"timestamp": "noon"}, "a whole number as timestamp, got 'noon'"),
+            ("sample_data", {"calibrated_sensor_token": ["a"]}, r"text as calibrated_sensor_token, got \['a'\]"),
         ],
     )
     def test_must_have_values_that_can_be_used(self, copy, tmp_path, table, change, message):

@@ -20,6 +20,7 @@ from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import DataLoader, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.datasets import ClipLayout, LeRobotProvider, PhysicalAiProvider
+from accvlab.dali_pipeline_framework.datasets.clips.lerobot_index import _poses_of
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -209,6 +210,10 @@ class TestLeRobot:
         write_lerobot(tmp_path)
         with pytest.raises(SettingError, match=message):
             LeRobotProvider(tmp_path, **settings)
+
+    def test_a_quaternion_that_is_too_long_is_told(self):
+        with pytest.raises(FileError, match=r"quaternions of 'pose' must have the length 1, got \[3\.\]"):
+            _poses_of(np.array([[0.0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 3, 0, 0]]), "pose")
 
     @pytest.mark.parametrize("left_out", ["timestamp", "length", "videos/observation.images.front/from_timestamp"])
     def test_missing_columns_are_named(self, tmp_path, left_out):

@@ -214,6 +214,8 @@ class TestOwnInputs:
             (([], []), r"one entry per field \(1: index\).*got 2 entries"),
             (([np.int64(1).reshape(())] * 5,), r"1 to 4 samples per batch .* got \[5\]"),
             (([],), r"1 to 4 samples per batch .* got \[0\]"),
+            ((3,), r"1 to 4 samples per batch .* got \['no list'\]"),
+            ((np.array(3),), r"1 to 4 samples per batch .* got \['no list'\]"),
             (([np.zeros(2)],), r"slot 0\):\n  - index: expected dtype int64, got float64"),
             (([3],), r"index: expected an array, got int"),
         ],

@@ -23,11 +23,12 @@ from accvlab.dali_pipeline_framework.engine.timing import ranges
 from accvlab.dali_pipeline_framework.engine.timing.processor_times import (
     processor_time_of_process,
     processor_time_of_threads,
-    queued_time_of_process,
+    queued_time,
     threads_of_process,
 )
 from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.faults.fault_policy import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
 
 
@@ -51,10 +52,10 @@ def test_processor_time_of_another_process() -> None:
         found_ns = processor_time_of_process(process.pid)
         assert found_ns is not None
         assert told_s <= found_ns * 1e-9 < told_s + 0.05
-        assert queued_time_of_process(process.pid) >= 0
+        assert queued_time(process.pid) >= 0
         process.communicate("\n", timeout=60)
     assert processor_time_of_process(process.pid) is None
-    assert queued_time_of_process(process.pid) == 0
+    assert queued_time(process.pid) == 0
 
 
 def test_processor_time_of_threads() -> None:
@@ -209,6 +210,18 @@ def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) 
     (of_worker,) = found.values()
     assert of_worker[:3] == ["load", "load/steps on arrays", "load/pack"]
     assert of_worker.count("load/steps on arrays") == of_worker.count("load/pack") == 6
+
+
+def test_stages_are_ranges_where_samples_may_fail(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ranges.VARIABLE, "1")
+    source = SamplerInputCallable(Disk(0, 8), SequentialSampler(8, 4))
+    with make_loader(
+        source, steps=[SlowInWorkers()], num_workers=1, faults=FaultPolicy(samples="replace")
+    ) as loader:
+        assert len([*loader]) == 2
+    (of_worker,) = (found for process, found in recorder.read().items() if process != os.getpid())
+    of_batch = ["load", *["load/steps on arrays"] * 4, "load/pack"]
+    assert of_worker[: 2 * len(of_batch)] == 2 * of_batch
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])

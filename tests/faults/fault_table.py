@@ -33,10 +33,12 @@ from loader_processes import (
     with_shared_memory,
 )
 from random_kills import BATCH_SIZE, run_with_kills
-from support.fault_providers import DeadlyProvider, ImageProvider, JpegProvider
+from support.fault_providers import DeadlyProvider, ImageProvider, JpegProvider, VideoReadingProvider
+from support.file_server import FileServer
 from support.killed_ranks import STARTS, ledger_of_killed_ranks
+from support.videos import make_video
 
-from accvlab.dali_pipeline_framework import FaultPolicy
+from accvlab.dali_pipeline_framework import FaultPolicy, RemoteReading, VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.errors import StateError
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -106,6 +108,21 @@ def _by_provider(fault: str, num_times: int = 1) -> Callable[[Path, FaultPolicy]
 
 def _broken_image(folder: Path, policy: FaultPolicy) -> Disturbance:
     return disturb(folder, JpegProvider(folder, {17}), policy, **NEEDED[policy.samples])
+
+
+def _remote_video(fault: str) -> Callable[[Path, FaultPolicy], Disturbance]:
+    """The server of a video does something to each answer."""
+
+    def inject(folder: Path, policy: FaultPolicy) -> Disturbance:
+        with tempfile.TemporaryDirectory() as served, FileServer(Path(served)) as server:
+            make_video(Path(served, "a.mp4"), 40, "libx264")
+            reading = RemoteReading(attempts=2, first_wait_s=0.01, timeout_s=0.3)
+            videos = Videos(f"{server.url}/a.mp4", storage_options={"reading": reading})
+            provider = VideoReadingProvider(folder, VideoFrameDataProvider(videos))
+            server.lasting_fault = fault
+            return disturb(folder, provider, policy, **NEEDED[policy.samples])
+
+    return inject
 
 
 def _from_outside(sent: signal.Signals) -> Callable[[Path, FaultPolicy], Disturbance]:
@@ -184,6 +201,9 @@ FAULTS = [
         )
         for name in _SAMPLES
     ],
+    Fault("remote video that breaks off", _remote_video("cut")),
+    Fault("remote video that breaks off", _remote_video("cut"), FaultPolicy(samples="replace"), is_quick=True),
+    Fault("remote video whose server stalls", _remote_video("stall"), FaultPolicy(samples="replace")),
     Fault("`SIGKILL` in `get_data`", _by_provider("kill"), is_quick=True),
     Fault("`SIGKILL` in `get_data`", _by_provider("kill"), _RESTART),
     Fault("segmentation fault in `get_data`", _by_provider("segfault")),

@@ -15,9 +15,9 @@ from support.draws import Drawer
 from support.inputs import NumberCallable, NumberIterable
 from support.laws import each_value
 from support.loaders import json_copy, loop
-from support.paced_providers import ComputingProvider, DrawingProvider, UnpicklableProvider, WaitingProvider
+from support.paced_providers import ComputingProvider, DrawingProvider, WaitingProvider
 from support.pipelines import indices, worker_pids
-from support.providers import FaultyProvider, IndexProvider
+from support.providers import FaultyProvider, IndexProvider, UnpicklableProvider
 from support.reader_data import numbered_files
 
 from accvlab.dali_pipeline_framework.draws import UniformDraw
@@ -216,11 +216,11 @@ class TestLoader:
         assert messages[1] == messages["auto"]
 
     def test_a_provider_that_cannot_be_pickled(self) -> None:
-        with automatic(UnpicklableProvider(22)) as loader:
+        with automatic(UnpicklableProvider()) as loader:
             assert len(indices(loader)) == 6
             assert "could not be measured here: TypeError" in repr(loader)
-        loader = automatic(UnpicklableProvider(22), start_method="spawn")
-        with pytest.raises(SourcePicklingError, match="not_to_be_sent"):
+        loader = automatic(UnpicklableProvider(), start_method="spawn")
+        with pytest.raises(SourcePicklingError, match="cache"):
             loader.start()
         loader.close()
 

@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.loader.state import (
+from accvlab.dali_pipeline_framework.loader.states.state import (
     LoaderState,
     ReaderState,
     parse_state,

@@ -142,10 +142,11 @@ def test_cuda_is_not_initialised_in_this_process(monkeypatch: pytest.MonkeyPatch
     assert backend.IsDriverInitialized() == was_initialised
 
 
-def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone() -> None:
+@pytest.mark.parametrize("output_type", ["tensor", ["torch"]])
+def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone(output_type: object) -> None:
     pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=1)
     with pytest.raises(SettingError, match="`output_type` must be one of"):
-        DALIStructuredOutputIterator(None, pipeline, output_type="tensor")
+        DALIStructuredOutputIterator(None, pipeline, output_type=output_type)
     gc.collect()
     with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
         assert indices(iterator, 1) == [[0, 1, 2, 3]]

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import DALIImageType
+from support import array_samples
 from support.arrays import DT
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError, NotSupportedError
 from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
+    DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
@@ -289,3 +291,11 @@ def test_a_class_that_changes_images_in_another_way_has_no_array_form() -> None:
     with pytest.raises(NotSupportedError):
         Other("image")(sample_of(IMAGE))
     assert (Own("image")(sample_of(IMAGE))["image"] == 10).all()
+
+
+@pytest.mark.parametrize("step", [ImageGaussianBlurrer("image"), AxesLayoutSetter("image", "HWC")])
+def test_an_image_that_cannot_be_changed_is_named_in_the_sample(step: PipelineStepBase) -> None:
+    images = [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.uint8)]
+    sample = array_samples.sample_of({"cameras": [{"image": image} for image in images]})
+    with pytest.raises(FieldValueError, match=r"^cameras\[1\]\.image: "):
+        DataGroupArrayWithNameElementsAppliedStep(step, "cameras")(sample)

@@ -315,6 +315,12 @@ def test_what_trajectories_refuse() -> None:
     tree = {"ego": {"future_positions": np.zeros((3, 3)), "is_future_known": np.ones(2, bool)}}
     with pytest.raises(FieldValueError, match=r"ego.future_positions: Future places must be \(T, 3\)"):
         FutureTrajectoryAdder("future_positions", **OF_VEHICLE)(sample_of(tree))
+    tree["ego"]["is_future_known"] = np.ones(3, bool)
+    of_one_name = FutureTrajectoryAdder(
+        "future_positions", **{**OF_VEHICLE, "mask_name": OF_VEHICLE["offset_name"]}
+    )
+    with pytest.raises(FormatError, match=r"ego.offsets: exists already, so it cannot be added"):
+        of_one_name(sample_of(tree))
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------
@@ -431,7 +437,7 @@ def bev_sample(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def masks_of(tree: dict[str, Any], **settings: Any) -> np.ndarray:
-    masks = BEVMaskAdder("masks", **{**GRID, **settings})(sample_of(tree))["masks"]
+    masks = BEVMaskAdder(**{"mask_path": "masks", **GRID, **settings})(sample_of(tree))["masks"]
     assert isinstance(masks, np.ndarray)
     assert masks.dtype == np.uint8
     return masks
@@ -503,6 +509,7 @@ def test_what_masks_refuse() -> None:
         ({"lines": ["a"]}, "`lines` must be"),
         ({"boxes": [[]]}, "`boxes` must be numbers of categories"),
         ({"areas": 3}, "`areas` must be numbers of categories"),
+        ({"lines": [0], "mask_path": ()}, "`mask_path` must have at least one name"),
     ):
         with pytest.raises(SettingError, match=told):
             masks_of(tree, **wrong)

@@ -33,9 +33,9 @@ from accvlab.dali_pipeline_framework.inputs import (
     VideoFrameDataProvider,
     VideoReader,
 )
-from accvlab.dali_pipeline_framework.loader.state import fingerprint
+from accvlab.dali_pipeline_framework.loader.states.state import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.chain_format import chain_format
+from accvlab.dali_pipeline_framework.pipeline.chains.chain_format import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,

@@ -209,6 +209,7 @@ def test_endless_order_is_pinned() -> None:
         (lambda: SkippingGroupSampler([2], 1, skip_prob=2), "`skip_prob`"),
         (lambda: AugmentationRanges(scale_range=(2, 1)), "`scale_range`"),
         (lambda: ShuffledGroupSampler([]), "`groups`"),
+        (lambda: ShuffledGroupSampler([0, -1, 1]), "`groups`"),
         (lambda: ChunkSampler([2], whole_sequences="yes"), "`whole_sequences`"),
     ],
 )

@@ -215,6 +215,9 @@ class TestCurve:
         [
             ({"knots": []}, "at least one knot"),
             ({"knots": 3}, "`knots` must be pairs of a step and rates, got 3"),
+            ({"knots": np.array(3)}, "`knots` must be pairs of a step and rates, got array"),
+            ({"knots": [(0, np.array(1))]}, "must be a sequence of numbers, got array"),
+            ({"knots": [(0, {0.3, 0.7})]}, "must be a sequence of numbers, got {0."),
             ({"knots": [(0, [1.0]), 5]}, "but knot 1 is 5"),
             ({"knots": [(0.5, [1.0])]}, r"`knots\[0\]\[0\]` must be a whole number of at least 0, got 0.5"),
             ({"knots": [(0, [1.0]), (0, [1.0])]}, "must ascend, but step 0 follows 0. For a jump"),

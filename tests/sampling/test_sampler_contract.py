@@ -909,12 +909,22 @@ SOME_CLIPS = Clips([5, 6], 2)
         ),
         (lambda: ClipSampler(SOME_CLIPS, weights=[1, 2]), "must have 9 weights"),
         (lambda: ClipSampler(SOME_CLIPS, arrange="streamed", weights=[1]), "must have 2 weights"),
+        # flags
+        (lambda: Clips([9], 2, backward="no"), "`backward` must be True or False, got 'no'"),
+        (lambda: ShuffledSampler(9, shuffle="no"), "`shuffle` must be True or False, got 'no'"),
+        (lambda: StreamingSequenceSampler([3], shuffle=None), "`shuffle` must be True or False, got None"),
+        (lambda: StreamingSequenceSampler([3], cut_sequences=[0]), "`cut_sequences` must be True or False"),
+        (lambda: ClipSampler(SOME_CLIPS, shuffle=np.zeros(2)), "`shuffle` must be True or False, got array"),
+        (lambda: ClipSampler(SOME_CLIPS, cut_sequences="no"), "`cut_sequences` must be True or False, got 'no'"),
         # mixtures
         (lambda: MixedSampler([], []), "at least one sampler, got none"),
         (lambda: MixedSampler(None, [1]), "must be a sequence of samplers, e.g. a list, got .* type NoneType"),
         (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got .* type ShuffledSampler"),
         (lambda: MixedSampler("ab", [0.5, 0.5]), "Sampler 0 of a mixture must be one of .* got str"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=3), "`offsets` must be a sequence of .* got 3"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=np.array(3)), "must be a sequence of .* got array"),
+        (lambda: MixedSampler([SAMPLES], np.array(1.0)), "must be a sequence of numbers above 0, got array"),
+        (lambda: MixedSampler([SAMPLES] * 2, {0.3, 0.7}), "a sequence of numbers above 0, got {0."),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=[2**63]), r"`offsets` must be at most 2\*\*62"),
         (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (

@@ -354,6 +354,8 @@ def test_as_part_of_a_mixture() -> None:
         (lambda: TorchDistributedSampler(5, sets_epoch=None), "`sets_epoch` must be True or False"),
         (lambda: PlayedBatchSampler(5), "must be an iterable of lists of indices"),
         (lambda: PlayedBatchSampler([]), "must be an iterable of lists of indices"),
+        (lambda: PlayedBatchSampler(Seeded(5)), "deliver lists of indices, .* of Seeded is \\d. .*a BatchSampler"),
+        (lambda: PlayedBatchSampler([["x"]]), "deliver lists of indices, .* of list is 'x'"),
         (lambda: PlayedBatchSampler(BatchSampler(Seeded(50, True), 5, False)), "begin with different batches"),
         (lambda: PlayedBatchSampler(iter_that_cannot_be_copied()), "generator cannot be copied"),
     ],
@@ -453,6 +455,17 @@ def test_batch_samplers_of_ranks_are_played_together() -> None:
     uneven.get_next_batch_indices()
     with pytest.raises(SettingError, match=r"batches of the same size, got \[2, 1\]"):
         uneven.get_next_batch_indices()
+
+
+def test_a_batch_sampler_over_a_sampler_without_a_length_is_played() -> None:
+    class Unsized:
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(5))
+
+    sampler = PlayedBatchSampler(BatchSampler(Unsized(), 2, True))
+    assert sampler.length is None
+    assert [sampler.get_next_batch_indices() for _ in range(2)] == [[0, 1], [2, 3]]
+    assert PlayedBatchSampler(BatchSampler(range(5), 2, True)).length == 2
 
 
 def _set_rank(sampler: Any, epoch: int) -> Any:

@@ -14,33 +14,27 @@ from pathlib import Path
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider
+from accvlab.dali_pipeline_framework.inputs import VideoFrameDataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from support.providers import IndexProvider
 
-DT = types.DALIDataType
 
-
-class ImageProvider(DataProvider):
+class ImageProvider(IndexProvider):
     """Sample ``i`` has the number ``i`` and a small image that depends on it."""
 
     size_hw = (4, 6)
 
     def __init__(self, num_samples: int = 40) -> None:
-        self.num_samples = num_samples
-
-    def get_number_of_samples(self) -> int:
-        return self.num_samples
+        super().__init__(num_samples)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("index", DT.INT64)
-        blueprint.add_data_field("image", DT.UINT8)
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("image", types.DALIDataType.UINT8)
         return blueprint
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        sample["index"] = sample_index
+        sample = super().get_data(sample_index)
         pixels = (np.arange(np.prod(self.size_hw) * 3) * (sample_index + 1) % 251).astype(np.uint8)
         header = f"P6 {self.size_hw[1]} {self.size_hw[0]} 255\n".encode()
         sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
@@ -71,8 +65,7 @@ class LargeProvider(ImageProvider):
     """Samples of a megabyte."""
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        sample["index"] = sample_index
+        sample = super().get_data(sample_index)
         sample["image"] = np.full(2**20, sample_index % 251, np.uint8)
         return sample
 
@@ -139,6 +132,17 @@ class DeadlyProvider(ImageProvider):
 
     def fail(self) -> None:
         raise ValueError("no calibration")
+
+
+class VideoReadingProvider(DeadlyProvider):
+    """Sample 17 reads a frame of a video, once."""
+
+    def __init__(self, folder: Path, frames: VideoFrameDataProvider) -> None:
+        super().__init__(folder, "read_frame", {17: 1})
+        self.frames = frames
+
+    def read_frame(self) -> None:
+        self.frames.get_data(30)
 
 
 def when_noted(folder: Path) -> float:

@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.loader.state import checksum_of
+from accvlab.dali_pipeline_framework.loader.states.state import checksum_of
 from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from support.inputs import CountedCallable, NumberCallable
 from support.providers import IndexProvider, NumberProvider

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 
 import numpy as np
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from support.providers import IndexProvider
+from support.slow_stages import spend
 
 
 class WaitingProvider(IndexProvider):
@@ -17,7 +17,7 @@ class WaitingProvider(IndexProvider):
     seconds = 0.02
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        time.sleep(self.seconds)
+        spend(self.seconds)
         return super().get_data(sample_index)
 
 
@@ -27,9 +27,7 @@ class ComputingProvider(IndexProvider):
     seconds = 0.003
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        end = time.process_time() + self.seconds
-        while time.process_time() < end:
-            pass
+        spend(self.seconds, computes=True)
         return super().get_data(sample_index)
 
 
@@ -43,11 +41,3 @@ class DrawingProvider(IndexProvider):
         random.random()
         np.random.random()
         return super().get_data(sample_index)
-
-
-class UnpicklableProvider(IndexProvider):
-    """Cannot be sent to another process."""
-
-    def __init__(self, num_samples: int = 22) -> None:
-        super().__init__(num_samples)
-        self.not_to_be_sent = (number for number in range(3))

@@ -105,16 +105,13 @@ class CustomError(Exception):
         self.code = code
 
 
-class FaultyProvider(DataProvider):
+class FaultyProvider(IndexProvider):
     """Does something wrong for one sample."""
 
     def __init__(self, fault: str, bad_sample: int = 6, num_samples: int = 16) -> None:
+        super().__init__(num_samples)
         self.fault = fault
         self.bad_sample = bad_sample
-        self.num_samples = num_samples
-
-    def get_number_of_samples(self) -> int:
-        return self.num_samples
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

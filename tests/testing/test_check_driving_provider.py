@@ -92,6 +92,8 @@ CASES = {
         ("boxes", "categories", with_row(0, 3)),
         r"boxes.categories: must be in \[-1, 2\], got 3 in row 0",
     ),
+    "categories far out": (("boxes", "categories", with_row(0, 99)), r"boxes.categories: .*got 99 in row 0"),
+    "lengths of sizes": (("boxes", "sizes", lambda array: array[:2]), "boxes: all fields .*sizes: 2"),
     "attributes": (("boxes", "attributes", with_row(0, 2)), r"boxes.attributes: must be in \[-1, 1\], got 2"),
     "visibilities": (
         ("boxes", "visibilities", with_row(0, -1)),
@@ -153,8 +155,11 @@ def test_names_sample_and_field(data, case):
     change, message = CASES[case]
     provider = Changed(index, root, **ALL)
     provider.change = change
-    with pytest.raises(ContractError, match=rf"must be as DrivingProvider says: sample 1\n(.*\n)*.*{message}"):
+    with pytest.raises(
+        ContractError, match=rf"must be as DrivingProvider says: sample 1\n(.*\n)*.*{message}"
+    ) as raised:
         check_provider(provider, num_workers=0)
+    assert "IndexError" not in str(raised.value)
 
 
 def test_times_must_ascend(data):

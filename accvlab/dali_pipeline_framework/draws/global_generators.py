@@ -12,6 +12,24 @@ import numpy as np
 
 
 @contextlib.contextmanager
+def kept_global_generators() -> Iterator[None]:
+    """Whatever draws within a ``with`` statement, behind it the global generators are as they were before.
+
+    Of PyTorch, where it was imported, it is the generator of the CPU.
+    """
+    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    state_of_torch = None if of_torch is None else of_torch.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        if of_torch is not None:
+            of_torch.set_state(state_of_torch)
+
+
+@contextlib.contextmanager
 def seeded_global_generators(seed: int) -> Iterator[None]:
     """Seed the global generators within a ``with`` statement; behind it they are as they were before.
 
@@ -28,17 +46,9 @@ def seeded_global_generators(seed: int) -> Iterator[None]:
         ...     first == (random.random(), np.random.rand())
         True
     """
-    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
-    before = random.getstate(), np.random.get_state()
-    before_of_torch = None if of_torch is None else of_torch.get_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    if of_torch is not None:
-        of_torch.manual_seed(seed)  # `torch.manual_seed` would care for GPUs, too
-    try:
+    with kept_global_generators():
+        random.seed(seed)
+        np.random.seed(seed)
+        if "torch" in sys.modules:  # `torch.manual_seed` would care for GPUs, too
+            sys.modules["torch"].default_generator.manual_seed(seed)
         yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        if of_torch is not None:
-            of_torch.set_state(before_of_torch)

@@ -23,7 +23,7 @@ from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
-from .samples.sample_steps import SampleStepError, SampleSteps, after_steps
+from .samples.sample_steps import SampleSteps, after_steps, of_step
 from .worker_source import infos_of_batch
 
 if TYPE_CHECKING:
@@ -170,12 +170,12 @@ class FailureDiagnosis:
 
     def _examine(self, member: BatchMember) -> Finding | None:
         try:
-            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
+            flat = _contiguous(member.load())
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, SampleStepError) else error
+            cause = of_step(error)
             reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
             return Finding(f"  - {member.name}: {reason}", reason)
-        found = self.failure_of(flat)
+        found = self._failure_of(flat)
         if found is None:
             return None
         failing = (
@@ -208,9 +208,11 @@ class FailureDiagnosis:
 
     def failure_of(self, flat: Sequence[Any]) -> str | None:
         """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
-        return self._failure_of([np.ascontiguousarray(each) if each.ndim else each for each in flat], None)
+        return self._failure_of(_contiguous(flat))
 
-    def _failure_of(self, flat: Sequence[Any], output: int | None, num_steps: int | None = None) -> str | None:
+    def _failure_of(
+        self, flat: Sequence[Any], output: int | None = None, num_steps: int | None = None
+    ) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
@@ -219,3 +221,7 @@ class FailureDiagnosis:
                 # It counts in a batch of one here.
                 return dali_reason(error).replace("sample #0", "the sample")
         return None
+
+
+def _contiguous(flat: Sequence[Any]) -> list[Any]:
+    return [np.ascontiguousarray(array) if array.ndim else array for array in flat]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
@@ -39,12 +39,7 @@ class DeferredInterrupt:
             self._is_pending = True
             self._on_interrupt()
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._previous is None:
             return
         signal.signal(signal.SIGINT, self._previous)

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from nvidia.dali.pipeline import Pipeline
 
-from ..errors import GraphError, WorkerDiedError
+from ..errors import GraphError, SettingError, WorkerDiedError
 from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
-from ..sources.native_input import NativeInput
-from .control_block import ControlBlock
+from ..sources.native_input import NativeInput, NativeRun
+from ..user_warnings import warn_user
+from .control_block import ControlBlock, Work
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .delivery import Delivery
 
 if TYPE_CHECKING:
+    from .told_samples import ToldSamples
     from .watching.worker_watch import WorkerWatch
 
 
@@ -67,6 +70,33 @@ class PipelineContext:
         """The native input that an error of DALI is about, if it is about one."""
         return next((each for each in self.native.values() if is_about(error, each.operator_name)), None)
 
+    def warn_of_unused_fields(self) -> None:
+        """Warn of fields that are loaded in vain."""
+        if self.unused_fields:
+            warn_user(
+                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
+                f"reach the output: {', '.join(self.unused_fields)}. Leave fields out of the blueprint "
+                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
+            )
+
+    def setup_error(self, error: Exception) -> SettingError | None:
+        """Make the error for a native input that DALI could not set up; None where it is not about one."""
+        failed = self.find_native(error)
+        if failed is None:
+            return None
+        reason = dali_cause(error)
+        advice = failed.advice(reason)
+        return SettingError(f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}")
+
+    def require_equal_epochs(self, runs: Sequence[NativeRun]) -> None:
+        """Refuse native inputs beside each other whose epochs have different batches."""
+        if not self.has_workers and len({run.epochs for run in runs}) > 1:
+            sizes = (f"{name}: {run.epochs}" for name, run in zip(self.native, runs, strict=True))
+            raise SettingError(
+                "Readers beside each other must have the same number of samples, shards and policy, so that their "
+                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
+            )
+
     def describe_loading(self, pid: int) -> str:
         """Say which sample a process loads; empty where none is known."""
         loading = self.control.find_loading(pid) if callable(self.data_input) else None
@@ -104,19 +134,16 @@ class PipelineContext:
                 )
         return problems
 
-    def graph_error(
-        self, error: Exception, epoch_idx: int, iteration: int, batch_in_all: int, holds: str
-    ) -> GraphError:
+    def graph_error(self, error: Exception, place: tuple[int, int], batch_in_all: int, holds: str) -> GraphError:
         """Make the error for a batch that failed in the graph.
 
         Args:
             error: What DALI raised.
-            epoch_idx: Epoch of the pipeline.
-            iteration: The batch in it.
+            place: Epoch and batch in it.
             batch_in_all: The batch since the start.
             holds: What native readers tell of the batch.
         """
-        epoch, batch = self.control.locate(epoch_idx, iteration)
+        epoch, batch = place
         reader = self.find_native(error)
         if reader is not None:
             return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
@@ -139,6 +166,99 @@ class PipelineContext:
         )
         explained.sample_indices = sample_indices
         return explained
+
+
+class DescribedPipeline(Pipeline):
+    """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
+
+    _context: PipelineContext
+    num_delivered: int = 0  # batches since the start
+
+    @property
+    def output_blueprint(self) -> SampleDataGroup:
+        """Format of the output."""
+        return self._context.output_blueprint.get_empty_like_self()
+
+    @property
+    def data_input(self) -> Any:
+        """The input object that this pipeline was defined with."""
+        return self._context.data_input
+
+    def tell_samples(self) -> None:
+        """Have workers tell which samples they load; before the first batch."""
+        self._context.control.ask_for_samples()
+
+    def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
+        """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
+        from .told_samples import told_samples
+
+        return told_samples(self._context.control, self._context.data_input, epoch, batch, self.num_delivered - 1)
+
+    @property
+    def worker_source(self) -> Any:
+        """What DALI calls in the workers."""
+        return self._context.worker_source
+
+    @property
+    def delivery(self) -> Delivery:
+        """Where the fields stand in the outputs of the graph."""
+        return self._context.delivery
+
+    @property
+    def steps_in_workers(self) -> int:
+        """How many steps of the chain run in the workers, on arrays."""
+        return self._context.steps_in_workers
+
+    @property
+    def plan(self) -> str:
+        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
+        return self._context.plan
+
+    @property
+    def not_folded(self) -> Mapping[int, str]:
+        """For steps that treat elements alike, and are not applied to folded arrays: why; by step."""
+        return self._context.not_folded
+
+    @property
+    def max_batch_size(self) -> int:
+        """Samples per batch, at most."""
+        return self._context.batch_size
+
+    @property
+    def batch_size(self) -> int:
+        """The same (deprecated by DALI)."""
+        return self._context.batch_size
+
+    def order_by_sample(self) -> bool:
+        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
+
+        Returns:
+            Whether they are: the order cannot be changed once the workers are started.
+        """
+        layout = self.delivery.layout
+        if layout is not None and not self._py_pool_started and not self._built:
+            layout.is_by_sample = True
+        return self.delivery.is_by_sample
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether there is a callable or iterable, whose epochs are those of the pipeline."""
+        return self._context.has_workers
+
+    @property
+    def ragged_advice(self) -> str:
+        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
+        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
+
+    def work(self) -> list[Work]:
+        """What its workers have done, or this process where it loads."""
+        return self._context.control.work()
+
+    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
+        """Find out by another function who is to blame for a failure; return the one that did so before."""
+        before = self._context.diagnose
+        self._context = attrs.evolve(self._context, diagnose=diagnose)
+        return before
 
 
 def _source_of(tensors: Any) -> str:

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
-import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, GraphError, OutputError, SettingError
-from ..sample_data import SampleDataGroup
+from ..errors import ClosedError, FrameworkError, OutputError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
-from ..user_warnings import warn_user
 from .dali.memory import reuse_host_memory
-from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST, dali_cause
+from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
+from .pipeline_context import DescribedPipeline
 from .timing.processor_times import threads_of_dali, threads_of_process
 from .timing.ranges import mark
 from .timing.stage_times import StageTimes, time_waits
@@ -31,16 +29,13 @@ from .watching.shared_memory import require_shared_memory, reserve_first_pages
 # What only making a pipeline, starting workers and failing needs is imported there: imports take time.
 if TYPE_CHECKING:
     from ..sources.reader_epochs import ReaderEpochs
-    from .control_block import Work
-    from .delivery import Delivery
     from .faults.sample_faults import SampleFaults
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
-    from .told_samples import ToldSamples
     from .watching.worker_watch import WorkerWatch
 
 
-class StructuredPipeline(Pipeline):
+class StructuredPipeline(DescribedPipeline):
     """A DALI pipeline with a known sample format.
 
     It is an ordinary `nvidia.dali.Pipeline`; in addition
@@ -54,14 +49,12 @@ class StructuredPipeline(Pipeline):
     Get one from `PipelineDefinition.get_dali_pipeline`.
     """
 
-    _context: PipelineContext
     times: StageTimes
     _failure: Exception | None = None
     _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
     _is_failure_due: bool = False  # whether the batch that failed was asked for
     _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int = 0  # batches delivered since then
-    num_delivered: int = 0
     _runs: Sequence[NativeRun] = ()  # where the native inputs stand, once the pipeline is built
     _has_scheduled: bool = False  # whether a batch of the current epoch was asked for
     _num_iterators: int = 0
@@ -88,26 +81,6 @@ class StructuredPipeline(Pipeline):
         return adopted
 
     @property
-    def output_blueprint(self) -> SampleDataGroup:
-        """Format of the output."""
-        return self._context.output_blueprint.get_empty_like_self()
-
-    @property
-    def data_input(self) -> Any:
-        """The input object that this pipeline was defined with."""
-        return self._context.data_input
-
-    def tell_samples(self) -> None:
-        """Have workers tell which samples they load; before the first batch."""
-        self._context.control.ask_for_samples()
-
-    def told_samples(self, epoch: int, batch: int) -> ToldSamples | None:
-        """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
-        from .told_samples import told_samples
-
-        return told_samples(self._context.control, self._context.data_input, epoch, batch, self.num_delivered - 1)
-
-    @property
     def is_closed(self) -> bool:
         """Whether the pipeline was closed."""
         return self._is_closed
@@ -118,20 +91,9 @@ class StructuredPipeline(Pipeline):
         return self._failure
 
     @property
-    def worker_source(self) -> Any:
-        """What DALI calls in the workers."""
-        return self._context.worker_source
-
-    @property
     def last_batch(self) -> tuple[int, int]:
         """Epoch and batch of the batch received last, as the pipeline counts them for the workers."""
         return self._epoch_idx, self._first_in_epoch + self._num_in_epoch - 1
-
-    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
-        """Find out by another function who is to blame for a failure; return the one that did so before."""
-        before = self._context.diagnose
-        self._context = attrs.evolve(self._context, diagnose=diagnose)
-        return before
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -175,34 +137,21 @@ class StructuredPipeline(Pipeline):
         if self._built and not self._is_closed:  # DALI asks several times per batch
             return
         self._require_open()
-        if not self._built and self._context.unused_fields:
-            warn_user(
-                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
-                f"reach the output: {', '.join(self._context.unused_fields)}. Leave fields out of the blueprint "
-                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
-            )
+        if not self._built:
+            self._context.warn_of_unused_fields()
         reuse_host_memory()
         threads_before = threads_of_process()
         try:
             super().build()
         except RuntimeError as error:
-            failed = self._context.find_native(error)
-            if failed is None:
+            explained = self._context.setup_error(error)
+            if explained is None:
                 raise
-            reason = dali_cause(error)
-            advice = failed.advice(reason)
-            raise SettingError(
-                f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}"
-            ) from error
+            raise explained from error
         self._threads = threads_of_process() - threads_before
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
-        if not self._context.has_workers and len({run.epochs for run in self._runs}) > 1:
-            sizes = (f"{name}: {run.epochs}" for name, run in zip(self._context.native, self._runs, strict=True))
-            raise SettingError(
-                "Readers beside each other must have the same number of samples, shards and policy, so that their "
-                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
-            )
+        self._context.require_equal_epochs(self._runs)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -313,10 +262,6 @@ class StructuredPipeline(Pipeline):
         finally:
             self._delivers_graph_outputs = False
 
-    def work(self) -> list[Work]:
-        """What its workers have done, or this process where it loads."""
-        return self._context.control.work()
-
     def graph_threads(self) -> set[int]:
         """The threads in which the graph runs, once it has run."""
         return threads_of_dali(self._threads)
@@ -332,47 +277,6 @@ class StructuredPipeline(Pipeline):
         mark(self, _iter_setup="hand over", outputs="wait for the graph")
         if self._py_pool is not None:
             mark(self._py_pool.pool, wait_for_res="wait for workers")
-
-    @property
-    def delivery(self) -> Delivery:
-        """Where the fields stand in the outputs of the graph."""
-        return self._context.delivery
-
-    @property
-    def steps_in_workers(self) -> int:
-        """How many steps of the chain run in the workers, on arrays."""
-        return self._context.steps_in_workers
-
-    @property
-    def plan(self) -> str:
-        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
-        return self._context.plan
-
-    @property
-    def not_folded(self) -> Mapping[int, str]:
-        """For steps that treat elements alike, and are not applied to folded arrays: why; by step."""
-        return self._context.not_folded
-
-    @property
-    def max_batch_size(self) -> int:
-        """Samples per batch, at most."""
-        return self._context.batch_size
-
-    @property
-    def batch_size(self) -> int:
-        """The same (deprecated by DALI)."""
-        return self._context.batch_size
-
-    def order_by_sample(self) -> bool:
-        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
-
-        Returns:
-            Whether they are: the order cannot be changed once the workers are started.
-        """
-        layout = self.delivery.layout
-        if layout is not None and not self._py_pool_started and not self._built:
-            layout.is_by_sample = True
-        return self.delivery.is_by_sample
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self._is_closed:
@@ -397,11 +301,6 @@ class StructuredPipeline(Pipeline):
         if self._context.check_dtypes and (self.num_delivered == 1 or self._runs):
             self._check_dtypes(batch)
         return batch
-
-    @property
-    def has_workers(self) -> bool:
-        """Whether there is a callable or iterable, whose epochs are those of the pipeline."""
-        return self._context.has_workers
 
     @property
     def num_valid(self) -> int | None:
@@ -518,11 +417,6 @@ class StructuredPipeline(Pipeline):
     # --- native readers ---------------------------------------------------------------------------
 
     @property
-    def ragged_advice(self) -> str:
-        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
-        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
-
-    @property
     def reader_epochs(self) -> ReaderEpochs | None:
         """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
         if self._context.has_workers:
@@ -628,8 +522,8 @@ class StructuredPipeline(Pipeline):
         """
         if isinstance(error, FrameworkError):
             return error
-        place = self._context.control.locate(self._epoch_idx, self._first_in_epoch + self._num_in_epoch + ahead)
-        self.failed_batch = place
+        iteration = self._first_in_epoch + self._num_in_epoch + ahead
+        self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
         from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)
@@ -640,13 +534,9 @@ class StructuredPipeline(Pipeline):
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))
-        return self._graph_error(error, ahead)
-
-    def _graph_error(self, error: Exception, ahead: int) -> GraphError:
-        iteration = self._first_in_epoch + self._num_in_epoch + ahead
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
-        return self._context.graph_error(error, self._epoch_idx, iteration, batch_in_all, holds)
+        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds)
 
 
 def _wait_on() -> None:

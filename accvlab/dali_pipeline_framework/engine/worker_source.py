@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
 
 _ndim_of = operator.attrgetter("ndim")
-_dtype_of = operator.attrgetter("dtype")
 
 
 class _WorkerSource:
@@ -56,7 +55,7 @@ class _WorkerSource:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "_batch_of": "pack"}
+    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
 
     def __init__(
         self,
@@ -101,11 +100,11 @@ class _WorkerSource:
         return {
             **self.__dict__,
             "_source": None,
-            "_pickled_source": pickle_for_worker(self._source, "The input", self._source_name, self._dumps),
+            "_pickled_source": self._pickled(self._source, "The input", self._source_name),
             "_setup": attrs.evolve(self._setup, init_fn=None),
-            "_pickled_init_fn": self._pickle_init_fn(),
+            "_pickled_init_fn": self._pickled(self._setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
             "_steps": None,
-            "_pickled_steps": self._pickle_steps(),
+            "_pickled_steps": self._pickled(self._steps, "The steps that run in the workers", "chain"),
             "_dumps": None,
             "_checker": None,
             "_checker_of_sent": None,
@@ -117,16 +116,8 @@ class _WorkerSource:
         prepare_worker_process(self._control.parent_pid)
         answer_requests(self._control.stacks_path)
 
-    def _pickle_init_fn(self) -> bytes | None:
-        function = self._setup.init_fn
-        if function is None:
-            return None
-        return pickle_for_worker(function, "`worker_init_fn`", "worker_init_fn", self._dumps)
-
-    def _pickle_steps(self) -> bytes | None:
-        if self._steps is None:
-            return None
-        return pickle_for_worker(self._steps, "The steps that run in the workers", "chain", self._dumps)
+    def _pickled(self, value: object, what: str, name: str) -> bytes | None:
+        return None if value is None else pickle_for_worker(value, what, name, self._dumps)
 
     def _begin_work(self) -> None:
         """In a worker process, before it loads anything: seed its generators and call the user's function."""
@@ -190,11 +181,37 @@ class _WorkerSource:
 
     def _get_checker_of_sent(self) -> SampleChecker:
         """The checker of what is sent to the graph."""
-        if self._steps is None:
-            return self._checker or self._get_checker()
         if self._checker_of_sent is None:
-            self._checker_of_sent = SampleChecker(self._steps.output_format, "The steps that run in the workers")
+            if self._steps is None:
+                self._checker_of_sent = self._get_checker()
+            else:
+                by = "The steps that run in the workers"
+                self._checker_of_sent = SampleChecker(self._steps.output_format, by)
         return self._checker_of_sent
+
+    def _sent(
+        self,
+        samples: Sequence[Sequence[Any]],
+        draws: Sequence[Any],
+        where: str,
+        get_index: Callable[[int], int | None],
+        loading_ns: tuple[int, int],
+        note: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Make what DALI gets of checked samples.
+
+        ``loading_ns`` is when loading them began and ended; ``note`` is told the slot of each before its steps.
+        """
+        if self._steps is not None:
+            samples = self._after_steps(samples, draws, where, get_index, note)
+        stepped = perf_counter_ns()
+        try:
+            outputs = self.outputs_of_batch(samples, draws, get_index)
+        except OddSampleError as odd:
+            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
+        times_ns = *loading_ns, stepped, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
+        return outputs
 
     def _after_steps(
         self,
@@ -202,9 +219,9 @@ class _WorkerSource:
         draws: Sequence[Any],
         where: str,
         get_index: Callable[[int], int | None],
-        note: Callable[[int], None] | None = None,
+        note: Callable[[int], None] | None,
     ) -> Sequence[Sequence[Any]]:
-        """Apply the steps that run here to checked samples; ``note`` is told the slot of each before."""
+        """Apply the steps that run here."""
         steps = cast(SampleSteps, self._steps)
         results = []
         for slot, sample in enumerate(samples):
@@ -272,19 +289,6 @@ class _WorkerSource:
             lines.append(f"  worker: {self._worker_number} (process {os.getpid()})")
         return lines
 
-    def _batch_of(
-        self,
-        samples: Sequence[Sequence[Any]],
-        draws: Sequence[Any],
-        where: str,
-        get_index: Callable[[int], int | None],
-    ) -> list[Any]:
-        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot."""
-        try:
-            return self.outputs_of_batch(samples, draws, get_index)
-        except OddSampleError as odd:
-            self._fail_for(odd.problem, f"{where}, slot {odd.number}", get_index(odd.number))
-
     def outputs_of_batch(
         self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
     ) -> list[Any]:
@@ -293,9 +297,7 @@ class _WorkerSource:
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
         """
-        checker = (
-            self._checker if self._steps is None and self._checker is not None else self._get_checker_of_sent()
-        )
+        checker = self._checker_of_sent or self._get_checker_of_sent()
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
@@ -366,21 +368,16 @@ class CallableSource(_WorkerSource):
         draws: Sequence[Any] = ()
         if self._keyed_draws is not None:
             draws = self._drawn(self._keyed_draws, infos[: len(samples)], samples, where)
-        sent: Sequence[Sequence[Any]] = samples
-        if self._steps is not None:
-            sent = self._after_steps(
-                samples,
-                draws,
-                where,
-                lambda slot: self._sample_index(infos[slot]),
-                functools.partial(self._control.note_loading, row),
-            )
+        outputs = self._sent(
+            samples,
+            draws,
+            where,
+            lambda slot: self._sample_index(infos[slot]),
+            (began, read),
+            functools.partial(self._control.note_loading, row),
+        )
         if self._control.tells_samples:
             tell_samples(self._control, source, infos[: len(samples)])
-        stepped = perf_counter_ns()
-        outputs = self._batch_of(sent, draws, where, lambda slot: self._sample_index(infos[slot]))
-        times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
         return outputs
 
     def _drawn(
@@ -434,17 +431,18 @@ class IterableSource(_WorkerSource):
 
     def _checked(self, batch: Any, where: str, began: int) -> list[Any]:
         indices = getattr(self._source, "current_sample_indices", None)
-        paths = [format_path(path) for path in self._blueprint.flat_paths]
-        if not isinstance(batch, tuple | list) or len(batch) != len(paths):
+        num_fields = len(self._blueprint.flat_paths)
+        if not isinstance(batch, tuple | list) or len(batch) != num_fields:
+            paths = map(format_path, self._blueprint.flat_paths[:20])
             got = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
             self._fail_for(
-                f"{self._source_name} must return one entry per field ({len(paths)}: "
-                f"{', '.join(paths[:20])}), each with the data of all samples, "
+                f"{self._source_name} must return one entry per field ({num_fields}: "
+                f"{', '.join(paths)}), each with the data of all samples, "
                 f"got {got}.",
                 where,
                 None,
             )
-        sizes = {len(field) if hasattr(field, "__len__") else -1 for field in batch}
+        sizes = {_size_of(field) for field in batch}
         if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
             self._fail_for(
                 f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
@@ -466,13 +464,7 @@ class IterableSource(_WorkerSource):
         if self._keyed_draws is not None:
             infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
             draws = self._keyed_draws.of_batch(self._source, infos, samples)
-        if self._steps is not None:
-            samples = [*self._after_steps(samples, draws, where, lambda slot: _at(indices, slot))]
-        stepped = perf_counter_ns()
-        outputs = self._batch_of(samples, draws, where, lambda slot: _at(indices, slot))
-        times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
-        return outputs
+        return self._sent(samples, draws, where, lambda slot: _at(indices, slot), (began, read))
 
 
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
@@ -482,3 +474,10 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:
     return indices[slot] if indices is not None and slot < len(indices) else None
+
+
+def _size_of(field: Any) -> int:
+    try:
+        return len(field)
+    except TypeError:  # also of an array without axes, which has `__len__`
+        return -1

@@ -43,14 +43,12 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
 
 def _jpeg(content: memoryview, head: bytes) -> tuple[int, int] | None:
     position, size = 2, len(content)
-    num_filling = 0
     for _ in range(_MOST_SEGMENTS + _MOST_FILLING):
         if position + 4 > size or content[position] != 0xFF:
             return None
         marker = content[position + 1]
         if marker == 0xFF:
             position += 1
-            num_filling += 1
         elif marker in _WITHOUT_CONTENT:
             position += 2
         elif 0xC0 <= marker <= 0xCF and marker not in _WITHOUT_SIZE:

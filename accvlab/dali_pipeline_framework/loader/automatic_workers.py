@@ -18,8 +18,7 @@ import itertools
 import logging
 import math
 import os
-import random
-import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -27,15 +26,17 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import attrs
-import numpy as np
 from nvidia.dali import types
 
 from ..checks import whole_number
+from ..draws.global_generators import kept_global_generators
 from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
+from ..engine.timing.processor_times import queued_time
+from ..engine.worker_source import infos_of_batch
 from ..engine.workers import refuse_while_main_script_is_imported
 from ..errors import SettingError
-from ..pipeline.array_steps import ArraySteps
+from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import num_cores_of_rank
@@ -153,7 +154,7 @@ def _choice_for(definition: PipelineDefinition, bound: LoaderInput, arguments: M
     memory = _free_memory() * num_cores // len(os.sched_getaffinity(0))
     resources = Resources(num_cores, memory, InputAdapter(bound.data_input).num_batches_here(0))
     try:
-        with _generators_kept(), warnings.catch_warnings():
+        with kept_global_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             cost = measure(definition, bound, arguments)
     except (Exception, SystemExit) as error:  # a worker raises it again, with all that is to say about it
@@ -258,14 +259,11 @@ def _loading_cost(
 
 def _running_s() -> float:
     """A clock that stands still while this thread could go on, but other processes have the cores."""
-    queued_ns = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):  # where the kernel counts it
-        queued_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
-    return time.perf_counter() - queued_ns * 1e-9
+    return time.perf_counter() - queued_time(threading.get_native_id()) * 1e-9
 
 
 def _samples(source: Any, batch: int, batch_size: int) -> Iterator[Any]:
-    infos = [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(batch_size)]
+    infos = infos_of_batch(batch, batch_size, batch_size)
     yield from source.iter_batch(infos) if hasattr(source, "iter_batch") else _until_end(source, infos)
 
 
@@ -292,21 +290,6 @@ def _cost_without_workers(definition: PipelineDefinition, arguments: Mapping[str
         return spent / (num_runs * pipeline.max_batch_size) if num_runs else 0.0
     finally:
         pipeline.close()
-
-
-@contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Whatever samples draw here, the global generators of this process go on as if they had not."""
-    torch = sys.modules.get("torch")
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    of_torch = None if torch is None else torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        if torch is not None:
-            torch.set_rng_state(of_torch)
 
 
 def _free_memory() -> int:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ..checks import whole_number
+from ..checks import flag, whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
@@ -33,13 +33,13 @@ from .ledger_recording import LedgerRecording
 from .loop import Loop, no_loop
 from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, with_own_arguments
-from .position import LoopProgress, Position
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
 from .sample_policy import with_sample_policy
-from .state import (
+from .states.position import LoopProgress, Position
+from .states.state import (
     NO_SEGMENTS,
     LoaderState,
     continued_segments,
@@ -225,7 +225,7 @@ class DataLoader(TorchInterface, ReportInterface):
         self._agreement = RankAgreement()
         self._has_logged_account = False
         self._has_warned_of_drift = False
-        if as_torch_data_loader:
+        if flag(as_torch_data_loader, "as_torch_data_loader"):
             self.__class__ = as_torch_class(cast(Any, type(self)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataLoader:

@@ -13,7 +13,7 @@ from ..checks import file_path
 from ..errors import FileError, NotSupportedError, SettingError
 from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
 from .input_binding import LoaderInput
-from .position import Position
+from .states.position import Position
 
 _logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
 from .automatic_workers import WorkerChoice, choose_for
 from .input_binding import LoaderInput
-from .position import Position
 from .sample_policy import follow_faults
-from .state import NO_SEGMENTS, EpochSegments, ReaderState
+from .states.position import Position
+from .states.state import NO_SEGMENTS, EpochSegments, ReaderState
 
 _Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
 

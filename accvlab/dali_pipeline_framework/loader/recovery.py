@@ -16,7 +16,7 @@ from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError,
 if TYPE_CHECKING:
     from ..faults.fault_policy import FaultPolicy
     from .pipeline_owner import LoaderPipeline
-    from .position import LoopProgress, Position
+    from .states.position import LoopProgress, Position
 
 _logger = logging.getLogger(__name__)
 

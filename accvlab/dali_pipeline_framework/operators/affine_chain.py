@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -101,11 +101,6 @@ def number(value: Any) -> float:
     return float(value)
 
 
-def optional_number(value: Any) -> float | None:
-    """A finite number, or None."""
-    return None if value is None else number(value)
-
-
 def pair(value: Any) -> tuple[float, float]:
     """Two finite numbers, for x and y."""
     try:
@@ -113,11 +108,6 @@ def pair(value: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise SettingError(f"A transformation step needs two numbers, for x and y; got {value!r}.") from None
     return number(x), number(y)
-
-
-def optional_pair(value: Any) -> tuple[float, float] | None:
-    """Two finite numbers, for x and y, or None."""
-    return None if value is None else pair(value)
 
 
 def probability(value: Any) -> float:
@@ -196,61 +186,43 @@ class TransformationStep(ABC):
         """Let the step follow, for the samples where the node is true; None for all."""
 
 
-class PairStep(TransformationStep):
-    """A step with a parameter for each axis."""
+class DrawnStep(TransformationStep):
+    """A step whose parameters are numbers of ranges: settings are ``prob``, the least and the greatest ones.
 
-    @abstractmethod
-    def _limits(self) -> tuple[tuple[float, float], tuple[float, float] | None]:
-        """Least and greatest parameters; None for the least."""
+    Where the greatest are None, they are the least ones.
+    """
+
+    _parameters: tuple[str, ...] = ("x", "y")
+
+    def __attrs_post_init__(self) -> None:
+        """Check the limits."""
+        low, high = self._limits()
+        if any(least > most for least, most in zip(low, high, strict=True)):
+            rule = f"no minimum may exceed its maximum, got {low} and {high}."
+            if len(low) == 1:
+                rule = f"the minimum must not exceed the maximum, got {low[0]} and {high[0]}."
+            raise SettingError(f"{type(self).__name__}: {rule}")
+
+    def _limits(self) -> tuple[list[float], list[float]]:
+        """Least and greatest number of each parameter."""
+        _, low, high = attrs.astuple(cast(Any, self), recurse=False)
+        return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        low, high = self._limits()
-        for axis, least, most in zip("xy", low, high or low, strict=True):
-            draw = UniformDraw(f"{place}.{axis}", least, most, key=key)
+        for parameter, least, most in zip(self._parameters, *self._limits(), strict=True):
+            draw = UniformDraw(f"{place}.{parameter}", least, most, key=key)
             if draw.constant is None:
                 yield draw
 
     def _value(self, chain: TransformationChain, place: str) -> Any:
-        """The two parameters, ``(2,)`` float32: a node, or an array where nothing is drawn."""
-        low, _ = self._limits()
+        """The parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
         drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
-        if not drawn:
-            return np.array(low, np.float32)
-        names = zip((f"{place}.x", f"{place}.y"), low, strict=True)
-        return functions.stack(
-            *(chain.draw(name) if name in drawn else np.float32(least) for name, least in names)
-        )
-
-    def _check_limits(self) -> None:
-        low, high = self._limits()
-        if any(least > most for least, most in zip(low, high or low, strict=True)):
-            raise SettingError(
-                f"{type(self).__name__}: no minimum may exceed its maximum, got {[*low]} and {[*(high or low)]}."
-            )
-
-
-class SingleStep(TransformationStep):
-    """A step with one parameter."""
-
-    @abstractmethod
-    def _limits(self) -> tuple[float, float]:
-        """Least and greatest parameter."""
-
-    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        draw = UniformDraw(f"{place}.value", *self._limits(), key=key)
-        if draw.constant is None:
-            yield draw
-
-    def _value(self, chain: TransformationChain, place: str) -> Any:
-        drawn = [*self._parameter_draws(place, "sample")]
-        return chain.draw(drawn[0].name) if drawn else np.float32(self._limits()[0])
-
-    def _check_limits(self) -> None:
-        low, high = self._limits()
-        if low > high:
-            raise SettingError(
-                f"{type(self).__name__}: the minimum must not exceed the maximum, got {low} and {high}."
-            )
+        names = [f"{place}.{parameter}" for parameter in self._parameters]
+        values = [
+            chain.draw(name) if name in drawn else np.float32(least)
+            for name, least in zip(names, self._limits()[0], strict=True)
+        ]
+        return values[0] if len(values) == 1 else functions.stack(*values)
 
 
 # --- chains of steps ------------------------------------------------------------------------------------

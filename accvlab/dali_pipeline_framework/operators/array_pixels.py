@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from ..errors import FieldValueError
-from ..sample_data import FieldPath, SampleDataGroup, format_path
 from .array_packages import needed_package
-from .field_types import leaf_at
 from .functions import cast_array
 
 Image: TypeAlias = npt.NDArray[Any]
@@ -25,27 +22,6 @@ _LEVELS_IN_ROWS = np.repeat(_LEVELS[:, None], 2, axis=1)[:, :1]
 _CACHED_BYTES = 1 << 19
 _COPIED_AS = {1: np.uint8, 2: np.uint16, 4: np.float32, 8: np.float64}
 _SPLIT_BY_OPENCV = (np.dtype(np.uint8), np.dtype(np.float32))
-
-
-def change_images(
-    data: SampleDataGroup,
-    paths: Iterable[FieldPath],
-    change: Callable[[Image], npt.NDArray[Any]],
-    dtype: types.DALIDataType | None = None,
-) -> None:
-    """Set images to what a function makes of them, and their type if it changes.
-
-    Raises:
-        FieldValueError: The function raised it; this one names the image.
-    """
-    for path in paths:
-        try:
-            changed = change(data.get_item_in_path(path))
-        except FieldValueError as error:
-            raise FieldValueError(f"{format_path(path)}: {error}") from error
-        if dtype is not None:
-            data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
-        data.set_item_in_path(path, changed)
 
 
 def checked_image(image: Image, *, needs_pixels: bool, num_channels: Sequence[int] = ()) -> Image:

@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -64,10 +64,7 @@ def variables_of(expression: AST) -> list[str]:
     """Names of all variables, each once, in the order in which they occur."""
     if isinstance(expression, Variable):
         return [expression.name]
-    parts: Any = attrs.astuple(cast(Any, expression), recurse=False)
-    children = parts[0] if isinstance(expression, And | Or) else parts
-    names = (name for child in children if isinstance(child, AST) for name in variables_of(child))
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name for child in expression.children for name in variables_of(child)))
 
 
 @methods_not_converted
@@ -159,7 +156,7 @@ def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction)
             rounded = np.array(_as_float(literal), numpy_type)
         if value.dtype == _DT.FLOAT16:
             rounded = rounded.astype(np.float32)
-        return _apply(comparison, value.node, exact_constant_like(rounded, value.node))
+        return _OPERATORS[comparison](value.node, exact_constant_like(rounded, value.node))
     if literal.denominator != 1:
         if comparison in ("==", "!="):
             return _constant_condition(value, comparison == "!=")
@@ -170,7 +167,7 @@ def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction)
     if not info.min <= literal <= info.max:
         return _constant_condition(value, bool(_OPERATORS[comparison](0, literal)))
     limit = np.array(int(literal), numpy_type)
-    return _apply(comparison, value.node, exact_constant_like(limit, value.node))
+    return _OPERATORS[comparison](value.node, exact_constant_like(limit, value.node))
 
 
 def _as_float(literal: Fraction) -> float:
@@ -182,7 +179,7 @@ def _as_float(literal: Fraction) -> float:
 
 def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Any:
     if left.dtype == right.dtype:
-        return _apply(comparison, left.node, right.node)
+        return _OPERATORS[comparison](left.node, right.node)
     both = (left.dtype, right.dtype)
     if any(dtype in _FLOATS for dtype in both):
         common = _DT.FLOAT if all(dtype in _EXACT_IN_FLOAT32 for dtype in both) else _DT.FLOAT64
@@ -194,7 +191,7 @@ def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Any:
         return _unsigned_with_signed(left.node, comparison, right.node)
     else:
         return _unsigned_with_signed(right.node, _MIRRORED[comparison], left.node)
-    return _apply(comparison, *(functions.cast(side.node, common) for side in (left, right)))
+    return _OPERATORS[comparison](*(functions.cast(side.node, common) for side in (left, right)))
 
 
 def _unsigned_with_signed(unsigned: Any, comparison: str, signed: Any) -> Any:
@@ -202,7 +199,7 @@ def _unsigned_with_signed(unsigned: Any, comparison: str, signed: Any) -> Any:
     is_negative = signed < 0
     # The bits of a negative number, taken for uint64, do not matter.
     bits = reinterpret(functions.cast(signed, _DT.INT64), _DT.UINT64)
-    if_not_negative = _apply(comparison, unsigned, bits)
+    if_not_negative = _OPERATORS[comparison](unsigned, bits)
     is_above = comparison in (">", ">=", "!=")
     return is_negative | if_not_negative if is_above else if_not_negative & (signed >= 0)
 
@@ -212,8 +209,3 @@ def _constant_condition(like: TypedNode, truth: bool) -> Any:
         return np.full(np.shape(like.node), truth)
     fill = fn.ones_like if truth else fn.zeros_like
     return fill(like.node, dtype=_DT.BOOL)
-
-
-def _apply(comparison: str, left: Any, right: Any) -> Any:
-    result = _OPERATORS[comparison](left, right)
-    return result

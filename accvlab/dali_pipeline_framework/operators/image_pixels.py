@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of images in the graph: layouts, numbers of channels, images without pixels."""
+"""Images in the graph: decoded; and checks of layouts, numbers of channels, images without pixels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,29 @@ import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline
 
 from ..engine.dali.broken_rules import failing_with
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
 
 _INT32 = types.DALIDataType.INT32
+
+
+@do_not_convert
+def pipeline_has_gpu() -> bool:
+    """Whether the pipeline that is being defined, if there is one, has a GPU."""
+    return Pipeline.current() is None or Pipeline.current().device_id is not None
+
+
+@do_not_convert
+def decoded_in_graph(
+    encoded: DataNode, on_gpu: bool, image_type: types.DALIImageType, hw_decoder_load: float
+) -> DataNode:
+    """Decode an image file on the GPU, in a pipeline that has one, or on the CPU; see `ImageDecoder`."""
+    if on_gpu and pipeline_has_gpu():
+        return fn.decoders.image(encoded, device="mixed", output_type=image_type, hw_decoder_load=hw_decoder_load)
+    return fn.decoders.image(encoded, device="cpu", output_type=image_type)
 
 
 @do_not_convert

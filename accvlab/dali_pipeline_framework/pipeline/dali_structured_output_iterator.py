@@ -7,7 +7,6 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
@@ -301,12 +300,7 @@ class DALIStructuredOutputIterator:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the iterator."""
         self.close()
 

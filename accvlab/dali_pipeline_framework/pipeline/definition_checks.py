@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..checks import bullets
+from ..checks import bullets, elements
 from ..engine.gpu import num_usable_gpus
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -51,14 +51,21 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
     Raises:
         SettingError: One is no step.
     """
-    if isinstance(steps, PipelineStepBase):
-        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got a single one: {steps!r}.")
-    kept = tuple(step for step in steps or () if step is not None)
+    given = [] if steps is None else elements(steps)
+    if given is None:
+        single = "a single one: " if isinstance(steps, PipelineStepBase) else ""
+        raise SettingError(
+            f"`preprocess_functors` must be a sequence of steps, got {single}{steps!r}{_hint_at_class(steps)}."
+        )
+    kept = tuple(step for step in given if step is not None)
     for index, step in enumerate(kept):
         if not isinstance(step, PipelineStepBase):
-            hint = " (a class: create an object of it)" if isinstance(step, type) else ""
-            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{hint}.")
+            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{_hint_at_class(step)}.")
     return kept
+
+
+def _hint_at_class(value: object) -> str:
+    return " (a class: create an object of it)" if isinstance(value, type) else ""
 
 
 def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:

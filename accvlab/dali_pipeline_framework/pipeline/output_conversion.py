@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
-from ..checks import bullets
+from ..checks import bullets, flag
 from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
@@ -89,12 +89,13 @@ class OutputConverter:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
         makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _Arrays}
-        if output_type not in makers:
+        if not isinstance(output_type, str) or output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
         self._arrays = makers[output_type](must_copy)
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery
+        is_stacked = flag(is_stacked, "stack_arrays")
         most = output_format.num_leaves if is_stacked else 0
         folded = FoldedFormat.of(output_format, most, least=1)
         self.format = folded.stacked() if is_stacked else output_format

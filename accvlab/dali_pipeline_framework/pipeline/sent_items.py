@@ -12,7 +12,7 @@ from ..draws.random_draws import PlannedDraw
 from ..engine.transport import TransportLayout
 from ..sample_data import FieldPath, format_path
 from ..sources.input_parts import InputParts
-from .array_steps import ArraySteps
+from .chains.array_steps import ArraySteps
 
 
 @attrs.frozen

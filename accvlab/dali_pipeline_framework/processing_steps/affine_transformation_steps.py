@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
+from attrs.converters import optional
 
 from ..checks import number_list, shown
 from ..draws.random_draws import DrawKey, UniformDraw
@@ -17,8 +18,7 @@ from ..errors import SettingError
 from ..operators import functions
 from ..operators.affine_chain import (
     Coverage,
-    PairStep,
-    SingleStep,
+    DrawnStep,
     TransformationChain,
     TransformationStep,
     check_order,
@@ -28,8 +28,6 @@ from ..operators.affine_chain import (
     extend_by,
     masked,
     number,
-    optional_number,
-    optional_pair,
     pair,
     probability,
 )
@@ -39,36 +37,16 @@ _SUM_TOLERANCE = 1e-6
 _SLACK_PX = 0.01
 
 
-def _least_amount(low: float, high: float) -> float:
-    """The least absolute value in a range."""
-    return 0.0 if low < 0 < high else min(abs(low), abs(high))
-
-
-def _scaled(before: Coverage, least: tuple[float, float]) -> Coverage:
-    return Coverage(
-        (before.least_scale[0] * least[0], before.least_scale[1] * least[1]),
-        (before.is_covered[0] and least[0] >= 1, before.is_covered[1] and least[1] >= 1),
-    )
-
-
 @attrs.frozen
-class Translation(PairStep):
+class Translation(DrawnStep):
     """Shifts the content by ``min_xy``, or for each axis by a number of ``[min_xy, max_xy)``, in pixels."""
 
     prob: float = attrs.field(converter=probability)
     min_xy: tuple[float, float] = attrs.field(converter=pair)
-    max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional_pair)
-
-    def __attrs_post_init__(self) -> None:
-        """Check the limits."""
-        self._check_limits()
-
-    def _limits(self) -> tuple[tuple[float, float], tuple[float, float] | None]:
-        return self.min_xy, self.max_xy
+    max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        low, high = self.min_xy, self.max_xy or self.min_xy
-        stays = [least == most == 0 for least, most in zip(low, high, strict=True)]
+        stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
         return Coverage(before.least_scale, (before.is_covered[0] and stays[0], before.is_covered[1] and stays[1]))
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
@@ -77,24 +55,19 @@ class Translation(PairStep):
 
 
 @attrs.frozen
-class Rotation(SingleStep):
+class Rotation(DrawnStep):
     """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
+
+    _parameters = ("value",)
 
     prob: float = attrs.field(converter=probability)
     min_rot: float = attrs.field(converter=number)
-    max_rot: float | None = attrs.field(default=None, converter=optional_number)
-
-    def __attrs_post_init__(self) -> None:
-        """Check the limits."""
-        self._check_limits()
+    max_rot: float | None = attrs.field(default=None, converter=optional(number))
 
     @property
     def keeps_axes(self) -> bool:
         """Only where it is never applied."""
         return self.prob == 0
-
-    def _limits(self) -> tuple[float, float]:
-        return self.min_rot, self.min_rot if self.max_rot is None else self.max_rot
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         # DALI's angles are counter-clockwise where y points up.
@@ -102,25 +75,33 @@ class Rotation(SingleStep):
         chain.then("rotation", angle=angle, center=chain.center)
 
 
+class _Scaling(DrawnStep):
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if any(low == high == 0 for low, high in zip(*self._limits(), strict=True)):
+            raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        # The least amount of each factor.
+        least = [
+            0.0 if low < 0 < high else min(abs(low), abs(high)) for low, high in zip(*self._limits(), strict=True)
+        ]
+        least_x, least_y = least[0], least[-1]
+        return Coverage(
+            (before.least_scale[0] * least_x, before.least_scale[1] * least_y),
+            (before.is_covered[0] and least_x >= 1, before.is_covered[1] and least_y >= 1),
+        )
+
+
 @attrs.frozen
-class UniformScaling(SingleStep):
+class UniformScaling(_Scaling):
     """Scales both axes by one factor, about the center of the viewport."""
+
+    _parameters = ("value",)
 
     prob: float = attrs.field(converter=probability)
     min_scaling: float = attrs.field(converter=number)
-    max_scaling: float | None = attrs.field(default=None, converter=optional_number)
-
-    def __attrs_post_init__(self) -> None:
-        """Check the limits."""
-        self._check_limits()
-        _require_not_zero(self, *self._limits())
-
-    def _limits(self) -> tuple[float, float]:
-        return self.min_scaling, self.min_scaling if self.max_scaling is None else self.max_scaling
-
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        least = _least_amount(*self._limits())
-        return _scaled(before, (least, least))
+    max_scaling: float | None = attrs.field(default=None, converter=optional(number))
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         factor = masked(self._value(chain, place), is_applied, 1)
@@ -128,25 +109,12 @@ class UniformScaling(SingleStep):
 
 
 @attrs.frozen
-class NonUniformScaling(PairStep):
+class NonUniformScaling(_Scaling):
     """Scales each axis by its factor, about the center of the viewport. A factor of -1 flips."""
 
     prob: float = attrs.field(converter=probability)
     min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
-    max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional_pair)
-
-    def __attrs_post_init__(self) -> None:
-        """Check the limits."""
-        self._check_limits()
-        for least, most in zip(self.min_scaling_xy, self.max_scaling_xy or self.min_scaling_xy, strict=True):
-            _require_not_zero(self, least, most)
-
-    def _limits(self) -> tuple[tuple[float, float], tuple[float, float] | None]:
-        return self.min_scaling_xy, self.max_scaling_xy
-
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        (low_x, low_y), (high_x, high_y) = self.min_scaling_xy, self.max_scaling_xy or self.min_scaling_xy
-        return _scaled(before, (_least_amount(low_x, high_x), _least_amount(low_y, high_y)))
+    max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         factors = masked(self._value(chain, place), is_applied, 1)
@@ -154,16 +122,16 @@ class NonUniformScaling(PairStep):
 
 
 @attrs.frozen
-class Shearing(PairStep):
+class Shearing(DrawnStep):
     """Shears about the center of the viewport by two angles in degrees: ``[[1, tan(ax)], [tan(ay), 1]]``."""
 
     prob: float = attrs.field(converter=probability)
     min_shearing_xy: tuple[float, float] = attrs.field(converter=pair)
-    max_shearing_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional_pair)
+    max_shearing_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def __attrs_post_init__(self) -> None:
         """Check the limits."""
-        self._check_limits()
+        super().__attrs_post_init__()
         if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
             raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
 
@@ -171,9 +139,6 @@ class Shearing(PairStep):
     def keeps_axes(self) -> bool:
         """Only where it is never applied."""
         return self.prob == 0
-
-    def _limits(self) -> tuple[tuple[float, float], tuple[float, float] | None]:
-        return self.min_shearing_xy, self.max_shearing_xy
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         angles = masked(self._value(chain, place), is_applied, 0)
@@ -274,11 +239,6 @@ def _covered_if_large(before: Coverage, axes: tuple[bool, bool]) -> tuple[bool, 
         for scale, is_shifted, is_covered in zip(before.least_scale, axes, before.is_covered, strict=True)
     )
     return covered_x, covered_y
-
-
-def _require_not_zero(step: TransformationStep, low: float, high: float) -> None:
-    if low == high == 0:
-        raise SettingError(f"{type(step).__name__}: a factor must not be 0.")
 
 
 def _require_axes_kept(step: TransformationStep, before: set[type[TransformationStep]]) -> None:

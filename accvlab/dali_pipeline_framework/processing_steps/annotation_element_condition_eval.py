@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import field_name, flag, text
@@ -84,19 +83,17 @@ class AnnotationElementConditionEval(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            self._process_annotation(data.get_item_in_path(path))
-        return data
-
     @do_not_convert
-    def _process_annotation(self, annotation: SampleDataGroup) -> None:
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         statement = Parser(self._condition).parse()
         names = variables_of(statement)
-        result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
-        annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
-        annotation[statement.variable] = result
-        self._remove_variables(annotation, names)
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
+            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
+            annotation[statement.variable] = result
+            self._remove_variables(annotation, names)
+        return data
 
     def _remove_variables(self, annotation: SampleDataGroup, names: list[str]) -> None:
         if self._remove_data_fields_used_in_condition:
@@ -107,13 +104,11 @@ class AnnotationElementConditionEval(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="evaluate the condition")
-        paths = data_empty.find_all_occurrences(self._annotation_field_name)
+        paths = search.find_groups(self._annotation_field_name, error_type=ValueError)
         statement = Parser(self._condition).parse()
         names = variables_of(statement)
-        if not paths:
-            search.add_missing(self._annotation_field_name, "annotations", ValueError)
         for path in paths:
-            self._check_annotation(data_empty.format.at(path), path, statement.variable, search)
+            _check_annotation(search, data_empty.get_item_in_path(path).format, path, statement.variable, names)
         search.raise_problems()
         for path in paths:
             annotation = data_empty.get_item_in_path(path)
@@ -121,25 +116,23 @@ class AnnotationElementConditionEval(PipelineStepBase):
             self._remove_variables(annotation, names)
         return data_empty
 
-    def _check_annotation(self, annotation: object, path: FieldPath, result: str, search: FieldSearch) -> None:
-        if not isinstance(annotation, GroupFormat):
-            search.add("must be a data group field with annotations, is a data field", path)
-            return
-        if result in annotation.index:
-            search.add("exists already, so the result cannot be added", (*path, result), KeyError)
-        for name in variables_of(Parser(self._condition).parse()):
-            if name not in annotation.index:
-                hint = available_names_hint(name, annotation.names)
-                search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
-                continue
-            child = annotation.children[annotation.index[name]]
-            if isinstance(child, GroupFormat):
-                search.add("is not a data field, but the condition uses it", (*path, name))
-            elif child.dtype not in NUMPY_TYPES:
-                search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
+
+def _check_annotation(
+    search: FieldSearch, annotation: GroupFormat, path: FieldPath, result: str, names: list[str]
+) -> None:
+    if result in annotation.index:
+        search.add("exists already, so the result cannot be added", (*path, result), KeyError)
+    for name in names:
+        child = annotation.get((name,))
+        if child is None:
+            hint = available_names_hint(name, annotation.names)
+            search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
+        elif isinstance(child, GroupFormat):
+            search.add("is not a data field, but the condition uses it", (*path, name))
+        elif child.dtype not in NUMPY_TYPES:
+            search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
 
 
-@do_not_convert
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
     """The variables as vectors of equal length; the graph fails where they are not."""
     variables: dict[str, TypedNode] = {}
@@ -149,7 +142,8 @@ def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, Typed
         node = annotation[name]
         if length is None:
             length = functions.shape_of(node) if leaf.ndim == 1 else _length_of_vector(node)
-        vector = functions.failing_with("each variable has one value for each element", _reshaped, node, length)
+        rule = "each variable has one value for each element"
+        vector = functions.failing_with(rule, functions.reshape, node, length, layout="")
         variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
     return variables
 
@@ -159,9 +153,3 @@ def _length_of_vector(node: Any) -> Any:
     shape, reductions = functions.shape_of(node), functions.reductions
     greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)
     return greatest * (least > 0)
-
-
-def _reshaped(node: Any, shape: Any) -> Any:
-    if functions.is_node(node):
-        return fn.reshape(node, shape=shape, layout="")
-    return functions.reshape(node, shape)

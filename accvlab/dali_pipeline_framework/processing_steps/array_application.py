@@ -111,17 +111,7 @@ class ArrayApplication:
         declared: _Declared,
         originals: _Originals,
     ) -> SampleDataGroup:
-        if not isinstance(result, SampleDataGroup):
-            got = "None (a missing `return`?)" if result is None else type(result).__name__
-            raise StepOutputError(
-                f"{type(step).__name__}._process_arrays must return a SampleDataGroup, got {got}."
-            )
-        if result.format is not declared.after and not result.format.matches(declared.after):
-            raise StepOutputError(
-                f"{step!r} did not produce the format that it declared:\n"
-                f"{describe_difference(declared.after, result.format)}\n"
-                f"Make `_process_arrays` and `_check_and_adjust_data_format_input_to_output` agree."
-            )
+        require_format(step, require_group(step, result, "_process_arrays"), declared.after, "_process_arrays")
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
         leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
@@ -141,13 +131,46 @@ class ArrayApplication:
 _current: contextvars.ContextVar[ArrayApplication | None] = contextvars.ContextVar("_current", default=None)
 
 
+@do_not_convert
+def require_group(step: PipelineStepBase, value: SampleDataGroup, method: str) -> SampleDataGroup:
+    """Return what a method of a step has returned.
+
+    Raises:
+        StepOutputError: It is no group.
+    """
+    if not isinstance(value, SampleDataGroup):
+        got = "None (a missing `return`?)" if value is None else type(value).__name__
+        raise StepOutputError(f"{type(step).__name__}.{method} must return a SampleDataGroup, got {got}.")
+    return value
+
+
+@do_not_convert
+def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: GroupFormat, method: str) -> None:
+    """Refuse a result with another format than the step has declared.
+
+    Raises:
+        StepOutputError: It has one.
+    """
+    if result.format is not declared and not result.format.matches(declared):
+        raise StepOutputError(
+            f"{step!r} did not produce the format that it declared:\n"
+            f"{describe_difference(declared, result.format)}\n"
+            f"Make `{method}` and `_check_and_adjust_data_format_input_to_output` agree."
+        )
+
+
+def full_path(path: FieldPath) -> str:
+    """Write the path of a field of the group that a step is being applied to, for messages."""
+    return format_path((*current_group(), *path))
+
+
 @contextlib.contextmanager
 def naming_field(path: FieldPath) -> Iterator[None]:
     """Let an error about the value of a field, given by its path in the group, name the field."""
     try:
         yield
     except FieldValueError as error:
-        raise FieldValueError(f"{format_path((*current_group(), *path))}: {error}") from error
+        raise FieldValueError(f"{full_path(path)}: {error}") from error
 
 
 @do_not_convert

@@ -11,7 +11,8 @@ import nvidia.dali.fn as fn
 from ..checks import text
 from ..errors import FieldValueError, SettingError
 from ..operators.field_types import leaf_at
-from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup, format_path
+from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
+from .array_application import full_path
 from .image_use import ImageUse, known_ndim
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase
@@ -66,7 +67,7 @@ class AxesLayoutSetter(PipelineStepBase):
                 shape = data.get_item_in_path(path).shape
                 if len(shape) != len(layout):
                     raise FieldValueError(
-                        f"{format_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
+                        f"{full_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
                     )
         return data
 
@@ -76,8 +77,7 @@ class AxesLayoutSetter(PipelineStepBase):
             problem = self._problem_of(leaf_at(data_empty, path))
             if problem:
                 search.add(problem, path)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
     def _problem_of(self, leaf: LeafFormat) -> str | None:
         wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)

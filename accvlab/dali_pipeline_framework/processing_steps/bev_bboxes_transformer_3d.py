@@ -131,7 +131,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             factors = number_range(scaling_range, "scaling_range", above=0)
             self._draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
-            for axis, most in zip("xyz", _three_numbers(translation_max_abs), strict=True):
+            limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
+            for axis, most in zip("xyz", limits, strict=True):
                 self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
         self._flip_probs = {
             axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
@@ -152,21 +153,19 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        if self._draws:
-            with np.errstate(all="ignore"):  # which DALI does
-                self._transform(data)
-        return data
-
-    _process_arrays = _process
-
     @do_not_convert
-    def _transform(self, data: SampleDataGroup) -> None:
+    @np.errstate(all="ignore")  # which DALI does
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        if not self._draws:
+            return data
         motion = self._drawn_motion()
         for kind, names in self._names.items():
             for path in _paths(data, names):
                 with naming_field(path):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
+        return data
+
+    _process_arrays = _process
 
     def _drawn_motion(self) -> _Motion:
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
@@ -208,8 +207,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
             search.find(names, _HOLDS[kind], [_DT.FLOAT], group_of=kind, error_type=ValueError)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
 @attrs.frozen
@@ -328,7 +326,3 @@ def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> i
     if axis is None:
         raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
     return index_in(axis, "rotation_axis", 3)
-
-
-def _three_numbers(values: object) -> tuple[float, ...]:
-    return number_list(values, "translation_max_abs", "three numbers", count=3)

@@ -19,7 +19,7 @@ from ..sample_data.names import normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, path_in_group, put_beside
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
@@ -82,7 +82,7 @@ class BEVMaskAdder(ArrayStep):
         Raises:
             SettingError: A setting is not of this form, or there is nothing to draw.
         """
-        self._mask_path = normalized_path(mask_path)
+        self._mask_path = path_in_group(mask_path, "mask_path")
         self._cell_size = number(cell_size, "cell_size", above=0)
         self._x_range = number_range(x_range, "x_range")
         self._y_range = number_range(y_range, "y_range")
@@ -116,9 +116,7 @@ class BEVMaskAdder(ArrayStep):
             sizes = np.asarray(group["sizes"], np.float64)[:, :2] / self._cell_size
             boxes = list(zip(centers, sizes, group["yaws"], strict=True))
             masks += [self._drawn(of, boxes, group["categories"], _draw_box) for of in self._boxes]
-        parent = data.get_item_in_path(self._mask_path[:-1]) if len(self._mask_path) > 1 else data
-        parent.add_data_field(self._mask_path[-1], _DT.UINT8, ndim=3)
-        parent[self._mask_path[-1]] = np.stack(masks).astype(np.uint8)
+        put_beside(data, self._mask_path, self._mask_path[-1], _DT.UINT8, np.stack(masks).astype(np.uint8), ndim=3)
         return data
 
     def _in_cells(self, points: npt.NDArray[Any]) -> Float64Array:
@@ -161,15 +159,11 @@ class BEVMaskAdder(ArrayStep):
             for name in ("centers", "sizes", "yaws"):
                 search.find_at((*self._box_path, name), f"{name} of boxes", _REAL)
             search.find_at((*self._box_path, "categories"), "categories", _INTEGERS)
-        parent = data_empty.format.get(self._mask_path[:-1]) if len(self._mask_path) > 1 else data_empty.format
-        if not isinstance(parent, GroupFormat):
+        if isinstance(data_empty.format.get(self._mask_path[:-1]), GroupFormat):
+            search.add_beside(self._mask_path, [(self._mask_path[-1], _DT.UINT8, 3)], "the masks")
+        else:
             search.add("there is no such group for the masks", self._mask_path[:-1], KeyError)
-        elif parent.get(self._mask_path[-1:]) is not None:
-            search.add("exists already, so the masks cannot be added", self._mask_path)
-        search.raise_problems()
-        group = data_empty.get_item_in_path(self._mask_path[:-1]) if len(self._mask_path) > 1 else data_empty
-        group.add_data_field(self._mask_path[-1], _DT.UINT8, ndim=3)
-        return data_empty
+        return search.result()
 
 
 def _window(mask: _Mask, least: Float64Array, greatest: Float64Array) -> tuple[_Mask, Float64Array]:

@@ -13,10 +13,9 @@ from nvidia.dali import types
 from ..checks import field_name, flag, number, number_list, shown, whole_number
 from ..errors import SettingError
 from ..operators import functions
-from ..operators.field_types import leaf_at
 from ..operators.functions import failing_with
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from .array_application import naming_field
@@ -300,14 +299,9 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        paths = data_empty.find_all_occurrences(self._annotation_name)
-        if not paths:
-            search.add_missing(self._annotation_name, "annotations")
+        paths = search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
         for path in paths:
-            if data_empty.get_type_of_item_in_path(path) is not SampleDataGroup:
-                search.add("must be the group of an annotation, is a data field", path)
-            else:
-                self._check_annotation(search, data_empty, path)
+            self._check_annotation(search, data_empty, path)
         search.raise_problems()
         for path in paths:
             group = data_empty.get_item_in_path(path)
@@ -317,24 +311,26 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         return data_empty
 
     def _check_annotation(self, search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath) -> None:
-        needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = []
-        needed.append((path[:-1], self._image_name, "an image", [*NUMPY_TYPES]))
-        needed.append((path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS))
-        needed.append((path, self._inputs.boxes, "boxes", [_DT.FLOAT]))
-        needed.append((path, self._inputs.categories, "categories", _INTEGERS))
-        needed.append((path, self._inputs.is_valid, "whether objects are valid", [_DT.BOOL]))
-        needed.append((path, self._inputs.centers, "centers", [_DT.FLOAT]))
+        needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = [
+            (path[:-1], self._image_name, "an image", [*NUMPY_TYPES]),
+            (path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS),
+            (path, self._inputs.boxes, "boxes", [_DT.FLOAT]),
+            (path, self._inputs.categories, "categories", _INTEGERS),
+            (path, self._inputs.is_valid, "whether objects are valid", [_DT.BOOL]),
+            (path, self._inputs.centers, "centers", [_DT.FLOAT]),
+        ]
         for parent, name, what, dtypes in needed:
             if name is None:
                 continue
-            group, field = data_empty.get_item_in_path(parent), (*parent, name)
-            if not group.has_child(name):
+            field = (*parent, name)
+            leaf = data_empty.format.get(field)
+            if leaf is None:
                 search.add(f"there is no such field, but {what} is needed", field, KeyError)
-            elif not group.is_data_field(name):
+            elif isinstance(leaf, GroupFormat):
                 search.add(f"must be a data field ({what}), is a group", field)
-            elif group.get_type_of_field(name) not in dtypes:
+            elif leaf.dtype not in dtypes:
                 allowed = " or ".join(dtype.name for dtype in dtypes)
-                search.add(f"must be {allowed} ({what}), got {leaf_at(group, name).dtype.name}", field)
+                search.add(f"must be {allowed} ({what}), got {leaf.dtype.name}", field)
         names = [name for name, _ in self._outputs if name is not None]
         for name in dict.fromkeys(names):
             if data_empty.get_item_in_path(path).has_child(name) or names.count(name) > 1:

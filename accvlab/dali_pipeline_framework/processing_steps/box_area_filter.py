@@ -94,5 +94,4 @@ class BoxAreaFilter(PipelineStepBase):
         search = FieldSearch(data_empty, self, cannot="filter")
         for path in search.find(self._box_names, "boxes", NUMBER_TYPES, group_of="boxes"):
             check_fields(search, data_empty, path, self._further_names)
-        search.raise_problems()
-        return data_empty
+        return search.result()

@@ -79,8 +79,7 @@ class BoxFormatConverter(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="convert")
         search.find(self._box_names, "boxes", [types.DALIDataType.FLOAT], group_of="boxes")
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
 @do_not_convert

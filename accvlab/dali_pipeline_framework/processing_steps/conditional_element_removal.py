@@ -12,7 +12,7 @@ from ..checks import did_you_mean, field_name, flag, shown, whole_number
 from ..errors import SettingError
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
-from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
@@ -98,58 +98,46 @@ class ConditionalElementRemover(PipelineStepBase):
 
     declare_images = no_images
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            self._process_annotation(data.get_item_in_path(path))
-        return data
-
     @do_not_convert
-    def _process_annotation(self, annotation: SampleDataGroup) -> None:
-        mask = annotation[self._mask_field_name]
-        axes = [
-            axis % count
-            for axis, count in zip(self._field_dims_to_process, self._fields_to_process_num_dims, strict=True)
-        ]
-        for name, axis in zip(self._field_names_to_process, axes, strict=True):
-            mask = with_length_of(mask, annotation[name], axis)
-        selection = ElementSelection.by_mask(mask)
-        for name, axis, count in zip(
-            self._field_names_to_process, axes, self._fields_to_process_num_dims, strict=True
-        ):
-            dtype = leaf_at(annotation, name).dtype
-            annotation[name] = selection.of(annotation[name], dtype, axis, count)
-        if self._remove_mask_field:
-            annotation.remove_field(self._mask_field_name)
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        settings = (self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims)
+        fields = [(name, axis % count, count) for name, axis, count in zip(*settings, strict=True)]
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            mask = annotation[self._mask_field_name]
+            for name, axis, _ in fields:
+                mask = with_length_of(mask, annotation[name], axis)
+            selection = ElementSelection.by_mask(mask)
+            for name, axis, count in fields:
+                annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
+            if self._remove_mask_field:
+                annotation.remove_field(self._mask_field_name)
+        return data
 
     _process_arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="remove elements")
-        paths = data_empty.find_all_occurrences(self._annotation_field_name)
-        if not paths:
-            search.add_missing(self._annotation_field_name, "annotations")
+        paths = search.find_groups(self._annotation_field_name)
         for path in paths:
-            self._check_annotation(data_empty.format.at(path), path, search)
+            self._check_annotation(data_empty.get_item_in_path(path).format, path, search)
         search.raise_problems()
         if self._remove_mask_field:
             for path in paths:
                 data_empty.get_item_in_path(path).remove_field(self._mask_field_name)
         return data_empty
 
-    def _check_annotation(self, annotation: object, path: FieldPath, search: FieldSearch) -> None:
-        if not isinstance(annotation, GroupFormat):
-            search.add("must be a data group field with annotations, is a data field", path)
-            return
+    def _check_annotation(self, annotation: GroupFormat, path: FieldPath, search: FieldSearch) -> None:
         for name in (self._mask_field_name, *self._field_names_to_process):
-            if name not in annotation.index:
+            child = annotation.get((name,))
+            if child is None:
                 meant = did_you_mean(name, annotation.names)
                 search.add(f"does not have the field {name!r}.{meant}".rstrip("."), path, KeyError)
-            elif isinstance(annotation.children[annotation.index[name]], GroupFormat):
+            elif isinstance(child, GroupFormat):
                 search.add("must be a data field, is a group", (*path, name))
-        if self._mask_field_name in annotation.index:
-            mask = annotation.children[annotation.index[self._mask_field_name]]
-            if not isinstance(mask, GroupFormat) and mask.dtype != types.DALIDataType.BOOL:
-                search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
+        mask = annotation.get((self._mask_field_name,))
+        if isinstance(mask, LeafFormat) and mask.dtype != types.DALIDataType.BOOL:
+            search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
 
 
 def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:

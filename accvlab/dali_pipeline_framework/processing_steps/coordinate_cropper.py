@@ -69,5 +69,4 @@ class CoordinateCropper(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="crop")
         search.find(self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError)
-        search.raise_problems()
-        return data_empty
+        return search.result()

@@ -10,11 +10,11 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, probability
 from ..engine.dali.broken_rules import failing_with
 from ..operators.data_branches import branched
+from ..operators.image_pixels import decoded_in_graph
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.formats import leaf_format
 from ..sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME, why_no_frames
@@ -79,17 +79,12 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     @do_not_convert
     def _decode(self, group: SampleDataGroup) -> DataNode:
-        images = [self._decoded(encoded) for encoded in group[ENCODED_NAME].values()]
+        images = [
+            decoded_in_graph(encoded, self._on_gpu, self._image_type, self._hw_decoder_load)
+            for encoded in group[ENCODED_NAME].values()
+        ]
         places = group[PLACES_NAME] if group.has_child(PLACES_NAME) else None
         return _joined(images, places, 1 if self._image_type == types.DALIImageType.GRAY else 3)
-
-    def _decoded(self, encoded: DataNode) -> DataNode:
-        pipeline_has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        if self._on_gpu and pipeline_has_gpu:
-            return fn.decoders.image(
-                encoded, device="mixed", output_type=self._image_type, hw_decoder_load=self._hw_decoder_load
-            )
-        return fn.decoders.image(encoded, device="cpu", output_type=self._image_type)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, "decode")

@@ -15,7 +15,7 @@ from ..sample_data import Name, SampleDataGroup
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch, Names, find_paths, required_names
+from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
@@ -86,11 +86,11 @@ class FutureTrajectoryAdder(ArrayStep):
 
     declare_images = no_images
 
-    def _added(self) -> list[tuple[Name, int]]:
-        """Names and numbers of axes of what is added."""
-        num_axes = 1 if self._present_name is None else 2
-        added = [(self._offset_name, num_axes + 1), (self._mask_name, num_axes)]
-        return added if self._command_name is None else [*added, (self._command_name, 1)]
+    def _added(self) -> list[tuple[Name, types.DALIDataType, int]]:
+        """Name, type and number of axes of what is added."""
+        ndim = 1 if self._present_name is None else 2
+        added = [(self._offset_name, _DT.FLOAT, ndim + 1), (self._mask_name, _DT.FLOAT, ndim)]
+        return added if self._command_name is None else [*added, (self._command_name, _DT.FLOAT, 1)]
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._future_names):
@@ -100,9 +100,8 @@ class FutureTrajectoryAdder(ArrayStep):
             )
             with naming_field(path):
                 values = self._values(parent[path[-1]], parent[self._known_name], present)
-            for (name, num_axes), value in zip(self._added(), values, strict=True):
-                parent.add_data_field(name, _DT.FLOAT, ndim=num_axes)
-                parent[name] = value.astype(np.float32)
+            for (name, dtype, ndim), value in zip(self._added(), values, strict=True):
+                put_beside(data, path, name, dtype, value.astype(np.float32), ndim)
         return data
 
     def _values(
@@ -132,6 +131,5 @@ class FutureTrajectoryAdder(ArrayStep):
             search.find_at((*path[:-1], self._known_name), "what is known", (_DT.BOOL,))
             if self._present_name is not None:
                 search.find_at((*path[:-1], self._present_name), "present places", _REAL)
-            search.add_all_beside(data_empty, path, {name: (_DT.FLOAT, ndim) for name, ndim in self._added()})
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, self._added())
+        return search.result()

@@ -92,7 +92,8 @@ class GridMasker(ImagePixelStep):
             image = with_layout(image)
             one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
             is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
-            return branched(is_image, [image, one, *grid], _masked_image, _masked_clip)
+            nodes = [image, one, *grid]
+            return branched(is_image, nodes, lambda same, _, *of_image: _masked(same, *of_image), _masked_clip)
 
         return masked
 
@@ -113,10 +114,6 @@ class GridMasker(ImagePixelStep):
             return np.asarray(image * factors)
 
         return masked
-
-
-def _masked_image(image: DataNode, _: DataNode, *grid: DataNode) -> DataNode:
-    return _masked(image, *grid)
 
 
 def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, probability
 from ..operators import image_arrays
+from ..operators.image_pixels import decoded_in_graph
 from ..sample_data import Name, SampleDataGroup
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from .array_application import naming_field
@@ -62,15 +61,10 @@ class ImageDecoder(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
-        pipeline_has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
         for path in data.find_all_occurrences(self._image_name):
-            encoded = data.get_item_in_path(path)
-            if self._use_device_mixed and pipeline_has_gpu:
-                decoded = fn.decoders.image(
-                    encoded, device="mixed", output_type=output_type, hw_decoder_load=self._hw_decoder_load
-                )
-            else:
-                decoded = fn.decoders.image(encoded, device="cpu", output_type=output_type)
+            decoded = decoded_in_graph(
+                data.get_item_in_path(path), self._use_device_mixed, output_type, self._hw_decoder_load
+            )
             data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
             data.set_item_in_path(path, decoded)
         return data

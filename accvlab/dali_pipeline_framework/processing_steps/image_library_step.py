@@ -16,8 +16,9 @@ from nvidia.dali import types
 from ..draws.global_generators import seeded_global_generators
 from ..draws.random_draws import IntegerDraw, RandomDraw
 from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup, format_path
+from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .array_application import full_path
 from .array_step import ArrayStep
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from .named_fields import FieldSearch, Key, Names, as_names, required_names
@@ -191,7 +192,7 @@ class _Rows:
         parts = []
         for path, array in self._given.items():
             if array.ndim == 0 or array.shape[-1] < columns or (what[0] == "b" and array.ndim != 2):
-                raise FieldValueError(f"{format_path(path)}: must be {what}, got the shape {array.shape}.")
+                raise FieldValueError(f"{full_path(path)}: must be {what}, got the shape {array.shape}.")
             parts.append(array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float32))
         self.joined = np.concatenate(parts) if parts else None
         self.numbers = np.arange(sum(map(len, parts)))
@@ -209,7 +210,7 @@ class _Rows:
             is_same = len(kept) == count and bool((kept == np.arange(count)).all())
             if not is_same and before.ndim != 2:
                 raise FieldValueError(
-                    f"{format_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
+                    f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
                     f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
                 )
             data.set_item_in_path(path, self._changed(before, joined[is_own], kept))
@@ -217,7 +218,7 @@ class _Rows:
                 value = np.asarray(data.get_item_in_path(other))
                 if value.ndim == 0 or len(value) != count:
                     raise FieldValueError(
-                        f"{format_path(other)}: must have a row for each of the {count} in {format_path(path)}, "
+                        f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
                         f"got the shape {value.shape}."
                     )
                 if not is_same:
@@ -266,12 +267,12 @@ def _check_sizes(step: object, paths: Sequence[FieldPath], arrays: Sequence[Arra
     for path, array in zip(paths, arrays, strict=True):
         if array.ndim not in (2, 3, 4):
             raise FieldValueError(
-                f"{format_path(path)}: must be an image (H, W, C), a clip (F, H, W, C) or a mask (H, W), got the "
+                f"{full_path(path)}: must be an image (H, W, C), a clip (F, H, W, C) or a mask (H, W), got the "
                 f"shape {array.shape}."
             )
         sizes.setdefault(array.shape[-3:-1] if array.ndim > 2 else array.shape, path)
     if len(sizes) > 1:
-        found = ", ".join(f"{format_path(path)} {height} x {width}" for (height, width), path in sizes.items())
+        found = ", ".join(f"{full_path(path)} {height} x {width}" for (height, width), path in sizes.items())
         raise FieldValueError(
             f"All images and masks must have one size (height x width), got {found}. Apply "
             f"{type(step).__name__} to each camera by a wrapper, e.g. DataGroupArrayWithNameElementsAppliedStep."

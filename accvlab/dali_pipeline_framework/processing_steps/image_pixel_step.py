@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import number_range, probability
 from ..draws.random_draws import RandomDraw, UniformDraw
 from ..errors import SettingError
-from ..operators.array_pixels import Image, change_images, checked_image
-from ..sample_data import SampleDataGroup
+from ..operators.array_pixels import Image, checked_image
+from ..operators.field_types import leaf_at
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .array_application import naming_field
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from .named_fields import FieldSearch, Key, Names, find_paths, required_names
 from .pipeline_step_base import PipelineStepBase
@@ -99,11 +102,29 @@ class ImagePixelStep(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         search.find(self._image_names, "an image", self._dtypes, group_of="images")
         self._check_images(data_empty, search)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
     def _check_images(self, data_empty: SampleDataGroup, search: FieldSearch) -> None:
         """Add problems of the images."""
+
+
+def change_images(
+    data: SampleDataGroup,
+    paths: Iterable[FieldPath],
+    change: Callable[[Image], npt.NDArray[Any]],
+    dtype: types.DALIDataType | None = None,
+) -> None:
+    """Set images, arrays, to what a function makes of them, and their type if it changes.
+
+    Raises:
+        FieldValueError: The function raised it; this one names the image.
+    """
+    for path in paths:
+        with naming_field(path):
+            changed = change(data.get_item_in_path(path))
+        if dtype is not None:
+            data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
+        data.set_item_in_path(path, changed)
 
 
 def whole_range(value: object, name: str, *, at_least: int, at_most: float = math.inf) -> tuple[int, int]:

@@ -13,10 +13,11 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import field_name
-from ..operators.array_pixels import change_images, fill_with_scaled
+from ..operators.array_pixels import fill_with_scaled
 from ..operators.field_types import leaf_at
 from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from .image_pixel_step import change_images
 from .image_use import ARRAY, ImageUse, range_before
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

@@ -125,8 +125,7 @@ class ImageToTileSizePadder(PipelineStepBase):
         search.problems += fill_problems(
             data_empty, self.declare_images(data_empty), "fill_value", [self._fill_value]
         )
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:

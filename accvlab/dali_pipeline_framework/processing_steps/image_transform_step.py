@@ -7,16 +7,16 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import attrs
 import numpy as np
 from nvidia.dali import types
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import flag, number, shown, whole_number_list
 from ..errors import SettingError
 from ..operators import functions, image_arrays
+from ..operators.image_pixels import pipeline_has_gpu
 from ..operators.image_transform import (
     AxisScaling,
     Resampler,
@@ -35,6 +35,7 @@ from ..operators.jpeg_parts import ImagePart
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ..unknown_arguments import has_settings
 from .array_application import naming_field
 from .image_use import PIXELS, ImageUse, as_pixels, fill_problems
 from .named_fields import FieldSearch, Names, as_names, fields_of_elements, find_paths
@@ -44,8 +45,6 @@ _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
-
-_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
 class PixelFields(TypedDict, total=False):
@@ -59,29 +58,15 @@ class PixelFields(TypedDict, total=False):
     on_gpu: bool
 
 
-@attrs.frozen
-class FieldKind:
-    """A kind of fields that are given in image coordinates.
-
-    Attributes:
-        what: What one field holds, for messages.
-        plural: Plural, for messages.
-        dtypes: Allowed types.
-    """
-
-    what: str
-    plural: str
-    dtypes: tuple[types.DALIDataType, ...]
-
-
-KINDS = {
-    "image": FieldKind("an image", "images", _PIXELS),
-    "encoded_image": FieldKind("the bytes of an image file", "images", (_DT.UINT8,)),
-    "mask": FieldKind("a mask", "masks", _PIXELS),
-    "hw": FieldKind("height and width of an image", "image sizes", _REALS + _INTEGERS),
-    "projection": FieldKind("a projection matrix", "projection matrices", _REALS),
-    "point": FieldKind("points", "points", _REALS + _INTEGERS),
-    "box": FieldKind("boxes", "boxes", _REALS + _INTEGERS),
+# What fields of each kind hold, what they are called together, and their types.
+_KINDS = {
+    "image": ("an image", "images", _PIXELS),
+    "encoded_image": ("the bytes of an image file", "images", (_DT.UINT8,)),
+    "mask": ("a mask", "masks", _PIXELS),
+    "hw": ("height and width of an image", "image sizes", _REALS + _INTEGERS),
+    "projection": ("a projection matrix", "projection matrices", _REALS),
+    "point": ("points", "points", _REALS + _INTEGERS),
+    "box": ("boxes", "boxes", _REALS + _INTEGERS),
 }
 
 
@@ -210,33 +195,27 @@ class ImageTransformStep(PipelineStepBase):
         advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
         return ImageUse(names, PIXELS, as_pixels, advice=advice)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        self._apply(data)
-        return data
-
     @do_not_convert
-    def _apply(self, data: SampleDataGroup) -> None:
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
+        is_on_gpu = self._on_gpu and pipeline_has_gpu()
         for path, image in (images | masks).items():
             is_mask = path in masks
             fill_value = 0.0 if is_mask else self._fill_value
             if change.decoded is not None and not is_mask:
                 self._note_decoded(data, path)
-                on_device = change.decoded(image, "mixed" if self._is_on_gpu() else "cpu")
+                on_device = change.decoded(image, "mixed" if is_on_gpu else "cpu")
             else:
-                on_device = image.gpu() if self._is_on_gpu() else image
+                on_device = image.gpu() if is_on_gpu else image
             data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        with np.errstate(all="ignore"):  # which DALI does
-            self._apply_to_arrays(data)
         return data
 
-    def _apply_to_arrays(self, data: SampleDataGroup) -> None:
+    @np.errstate(all="ignore")  # which DALI does
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         files = {}
         for path, image in images.items() if self._is_encoded else ():
@@ -262,6 +241,7 @@ class ImageTransformStep(PipelineStepBase):
             data.set_item_in_path(path, change.changed(mask, 0.0, True))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
+        return data
 
     def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
@@ -275,10 +255,6 @@ class ImageTransformStep(PipelineStepBase):
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
-
-    def _is_on_gpu(self) -> bool:
-        has_gpu = Pipeline.current() is None or Pipeline.current().device_id is not None
-        return self._on_gpu and has_gpu
 
     def _set_sizes(
         self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
@@ -323,8 +299,9 @@ class ImageTransformStep(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         for kind, names in self._fields.items():
-            found = KINDS["encoded_image" if kind == "image" and self._is_encoded else kind]
-            search.find(names, found.what, found.dtypes, group_of=found.plural)
+            is_file = kind == "image" and self._is_encoded
+            what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
+            search.find(names, what, dtypes, group_of=plural)
         search.problems += fill_problems(data_empty, [self._use_of_images()], "fill_value", [self._fill_value])
         search.raise_problems()
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
@@ -336,14 +313,7 @@ class ImageTransformStep(PipelineStepBase):
         data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
 
 
-def with_pixel_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` so that its signature has the `PixelFields` that it takes as ``**fields``."""
-    signature = inspect.signature(init)
-    of_base = inspect.signature(ImageTransformStep.__init__).parameters
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    shared = [of_base[name] for name in PixelFields.__annotations__]
-    init.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    return init
+with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
 
 
 def checked_hw(value: Any, argument: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..sample_data.names import normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch, Names, find_paths, required_names
+from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
@@ -94,10 +94,8 @@ class LidarDepthMapAdder(ArrayStep):
         for path in find_paths(data, self._projection_names):
             with naming_field(path):
                 projected = moved(data.get_item_in_path(path), points)
-            parent = data.get_parent_of_path(path)
-            for (name, _), depths in zip(self._strides.items(), self._maps(projected), strict=True):
-                parent.add_data_field(name, _DT.FLOAT, ndim=2)
-                parent[name] = depths
+            for name, depths in zip(self._strides, self._maps(projected), strict=True):
+                put_beside(data, path, name, _DT.FLOAT, depths, ndim=2)
         return data
 
     def _maps(self, projected: Float64Array) -> list[npt.NDArray[np.float32]]:
@@ -126,6 +124,5 @@ class LidarDepthMapAdder(ArrayStep):
         if self._matrix_path is not None:
             search.find_at(self._matrix_path, "a matrix", _REAL)
         for path in search.find(self._projection_names, "a matrix", _REAL, group_of="projection matrices"):
-            search.add_all_beside(data_empty, path, dict.fromkeys(self._strides, (_DT.FLOAT, 2)))
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, [(name, _DT.FLOAT, 2) for name in self._strides])
+        return search.result()

@@ -18,7 +18,7 @@ from ..sample_data.names import normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch, Key
+from .named_fields import FieldSearch, Key, path_in_group
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
@@ -86,7 +86,7 @@ class LidarSweepAggregator(ArrayStep):
             SettingError: A setting is not of this form.
         """
         self._lidar_path = normalized_path(lidar_path)
-        self._sweep_path = normalized_path(sweep_path)
+        self._sweep_path = path_in_group(sweep_path, "sweep_path")
         self._num_sweeps = None if num_sweeps is None else whole_number(num_sweeps, "num_sweeps", at_least=1)
         self._age_column = None if age_column is None else whole_number(age_column, "age_column", at_least=3)
         self._close_distance = number(close_distance, "close_distance", at_least=0)

@@ -16,7 +16,7 @@ from ..sample_data import Name, SampleDataGroup
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images
-from .named_fields import FieldSearch, Names, find_paths, required_names
+from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
@@ -82,8 +82,7 @@ class MapLineVectorizer(ArrayStep):
             parent = data.get_parent_of_path(path)
             with naming_field(path):
                 vectors = self._vectors(parent[path[-1]], parent[self._count_name])
-            parent.add_data_field(self._vector_name, _DT.FLOAT, ndim=4)
-            parent[self._vector_name] = vectors
+            put_beside(data, path, self._vector_name, _DT.FLOAT, vectors, ndim=4)
         return data
 
     def _vectors(self, points: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -110,9 +109,8 @@ class MapLineVectorizer(ArrayStep):
         search = FieldSearch(data_empty, self)
         for path in search.find(self._point_names, "points", (_DT.FLOAT, _DT.FLOAT64), group_of="points of lines"):
             search.find_at((*path[:-1], self._count_name), "numbers of points", _INTEGERS)
-            search.add_all_beside(data_empty, path, {self._vector_name: (_DT.FLOAT, 4)})
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, [(self._vector_name, _DT.FLOAT, 4)])
+        return search.result()
 
 
 def resampled(line: Float64Array, count: int) -> Float64Array:

@@ -3,16 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from nvidia.dali import types
 
 from ..checks import did_you_mean, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, Name, SampleDataGroup, format_error, format_path
+from ..sample_data import (
+    FieldPath,
+    FormatProblem,
+    GroupFormat,
+    Name,
+    Path,
+    SampleDataGroup,
+    format_error,
+    format_path,
+    normalized_path,
+)
 from ..sample_data.frame_groups import why_no_frames
+from ..sample_data.graph_mode import do_not_convert
 
 Names: TypeAlias = Name | Sequence[Name]
 """Name or names of fields, anywhere in what a step is applied to."""
@@ -33,18 +44,25 @@ def required_names(names: Names, argument: str) -> tuple[Name, ...]:
     return checked
 
 
+as_names = field_names
+
+
+def path_in_group(path: Path, argument: str) -> FieldPath:
+    """Return the path of something in the group that a step is applied to.
+
+    Raises:
+        NameTypeError: It is no path.
+        SettingError: It is empty, which is the group itself.
+    """
+    names = normalized_path(path)
+    if not names:
+        raise SettingError(f"`{argument}` must have at least one name, got {path!r}.")
+    return names
+
+
 def find_paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
     """Get the paths of all fields of some names."""
     return [path for name in names for path in data.find_all_occurrences(name)]
-
-
-def as_names(names: Name | Sequence[Name] | None, argument: str) -> tuple[Name, ...]:
-    """Return one name, or several, as a tuple; None is no name.
-
-    Raises:
-        SettingError: Something else was given.
-    """
-    return field_names(names, argument)
 
 
 def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
@@ -63,11 +81,12 @@ class FieldSearch:
 
         search = FieldSearch(data_empty, self)
         images = search.find(self._image_name, "an image", [types.DALIDataType.UINT8], group_of="images")
-        search.raise_problems()
+        return search.result()
     """
 
     def __init__(self, data_empty: SampleDataGroup, step: object, cannot: str = "be applied") -> None:
         """Set up for the format that a step is given; ``cannot`` completes "<step> cannot ..." in messages."""
+        self._data_empty = data_empty
         self._format = data_empty.format
         self._heading = f"{type(step).__name__} cannot {cannot}:"
         self.problems: list[FormatProblem] = []
@@ -123,6 +142,27 @@ class FieldSearch:
             self.add(problem, path)
         return path if problem is None else None
 
+    def find_groups(
+        self,
+        name: Name,
+        problem: str = "must be a data group field with annotations, is a data field",
+        error_type: type[Exception] = KeyError,
+    ) -> list[FieldPath]:
+        """Find the groups of annotations of a name, anywhere in the sample.
+
+        Args:
+            name: The name, which must occur.
+            problem: What is wrong with a data field of that name.
+            error_type: Class of the error for a name that does not occur.
+        """
+        paths = self._format.find(name)
+        if not paths:
+            self.add_missing(name, "annotations", error_type)
+        others = [path for path in paths if not isinstance(self._format.at(path), GroupFormat)]
+        for path in others:
+            self.add(problem, path)
+        return [path for path in paths if path not in others]
+
     def _problem_of(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str
     ) -> str | None:
@@ -148,31 +188,23 @@ class FieldSearch:
 
     def add_beside(
         self,
-        data_empty: SampleDataGroup,
         path: FieldPath,
-        name: Name,
-        dtype: types.DALIDataType,
-        what: str,
+        fields: Iterable[tuple[Name, types.DALIDataType, int | None]],
+        what: str = "it",
         error_type: type[Exception] = ValueError,
     ) -> None:
-        """Add a field to the group of the field at ``path``, or the problem that it exists already."""
-        parent = data_empty.get_parent_of_path(path)
-        if parent.has_child(name):
-            self.add(f"exists already, so the {what} cannot be added", (*path[:-1], name), error_type)
-        else:
-            parent.add_data_field(name, dtype)
+        """Add fields to the group of a field, or the problem that they exist already.
 
-    def add_all_beside(
-        self,
-        data_empty: SampleDataGroup,
-        path: FieldPath,
-        fields: Mapping[Name, tuple[types.DALIDataType, int]],
-    ) -> None:
-        """Add fields of some types and numbers of axes to the group of the field at ``path``; see `add_beside`."""
-        parent = data_empty.get_parent_of_path(path)
-        for name, (dtype, ndim) in fields.items():
+        Args:
+            path: Path of the field.
+            fields: Name, type and number of axes of each.
+            what: What is added, for the message.
+            error_type: Class of the error for a field that exists.
+        """
+        parent = self._data_empty.get_item_in_path(path[:-1])
+        for name, dtype, ndim in fields:
             if parent.has_child(name):
-                self.add("exists already, so it cannot be added", (*path[:-1], name))
+                self.add(f"exists already, so {what} cannot be added", (*path[:-1], name), error_type)
             else:
                 parent.add_data_field(name, dtype, ndim=ndim)
 
@@ -180,3 +212,23 @@ class FieldSearch:
         """Raise a `FormatError` of all problems, if there are any."""
         if self.problems:
             raise format_error(self.problems, self._heading)
+
+    def result(self) -> SampleDataGroup:
+        """Return the format, with what was added, unless there are problems: they are raised together."""
+        self.raise_problems()
+        return self._data_empty
+
+
+@do_not_convert
+def put_beside(
+    data: SampleDataGroup,
+    path: FieldPath,
+    name: Name,
+    dtype: types.DALIDataType,
+    value: Any,
+    ndim: int | None = None,
+) -> None:
+    """Add a field with a value to the group of the field at ``path``."""
+    parent = data.get_item_in_path(path[:-1])
+    parent.add_data_field(name, dtype, ndim=ndim)
+    parent[name] = value

@@ -90,5 +90,4 @@ class PaddingToUniform(PipelineStepBase):
             if not data_empty.find_all_occurrences(name):
                 known = [part for path in data_empty.format.flat_paths for part in path]
                 search.add(f"No fields to be padded with name '{name}' were found.{did_you_mean(name, known)}")
-        search.raise_problems()
-        return data_empty
+        return search.result()

@@ -14,14 +14,12 @@ import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, number_range, probability
 from ..draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ..operators import functions as f
 from ..operators.array_pixels import (
     Image,
-    change_images,
     checked_image,
     looked_up,
     recolored,
@@ -29,8 +27,10 @@ from ..operators.array_pixels import (
     scaling_table,
 )
 from ..operators.field_types import leaf_at
+from ..operators.image_pixels import pipeline_has_gpu
 from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from .image_pixel_step import change_images
 from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch, Key
 from .pipeline_step_base import PipelineStepBase
@@ -161,7 +161,7 @@ class PhotoMetricDistorter(PipelineStepBase):
         change = self._drawn_change()
         for path in data.find_all_occurrences(self._image_name):
             image = data.get_item_in_path(path)
-            if self._enforce_process_on_gpu and _pipeline_has_gpu():
+            if self._enforce_process_on_gpu and pipeline_has_gpu():
                 image = image.gpu()
             is_uint8 = data.get_type_of_item_in_path(path) == _DT.UINT8
             data.set_item_in_path(path, _changed(image, change, is_uint8))
@@ -220,8 +220,7 @@ class PhotoMetricDistorter(PipelineStepBase):
                 problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {dtype.name}"
                 search.add(problem, path, AssertionError)  # the class that callers of the published API catch
             self._check_brightness(search, path, leaf_at(data_empty, path))
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
     def _check_brightness(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
         delta = max(map(abs, self._ranges["brightness"]))
@@ -352,8 +351,3 @@ def _matrix_table(is_bgr: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
     return (
         np.stack([parts[:, permutation, :] for permutation in _PERMUTATIONS]).reshape(6, 3, 9).astype(np.float32)
     )
-
-
-@do_not_convert
-def _pipeline_has_gpu() -> bool:
-    return Pipeline.current() is None or Pipeline.current().device_id is not None

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from ..checks import choice
 from ..draws.draw_scope import RunningStep, current_plan, declared_draws
 from ..draws.random_draws import RandomDraw
-from ..errors import FormatError, StepOutputError
+from ..errors import FormatError
 from ..sample_data import (
     FieldPath,
     FieldValue,
@@ -20,13 +20,12 @@ from ..sample_data import (
     GroupFormat,
     ImageContent,
     SampleDataGroup,
-    describe_difference,
     format_error,
 )
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.sample_data_group import replace_contents
 from ..unknown_arguments import explains_unknown_arguments
-from .array_application import apply_to_arrays, holds_arrays
+from .array_application import apply_to_arrays, holds_arrays, require_format, require_group
 from .image_use import ImageUse, contents_after, declared_images, image_problems
 
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
@@ -214,7 +213,7 @@ class PipelineStepBase(ABC):
             problems += [problem for problem in error.problems if problem.path not in paths]
         if problems:
             raise format_error(problems, f"{type(self).__name__} cannot be applied:")
-        return self._require_group(output, "_check_and_adjust_data_format_input_to_output")
+        return require_group(self, output, "_check_and_adjust_data_format_input_to_output")
 
     def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
         """Apply the step while a graph is defined, or to one sample of arrays.
@@ -234,8 +233,8 @@ class PipelineStepBase(ABC):
         known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
         with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
-            processed = self._require_group(self._process(data), "_process")
-        self._require_format(processed, declared)
+            processed = require_group(self, self._process(data), "_process")
+        require_format(self, processed, declared.format, "_process")
         self._take_contents(processed, declared.format, known)
         return processed
 
@@ -260,24 +259,6 @@ class PipelineStepBase(ABC):
             is_same = node is not None and processed.get_item_in_path(path) is node
             contents[path] = before if is_same and not leaf.content.is_known else leaf.content
         replace_contents(processed, processed.format.with_contents(contents))
-
-    @do_not_convert
-    def _require_format(self, processed: SampleDataGroup, declared: SampleDataGroup) -> None:
-        if not processed.type_matches(declared):
-            raise StepOutputError(
-                f"{self!r} did not produce the format that it declared:\n"
-                f"{describe_difference(declared.format, processed.format)}\n"
-                f"Make `_process` and `_check_and_adjust_data_format_input_to_output` agree."
-            )
-
-    @do_not_convert
-    def _require_group(self, value: SampleDataGroup, method: str) -> SampleDataGroup:
-        if not isinstance(value, SampleDataGroup):
-            raise StepOutputError(
-                f"{type(self).__name__}.{method} must return a SampleDataGroup, got "
-                f"{'None (a missing `return`?)' if value is None else type(value).__name__}."
-            )
-        return value
 
     def __repr__(self) -> str:
         """Class name and settings."""

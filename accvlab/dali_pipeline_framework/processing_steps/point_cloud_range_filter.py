@@ -70,5 +70,4 @@ class PointCloudRangeFilter(PipelineStepBase):
         search = FieldSearch(data_empty, self, cannot="filter")
         for path in search.find(self._point_names, "points", NUMBER_TYPES, group_of="points"):
             check_fields(search, data_empty, path, self._further_names)
-        search.raise_problems()
-        return data_empty
+        return search.result()

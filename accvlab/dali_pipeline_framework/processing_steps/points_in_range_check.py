@@ -12,7 +12,7 @@ from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
 from ..sample_data import Name, SampleDataGroup
 from .image_use import no_images
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -64,10 +64,8 @@ class PointsInRangeCheck(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._points_fields_name):
-            dtype = leaf_at(data, path).dtype
-            parent = data.get_parent_of_path(path)
-            parent.add_data_field(self._is_inside_field_name, types.DALIDataType.BOOL)
-            parent[self._is_inside_field_name] = self._limits.contain(data.get_item_in_path(path), dtype)
+            is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
+            put_beside(data, path, self._is_inside_field_name, types.DALIDataType.BOOL, is_inside)
         return data
 
     _process_arrays = _process
@@ -78,6 +76,5 @@ class PointsInRangeCheck(PipelineStepBase):
             self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError
         )
         for path in found:
-            search.add_beside(data_empty, path, self._is_inside_field_name, types.DALIDataType.BOOL, "result")
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, [(self._is_inside_field_name, types.DALIDataType.BOOL, None)], "the result")
+        return search.result()

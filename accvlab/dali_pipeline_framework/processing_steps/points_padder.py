@@ -15,7 +15,7 @@ from ..sample_data import Name, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from .image_use import no_images
-from .named_fields import FieldSearch, Names, find_paths, required_names
+from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -68,12 +68,10 @@ class PointsPadder(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._point_names):
             points = data.get_item_in_path(path)
-            parent = data.get_parent_of_path(path)
-            parent[path[-1]] = self._padded(points, leaf_at(data, path).dtype)
+            data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
             if self._mask_name is not None:
-                parent.add_data_field(self._mask_name, types.DALIDataType.BOOL)
-                places = self._places(points)
-                parent[self._mask_name] = places < functions.shape_of(points)[0]
+                is_point = self._places(points) < functions.shape_of(points)[0]
+                put_beside(data, path, self._mask_name, types.DALIDataType.BOOL, is_point)
         return data
 
     @do_not_convert
@@ -102,9 +100,8 @@ class PointsPadder(PipelineStepBase):
         search = FieldSearch(data_empty, self, cannot="pad")
         for path in search.find(self._point_names, "points", list(NUMPY_TYPES), group_of="points"):
             if self._mask_name is not None:
-                search.add_beside(data_empty, path, self._mask_name, types.DALIDataType.BOOL, "mask")
-        search.raise_problems()
-        return data_empty
+                search.add_beside(path, [(self._mask_name, types.DALIDataType.BOOL, None)], "the mask")
+        return search.result()
 
 
 def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:

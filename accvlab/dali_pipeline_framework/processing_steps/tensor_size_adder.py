@@ -13,7 +13,7 @@ from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..sample_data import Name, SampleDataGroup
 from .image_use import ImageUse, axis_of_height, with_height_and_width
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -76,9 +76,7 @@ class TensorSizeAdder(PipelineStepBase):
             rule = "an image is (..., height, width, channels)"
             size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
             size = functions.cast(size, self._store_size_as_type)
-            parent = data.get_parent_of_path(path)
-            parent.add_data_field(self._tensor_name + self._size_postfix, self._store_size_as_type)
-            parent[self._tensor_name + self._size_postfix] = size
+            put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
         return data
 
     _process_arrays = _process
@@ -87,6 +85,5 @@ class TensorSizeAdder(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         new_name = self._tensor_name + self._size_postfix
         for path in search.find(self._tensor_name, "a tensor", group_of="tensors"):
-            search.add_beside(data_empty, path, new_name, self._store_size_as_type, "size", KeyError)
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, [(new_name, self._store_size_as_type, None)], "the size", KeyError)
+        return search.result()

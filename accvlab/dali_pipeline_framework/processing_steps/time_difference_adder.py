@@ -16,7 +16,7 @@ from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import format_path, normalized_path
 from .image_use import no_images
-from .named_fields import FieldSearch, Names, find_paths, required_names
+from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -99,9 +99,7 @@ class TimeDifferenceAdder(PipelineStepBase):
             if self._output_type != _DT.INT64:
                 unit = exact_constant_like(np.array(self._unit, np.float64), time)
                 difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
-            parent = data.get_parent_of_path(path)
-            parent.add_data_field(self._difference_name, self._output_type)
-            parent[self._difference_name] = difference
+            put_beside(data, path, self._difference_name, self._output_type, difference)
         return data
 
     _process_arrays = _process
@@ -119,9 +117,8 @@ class TimeDifferenceAdder(PipelineStepBase):
             if reference is not None and not isinstance(reference, GroupFormat) and dtype != reference.dtype:
                 wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
                 search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
-            search.add_beside(data_empty, path, self._difference_name, self._output_type, "difference")
-        search.raise_problems()
-        return data_empty
+            search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
+        return search.result()
 
 
 @do_not_convert

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..checks import did_you_mean
 from ..errors import SettingError
@@ -66,18 +66,15 @@ class UnneededFieldRemover(PipelineStepBase):
         known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
         for name in self._unneeded_field_names:
             if not data_empty.find_all_occurrences(name):
-                meant = did_you_mean(name, _other_words(known, name), _SIMILARITY_OF_MISSPELT)
+                # Names that differ by digits only are other fields.
+                others = [other for other in known if _without_digits(other) != _without_digits(str(name))]
+                meant = did_you_mean(name, others, _SIMILARITY_OF_MISSPELT)
                 if meant:
                     search.add(
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
         return self._process(data_empty)
-
-
-def _other_words(known: Iterable[str], name: Name) -> list[str]:
-    """Names that differ from a name by more than digits."""
-    return [each for each in known if _without_digits(each) != _without_digits(str(name))]
 
 
 def _without_digits(name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import field_name, flag, number, number_list
@@ -15,12 +14,12 @@ from ..errors import SettingError
 from ..operators import functions
 from ..operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
 from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at
-from ..sample_data import GroupFormat, Name, Path, SampleDataGroup, format_path
+from ..sample_data import FieldPath, GroupFormat, Name, Path, SampleDataGroup, format_path
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import normalized_path
 from .image_use import no_images
-from .named_fields import FieldSearch
+from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase
 
 
@@ -125,7 +124,7 @@ class VisibleBboxSelector(PipelineStepBase):
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        [boxes_path] = data.find_all_occurrences(self._bboxes_field_name)
+        boxes_path = _only_path(data, self._bboxes_field_name)
         is_double = leaf_at(data, boxes_path).dtype == types.DALIDataType.FLOAT64
         dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
         boxes = functions.cast(_on_cpu(data.get_item_in_path(boxes_path)), dtype)
@@ -133,15 +132,14 @@ class VisibleBboxSelector(PipelineStepBase):
         masks = []
         num_boxes = functions.shape_of(boxes)[0:1]
         if self._check_for_bbox_occlusion:
-            depths = _reshaped(_on_cpu(_only(data, self._depths_field_name)), num_boxes)
-            [path] = data.find_all_occurrences(self._depths_field_name or 0)
+            path = _only_path(data, self._depths_field_name)
+            depths = functions.reshape(_on_cpu(data.get_item_in_path(path)), num_boxes, layout="")
             masks.append(visible_boxes(boxes, depths, leaf_at(data, path).dtype, image_hw))
         if self._check_for_minimum_size:
             masks.append(boxes_of_minimum_size(boxes, num_boxes, image_hw, self._minimum_bbox_size or 0.0))
-        *parent, name = self._resulting_mask_field_path
-        group = data.get_item_in_path(parent)
-        group.add_data_field(name, types.DALIDataType.BOOL)
-        group[name] = masks[0] & masks[1] if len(masks) == 2 else masks[0]
+        mask = masks[0] & masks[1] if len(masks) == 2 else masks[0]
+        path = self._resulting_mask_field_path
+        put_beside(data, path, path[-1], types.DALIDataType.BOOL, mask)
         return data
 
     _process_arrays = _process
@@ -150,10 +148,10 @@ class VisibleBboxSelector(PipelineStepBase):
         if self._image_hw is not None:
             return exact_constant_like(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)), like)
         if self._image_hw_field_name is not None:
-            size = _on_cpu(_only(data, self._image_hw_field_name))
+            size = _on_cpu(data.get_item_in_path(_only_path(data, self._image_hw_field_name)))
             # Of NaN and another number, `max` returns the second one: an image of no size.
             return functions.maximum(functions.cast(functions.reshape(size, [2]), dtype), 0.0)
-        shape = functions.shape_of(_only(data, self._image_field_name))
+        shape = functions.shape_of(data.get_item_in_path(_only_path(data, self._image_field_name)))
         return functions.cast(functions.reshape(shape[-3:-1], [2]), dtype)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -174,26 +172,17 @@ class VisibleBboxSelector(PipelineStepBase):
                     f"The name {name!r} must occur once, but occurs {len(paths)} times: {places}. "
                     "Wrap the step, to apply it to each camera"
                 )
-        *parent, name = self._resulting_mask_field_path
-        group = data_empty.format.get(tuple(parent))
-        if not isinstance(group, GroupFormat):
-            search.add("there is no such group to add the mask to", tuple(parent))
-        elif name in group.index:
-            search.add("exists already, so the mask cannot be added", self._resulting_mask_field_path)
-        search.raise_problems()
-        data_empty.get_item_in_path(parent).add_data_field(name, types.DALIDataType.BOOL)
-        return data_empty
+        path = self._resulting_mask_field_path
+        if isinstance(data_empty.format.get(path[:-1]), GroupFormat):
+            search.add_beside(path, [(path[-1], types.DALIDataType.BOOL, None)], "the mask")
+        else:
+            search.add("there is no such group to add the mask to", path[:-1])
+        return search.result()
 
 
-def _reshaped(depths: Any, shape: Any) -> Any:
-    if functions.is_node(depths):
-        return fn.reshape(depths, shape=shape, layout="")
-    return functions.reshape(depths, shape)
-
-
-def _only(data: SampleDataGroup, name: Name | None) -> Any:
+def _only_path(data: SampleDataGroup, name: Name | None) -> FieldPath:
     [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
-    return data.get_item_in_path(path)
+    return path
 
 
 def _optional_name(name: Name | None, argument: str) -> Name | None:

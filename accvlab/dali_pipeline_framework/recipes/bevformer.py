@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,10 +38,9 @@ from .recipe_parts import (
     PLACE,
     STD_DEV,
     checked_settings,
-    driving_provider,
     four_by_four,
+    provider_for,
     recipe_loader,
-    require_fields,
 )
 from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
@@ -150,7 +150,7 @@ def bevformer_training(
         sampler,
         bevformer_steps(queues, settings),
         batch_size,
-        _Batch(settings.queue_length, queues.num_cameras, is_training=True),
+        functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras)),
         ("gt_bboxes_3d", "gt_labels_3d"),
         {"seed": seed, **loader_arguments},
     )
@@ -185,7 +185,7 @@ def bevformer_evaluation(
         SceneSampler(queues.sequence_lengths),
         bevformer_steps(queues, settings, is_training=False),
         batch_size,
-        _Batch(1, queues.num_cameras, is_training=False),
+        _batch,
         (),
         loader_arguments,
     )
@@ -221,10 +221,10 @@ class BEVFormerQueues(DataProvider):
             SettingError: It lacks something.
         """
         settings = checked_settings(settings, BEVFormerSettings)
-        driving = driving_provider(provider)
-        wanted = {} if settings.zero_can_bus else {"can_bus": True}
-        classes = settings.classes if is_training else ()
-        require_fields(driving, "BEVFormer", {**wanted, "boxes": True} if is_training else wanted, classes)
+        wanted = {"boxes": True} if is_training else {}
+        if not settings.zero_can_bus:
+            wanted = {"can_bus": True, **wanted}
+        driving = provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
         self._provider = driving
         self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
@@ -418,31 +418,22 @@ class ScaledImagePreparer(ArrayStep):
         search = FieldSearch(data_empty, self)
         for path in search.find("image", "an image", (_DT.UINT8, _DT.FLOAT), group_of="images"):
             data_empty.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
-        search.raise_problems()
-        return data_empty
+        return search.result()
 
 
-@attrs.frozen
-class _Batch:
-    """Brings a batch into the form of `bevformer_training` or `bevformer_evaluation`."""
-
-    queue_length: int
-    num_cameras: int
-    is_training: bool = attrs.field(kw_only=True)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        images = batch["images"]
-        result = {"img": self._by_frame(images["image"])}
-        result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
-        result |= {name: self._by_frame(images[name]) for name in ("lidar2img", "lidar2cam")}
-        if not self.is_training:
-            result = {name: value[:, 0] for name, value in result.items()}
-            result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
-        return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
-
-    def _by_frame(self, values: Any) -> Any:
-        """``(B, Q * C, ...)`` as ``(B, Q, C, ...)``."""
-        return values.reshape(values.shape[0], self.queue_length, self.num_cameras, *values.shape[2:])
+def _batch(batch: dict[str, Any], queue: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
+    images, of_images = batch["images"], ("lidar2img", "lidar2cam")
+    result = {"img": images["image"]}
+    result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
+    result |= {name: images[name] for name in of_images}
+    if queue is None:
+        result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
+        result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
+    else:  # (B, Q * C, ...) as (B, Q, C, ...)
+        for name in ("img", *of_images):
+            result[name] = result[name].reshape(len(result[name]), *queue, *result[name].shape[2:])
+    return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
 
 
 def _as_bytes(text: Any) -> npt.NDArray[np.uint8]:

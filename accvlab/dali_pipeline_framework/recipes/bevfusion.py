@@ -37,11 +37,10 @@ from .recipe_parts import (
     driving_provider,
     four_by_four,
     one_image_size,
+    provider_for,
     recipe_loader,
-    require_fields,
     sample_format,
     sample_of,
-    text_of,
     turn_about_z,
 )
 
@@ -215,8 +214,7 @@ class BEVFusionFormatter(ArrayStep):
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         format = self._check_and_adjust_data_format_input_to_output(data)
         cameras = [*data["cameras"].values()]
-        names = [text_of(camera["name"]) for camera in cameras]
-        hw = one_image_size([camera["image"] for camera in cameras], names)
+        hw = one_image_size(cameras)
         plans = [self._images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
         of_cameras = []
         for camera, plan in zip(cameras, plans, strict=True):
@@ -319,11 +317,10 @@ def bevfusion_steps(
         SettingError: The provider lacks what is needed; all of it is told.
     """
     settings = checked_settings(settings, BEVFusionSettings)
-    driving = driving_provider(provider)
     wanted = settings.provider_fields(is_training)
     needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
-    has_boxes = bool(driving.fields.boxes)
-    require_fields(driving, "BEVFusion", needed, settings.classes if has_boxes else ())
+    has_boxes = bool(driving_provider(provider).fields.boxes)
+    driving = provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
     steps: list[PipelineStepBase] = []
     if settings.num_sweeps:
         steps.append(

@@ -41,10 +41,9 @@ from .recipe_parts import (
     PLACE,
     STD_DEV,
     checked_settings,
-    driving_provider,
     has_place,
+    provider_for,
     recipe_loader,
-    require_fields,
 )
 
 _OBJECTS = "objects"
@@ -177,9 +176,8 @@ def detection_2d_steps(
         SettingError: The provider lacks what is needed; all of it is told.
     """
     settings = checked_settings(settings, Detection2DSettings)
-    driving = driving_provider(provider)
     needed = {"boxes_2d": True} if is_training else {}
-    require_fields(driving, "2D detection", needed, settings.classes if is_training else ())
+    driving = provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
     names = driving.class_names if is_training else ()
     image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
     is_encoded = image.content.is_encoded is not False

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.pipeline import Pipeline
 
 from ..checks import field_name, flag, number_range, probability, valid, whole_number_list
 from ..draws.random_draws import DrawKey, RandomDraw, UniformDraw
 from ..operators import functions, image_arrays
 from ..operators.array_packages import needed_package
 from ..operators.functions import constant
+from ..operators.image_pixels import pipeline_has_gpu
 from ..operators.image_transform import AxisScaling, Resampler, Resampling, sizes_of_encoded
 from ..processing_steps.array_application import naming_field
 from ..processing_steps.image_use import ImageUse
@@ -289,12 +289,11 @@ class PlannedImageAugmenter(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images = self._of_images(data)
         self._declare(data)
-        has_gpu = Pipeline.current() is not None and Pipeline.current().device_id is not None
         for path, encoded, plan in images:
             hw = fn.cast(sizes_of_encoded([encoded])[0], dtype=_DT.FLOAT)
             resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
             resampler = attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
-            changed: Any = resampler(resampler.decoded(encoded, "mixed" if has_gpu else "cpu"))
+            changed: Any = resampler(resampler.decoded(encoded, "mixed" if pipeline_has_gpu() else "cpu"))
             if self._rotates:
                 height, width = self._output_hw
                 turn = fn.transforms.rotation(angle=-plan[5], center=[width / 2, height / 2])

@@ -48,9 +48,15 @@ def mmdet_boxes(
     velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[:, :2], nan=0.0)
     is_kept = boxes["categories"] >= 0
     if bev_range is not None:
-        is_kept &= ((centers[:, :2] > bev_range[:2]) & (centers[:, :2] < bev_range[2:])).all(axis=1)
+        is_kept &= is_in_range(centers, bev_range)
     columns = np.column_stack([centers, sizes, angles, velocities]).astype(np.float32)
     return columns[is_kept], label_of[boxes["categories"][is_kept]]
+
+
+def is_in_range(centers: npt.NDArray[Any], bev_range: tuple[float, float, float, float]) -> npt.NDArray[np.bool_]:
+    """Which centers ``(n, 3)`` lie within a range of x and y, not on its border."""
+    xy = centers[:, :2]
+    return np.asarray(((xy > bev_range[:2]) & (xy < bev_range[2:])).all(axis=1))
 
 
 def bev_range_of(point_cloud_range: Sequence[float]) -> tuple[float, float, float, float]:

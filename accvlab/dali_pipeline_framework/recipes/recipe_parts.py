@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,22 +78,22 @@ def checked_settings(settings: _Settings | None, of_recipe: type[_Settings]) -> 
     return of_recipe() if settings is None else settings
 
 
-def require_fields(
-    provider: DrivingProvider, model: str, wanted: Mapping[str, Any], classes: Sequence[str] = ()
-) -> None:
-    """Check that the samples of a provider hold what a model needs.
+def provider_for(
+    given: DataProvider, model: str, wanted: Mapping[str, Any], classes: Sequence[str] = ()
+) -> DrivingProvider:
+    """The `DrivingProvider` that a recipe was given, if its samples hold what a model needs.
 
     Args:
-        provider: The provider.
+        given: The provider.
         model: Name of the model, for the message.
         wanted: Settings of `DrivingFields` that must be so: False for what is not needed; ``min_points`` and
             ``num_sweeps`` at least.
         classes: Classes that the labels are numbered by.
 
     Raises:
-        SettingError: Something is missing; all of it is told.
+        SettingError: It is another provider, or something is missing; all of it is told.
     """
-    problems = []
+    provider, problems = driving_provider(given), []
     for name, value in wanted.items():
         has = getattr(provider.fields, name)
         if name in ("min_points", "num_sweeps"):
@@ -115,27 +115,29 @@ def require_fields(
             f"{model} needs other samples than {provider!r} delivers:\n{bullets(problems)}\n"
             f"Create the provider with: {settings}"
         )
+    return provider
 
 
-def one_image_size(files: Sequence[npt.NDArray[np.uint8]], names: Sequence[str]) -> tuple[int, int]:
+def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
     """Height and width that the images of all cameras have, from the heads of their files.
 
     Raises:
         FieldValueError: They differ.
     """
     sizes = []
-    for file, name in zip(files, names, strict=True):
+    for camera in cameras:
+        name = text_of(camera["name"])
         try:
-            sizes.append(image_size(file))
+            sizes.append((image_size(camera["image"]), name))
         except FieldValueError as error:
             raise FieldValueError(f"The image of the camera {name!r}: {error}") from error
-    if len(set(sizes)) > 1:
-        told = ", ".join(f"{name} {size[0]} x {size[1]}" for name, size in zip(names, sizes, strict=True))
+    if len({size for size, _ in sizes}) > 1:
+        told = ", ".join(f"{name} {size[0]} x {size[1]}" for size, name in sizes)
         raise FieldValueError(
             f"The images of all cameras must have one size, since one crop is drawn for all of them. Height and "
             f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
         )
-    return sizes[0]
+    return sizes[0][0]
 
 
 def four_by_four(matrix: npt.NDArray[Any]) -> Float64Array:

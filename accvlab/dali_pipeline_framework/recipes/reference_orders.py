@@ -33,6 +33,8 @@ from ..sampling.arithmetic.torch_generator import torch_generator, torch_permuta
 from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, RandomAccessSampler
 
+_A_SIZE = valid(whole_number_list, what="height and width", count=2, at_least=1)
+
 Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
 
@@ -227,18 +229,13 @@ class AugmentationRanges:
         rotation_3d_range: ``rot3d_range``, radians.
     """
 
-    image_hw: Sequence[int] = (900, 1600)
-    output_hw: Sequence[int] = (256, 704)
+    image_hw: Sequence[int] = attrs.field(default=(900, 1600), validator=_A_SIZE)
+    output_hw: Sequence[int] = attrs.field(default=(256, 704), validator=_A_SIZE)
     scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(number_range))
     bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
     rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(number_range))
     is_flipped_at_random: bool = attrs.field(default=True, validator=valid(flag))
     rotation_3d_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse what is not of its form."""
-        for name in ("image_hw", "output_hw"):
-            whole_number_list(getattr(self, name), name, "height and width", count=2, at_least=1)
 
     def drawn(self, generator: np.random.RandomState) -> dict[str, Any]:
         """Draw as ``get_augmentation`` does: ``resize``, ``crop``, ``flip``, ``rotate``, ``rotate_3d``."""
@@ -469,8 +466,9 @@ class ShuffledGroupSampler(_RankSampler):
             SettingError: An argument is out of its range.
         """
         self._groups = np.asarray(groups)
-        if self._groups.ndim != 1 or not self._groups.size or self._groups.dtype.kind not in "iu":
-            raise SettingError(f"`groups` must be the number of the group of each sample, got {groups!r}.")
+        is_of_numbers = self._groups.ndim == 1 and self._groups.size and self._groups.dtype.kind in "iu"
+        if not is_of_numbers or self._groups.min() < 0:
+            raise SettingError(f"`groups` must be the number of the group of each sample, from 0, got {groups!r}.")
         super().__init__([len(self._groups)], total_batch_size, seed)
         self._found: tuple[Any, list[Int64Array]] | None = None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from ..sample_data import Name, SampleDataGroup
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
+from .mmdet_boxes import labels_of
 from .recipe_parts import (
     CLASSES,
     DT,
@@ -40,11 +42,10 @@ from .recipe_parts import (
     driving_provider,
     four_by_four,
     one_image_size,
+    provider_for,
     recipe_loader,
-    require_fields,
     sample_format,
     sample_of,
-    text_of,
     turn_about_z,
 )
 from .reference_orders import (
@@ -157,7 +158,7 @@ class SparseDriveFormatter(ArrayStep):
         self._settings = settings
         self._is_training = is_training
         self._images = settings.images if is_training else settings.images.for_evaluation()
-        self._label_of = np.array([settings.classes.index(name) for name in class_names], np.int64)
+        self._label_of = labels_of(class_names, settings.classes)
         self._has_depth = is_training and bool(settings.depth_strides)
 
     declare_images = no_images
@@ -185,8 +186,7 @@ class SparseDriveFormatter(ArrayStep):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        names = [text_of(camera["name"]) for camera in cameras]
-        plan = self._images.plan(one_image_size([camera["image"] for camera in cameras], names), self.draw)
+        plan = self._images.plan(one_image_size(cameras), self.draw)
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
@@ -299,9 +299,8 @@ def sparsedrive_steps(
         SettingError: The provider lacks what is needed; all of it is told.
     """
     settings = checked_settings(settings, SparseDriveSettings)
-    driving = driving_provider(provider)
     classes = settings.classes if is_training else ()
-    require_fields(driving, settings.model, settings.provider_fields(is_training), classes)
+    driving = provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
     steps: list[PipelineStepBase] = []
     if settings.has_planning:
@@ -388,17 +387,16 @@ def sparsedrive_training(
             augmentation=_ranges(frames, settings),
         )
     listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
+    of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(frames, sampler, steps, batch_size, _AsPublished(settings, True), listed, arguments)
+    return recipe_loader(frames, sampler, steps, batch_size, of_batch, listed, arguments)
 
 
 def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
     """Ranges of the numbers that the published sampler draws beside the order."""
     images = settings.images
-    first = provider.get_data(0)["cameras"]
-    hw = one_image_size([camera["image"] for camera in first.values()], provider.camera_names)
     return AugmentationRanges(
-        image_hw=hw,
+        image_hw=one_image_size(provider.get_data(0)["cameras"].values()),
         output_hw=images.output_hw,
         scale_range=images.scale_range or (1.0, 1.0),
         bottom_crop_range=images.bottom_crop_range,
@@ -443,26 +441,14 @@ def sparsedrive_evaluation(
     if order == "published":
         sampler = ChunkSampler(lengths, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    of_batch = _AsPublished(settings, False)
-    return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)
+    return recipe_loader(frames, sampler, steps, batch_size, _as_published, (), loader_arguments)
 
 
-@attrs.frozen
-class _AsPublished:
-    """Gives a batch the names of the published code.
-
-    Attributes:
-        settings: The settings.
-        is_training: Whether there are labels.
-    """
-
-    settings: SparseDriveSettings
-    is_training: bool
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        cameras = batch.pop("cameras")
-        result = {"img": cameras["image"], **batch}
-        if self.is_training and self.settings.depth_strides:
-            result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(len(self.settings.depth_strides))]
-        result[PLACE] = result.pop(PLACE)
-        return result
+def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:
+    """Give a batch the names of the published code."""
+    cameras = batch.pop("cameras")
+    result = {"img": cameras["image"], **batch}
+    if num_depth_maps:
+        result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
+    result[PLACE] = result.pop(PLACE)
+    return result

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from ..sampling.shuffled_sampler import ShuffledSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .boxes_in_images import visible_boxes
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .mmdet_boxes import bev_range_of, is_in_range, labels_of
 from .queue_provider import FRAMES, QueueProvider
 from .recipe_parts import (
     CLASSES,
@@ -41,11 +43,10 @@ from .recipe_parts import (
     four_by_four,
     has_place,
     one_image_size,
+    provider_for,
     recipe_loader,
-    require_fields,
     sample_format,
     sample_of,
-    text_of,
     turn_about_z,
 )
 from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
@@ -129,8 +130,8 @@ class StreamPETRFormatter(ArrayStep):
         self._settings = settings
         self._is_training = is_training
         self._images = settings.images if is_training else settings.images.for_evaluation()
-        self._label_of = np.array([settings.classes.index(name) for name in class_names], np.int64)
-        self._image_label_of = np.array([settings.image_classes.index(name) for name in class_names], np.int64)
+        self._label_of = labels_of(class_names, settings.classes)
+        self._image_label_of = labels_of(class_names, settings.image_classes)
 
     declare_images = no_images
 
@@ -156,9 +157,7 @@ class StreamPETRFormatter(ArrayStep):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        names = [text_of(camera["name"]) for camera in cameras]
-        hw = one_image_size([camera["image"] for camera in cameras], names)
-        plan = self._images.plan(hw, self.draw)
+        plan = self._images.plan(one_image_size(cameras), self.draw)
         scene = np.eye(4)
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
@@ -188,10 +187,8 @@ class StreamPETRFormatter(ArrayStep):
 
     def _boxes(self, boxes: SampleDataGroup, scene: npt.NDArray[np.float64]) -> dict[str, Any]:
         """Boxes in range, as ``LiDARInstance3DBoxes`` holds them: z of the bottom; and their labels."""
-        low_x, low_y, _, high_x, high_y, _ = self._settings.point_cloud_range
         centers = np.asarray(boxes["centers"], np.float64)
-        x, y = centers[:, 0], centers[:, 1]
-        kept = (x > low_x) & (y > low_y) & (x < high_x) & (y < high_y) & (boxes["categories"] >= 0)
+        kept = is_in_range(centers, bev_range_of(self._settings.point_cloud_range)) & (boxes["categories"] >= 0)
         scale, angle = float(self.draw("bev_scale")), -float(self.draw("bev_angle"))
         centers, sizes = centers[kept], np.asarray(boxes["sizes"], np.float64)[kept]
         centers[:, 2] -= sizes[:, 2] / 2
@@ -261,12 +258,13 @@ def streampetr_steps(
         SettingError: The provider lacks what is needed; all of it is told.
     """
     settings = checked_settings(settings, StreamPETRSettings)
-    driving = driving_provider(provider.provider if isinstance(provider, QueueProvider) else provider)
+    is_queue = isinstance(provider, QueueProvider)
+    frames = provider.provider if isinstance(provider, QueueProvider) else provider
     classes = settings.classes if is_training else ()
-    require_fields(driving, "StreamPETR", settings.provider_fields(is_training), classes)
+    driving = provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
     names = driving.class_names if is_training else ()
     formatter: PipelineStepBase = StreamPETRFormatter(settings, names, is_training)
-    if isinstance(provider, QueueProvider):
+    if is_queue:
         formatter = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES)
     images = settings.images if is_training else settings.images.for_evaluation()
     return [
@@ -330,7 +328,7 @@ def streampetr_training(
         pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)
         sampler = (EndlessGroupSampler if is_published else StreamingSequenceSampler)(pieces, seed=seed)
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
-    of_batch = _AsPublished(True, queue_length is not None)
+    of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
     arguments = {"seed": seed, **loader_arguments}
     return recipe_loader(source, sampler, steps, batch_size, of_batch, [*_LISTED, *_FIELDS_OF_CAMERAS], arguments)
 
@@ -367,34 +365,22 @@ def streampetr_evaluation(
     lengths = frames.sequence_lengths
     sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    of_batch = _AsPublished(False, False)
+    of_batch = functools.partial(_as_published, is_training=False, is_queue=False)
     return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)
 
 
-@attrs.frozen
-class _AsPublished:
-    """Gives a batch the names and axes of the published code.
-
-    Attributes:
-        is_training: Whether there are labels, and an axis of frames.
-        is_queue: Whether samples are queues of frames.
-    """
-
-    is_training: bool
-    is_queue: bool
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        frames = batch[FRAMES] if self.is_queue else batch
-        cameras = frames["cameras"]
-        result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
-        if self.is_training:
-            result["prev_exists"] = frames["prev_exists"]
-            result |= {name: frames[name] for name in _LISTED}
-            result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
-            if not self.is_queue:
-                result = {name: _with_frames(value) for name, value in result.items()}
-        beside = {name: frames[name] for name in ("token", "scene")}
-        return {**result, **beside, PLACE: batch[PLACE]}
+def _as_published(batch: dict[str, Any], is_training: bool, is_queue: bool) -> dict[str, Any]:
+    """Give a batch the names and axes of the published code: in training, labels and an axis of frames."""
+    frames = batch[FRAMES] if is_queue else batch
+    cameras = frames["cameras"]
+    result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
+    if is_training:
+        result |= {name: frames[name] for name in ("prev_exists", *_LISTED)}
+        result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
+        if not is_queue:
+            result = {name: _with_frames(value) for name, value in result.items()}
+    beside = {name: frames[name] for name in ("token", "scene")}
+    return {**result, **beside, PLACE: batch[PLACE]}
 
 
 def _with_frames(value: Any) -> Any:

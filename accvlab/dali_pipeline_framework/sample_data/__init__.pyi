@@ -19,7 +19,7 @@ from .names import Path as Path
 from .names import flat_name as flat_name
 from .names import format_path as format_path
 from .names import normalized_path as normalized_path
-from .nesting import nested_dictionary as nested_dictionary
 from .sample_data_group import SampleDataGroup as SampleDataGroup
 from .strings import decoded as decoded
 from .strings import encoded as encoded
+from .value_queries import nested_dictionary as nested_dictionary

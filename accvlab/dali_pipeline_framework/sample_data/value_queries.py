@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read access to the values of a sample."""
+"""Read access to the values of a sample, also as nested dicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from .format_queries import FormatQueries
 from .formats import GroupFormat, LeafFormat, nothing_below_leaf
 from .graph_mode import methods_not_converted
 from .names import FieldPath, Name, Path, available_names_hint, format_path, normalized_path
-from .nesting import nested_dictionary, read_text
+from .strings import decoded
 
 _Self = TypeVar("_Self", bound="ValueQueries")
 
@@ -211,3 +211,30 @@ def _same_arrays(
         return False
     # NumPy compares other kinds (text, objects) only without the NaN rule.
     return bool(np.array_equal(first, second, equal_nan=first.dtype.kind in "fcmM"))
+
+
+def nested_dictionary(
+    sample_format: GroupFormat, values: Iterable[FieldValue], prefix: FieldPath = ()
+) -> dict[Name, FieldValue]:
+    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
+
+    Args:
+        sample_format: Names and types.
+        values: As many values as the format has data fields.
+        prefix: Path of the group, for messages.
+    """
+    values = iter(values)
+    result: dict[Name, FieldValue] = {}
+    for name, child in zip(sample_format.names, sample_format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            result[name] = nested_dictionary(child, values, (*prefix, name))
+        elif child.is_string:
+            result[name] = read_text(next(values), (*prefix, name))
+        else:
+            result[name] = next(values)
+    return result
+
+
+def read_text(value: FieldValue, path: FieldPath) -> FieldValue:
+    """Return the value of a STRING field as text; None and nodes of a graph as they are."""
+    return value if value is None or isinstance(value, DataNode) else decoded(value, path)

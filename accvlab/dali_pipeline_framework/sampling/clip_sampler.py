@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import choice, whole_number
+from ..checks import choice, flag, whole_number
 from ..draws.keyed_random import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch
@@ -81,7 +81,8 @@ class ClipSampler(PlannedSampler):
         if not isinstance(clips, Clips):
             raise SettingError(f"`clips` must be of the class Clips, got {type(clips).__name__}.")
         self.is_streamed = arrange == "streamed"
-        if cut_sequences and not self.is_streamed:
+        self.cuts = flag(cut_sequences, "cut_sequences")
+        if self.cuts and not self.is_streamed:
             raise SettingError("`cut_sequences` goes with arrange='streamed', got arrange='shuffled'.")
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
@@ -89,8 +90,7 @@ class ClipSampler(PlannedSampler):
         self.clips = clips
         self._num_samples = clips.num_frames
         self.seed = whole_number(seed, "seed", at_least=0)
-        self.shuffles = bool(shuffle)
-        self.cuts = bool(cut_sequences)
+        self.shuffles = flag(shuffle, "shuffle")
         self._deliver = deliver
         unit_table = ClipSequenceUnits if self.is_streamed else ClipUnits
         self.unit_table = unit_table(clips, as_one=deliver == "clips")

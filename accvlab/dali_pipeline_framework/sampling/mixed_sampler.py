@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..checks import MOST_SAMPLES, whole_number
+from ..checks import MOST_SAMPLES, elements, whole_number
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
@@ -88,9 +88,10 @@ class MixedSampler(PlannedSampler):
         self._has_offsets = offsets is not None
         self._offsets = [0] * len(self._samplers)
         if offsets is not None:
-            if isinstance(offsets, str) or not isinstance(offsets, Iterable):
+            given = elements(offsets)
+            if given is None:
                 raise SettingError(f"`offsets` must be a sequence of whole numbers, or None, got {offsets!r}.")
-            self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in offsets]
+            self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in given]
             if len(self._offsets) != len(self._samplers):
                 raise SettingError(
                     f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..checks import MOST_SAMPLES, whole_number
+from ..checks import MOST_SAMPLES, flag, whole_number
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.orders import ShuffledOrder
@@ -51,7 +51,7 @@ class ShuffledSampler(PlannedSampler):
         super().__init__(total_batch_size, last_batch)
         self._num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         self.seed = whole_number(seed, "seed", at_least=0)
-        self.shuffles = bool(shuffle)
+        self.shuffles = flag(shuffle, "shuffle")
         self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)
         self.unit_table = SampleUnits(self._num_samples)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import whole_number
+from ..checks import flag, whole_number
 from ..draws.keyed_random import digest
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.sequence_lengths import checked_lengths
@@ -85,8 +85,8 @@ class StreamingSequenceSampler(PlannedSampler):
         self._lengths = checked_lengths(sequence_lengths)
         self._num_samples = int(self._lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
-        self.shuffles = bool(shuffle)
-        self.cuts = bool(cut_sequences)
+        self.shuffles = flag(shuffle, "shuffle")
+        self.cuts = flag(cut_sequences, "cut_sequences")
         self.unit_table = SequenceUnits(self._lengths)
         self.order = units_order(len(self._lengths), weights, num_per_epoch, self.seed, self.shuffles)
         self._digests = {

@@ -172,8 +172,10 @@ class PlayedBatchSampler(SamplerBase):
     @property
     def length(self) -> int | None:
         """Number of batches, where they tell it."""
-        first = self._samplers[0]
-        return len(first) if hasattr(first, "__len__") else None
+        try:
+            return len(self._samplers[0])
+        except (TypeError, NotImplementedError):  # also a batch sampler over a sampler without a length
+            return None
 
 
 def _set_epoch(sampler: Any, epoch: int) -> None:
@@ -185,4 +187,11 @@ def _set_epoch(sampler: Any, epoch: int) -> None:
 
 def _first_of(sampler: Any) -> list[int]:
     _set_epoch(sampler, 0)
-    return [int(index) for index in next(iter(sampler), ())]
+    first = next(iter(sampler), ())
+    try:
+        return [int(index) for index in first]
+    except (TypeError, ValueError):
+        raise SettingError(
+            f"`batch_samplers` must deliver lists of indices, but the first batch of {type(sampler).__name__} is "
+            f"{shown(first)}. Put a sampler of single indices into a BatchSampler of PyTorch."
+        ) from None

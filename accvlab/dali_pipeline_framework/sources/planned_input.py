@@ -27,6 +27,7 @@ from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .callable_base import CallableBase
 from .context import add_context, context_values
+from .shards import shard_given_once
 
 _sample_index_of = operator.attrgetter("sample_index")
 # In the order of `SamplePlace`, behind the slot.
@@ -153,12 +154,7 @@ class PlannedInput(CallableBase):
         changed = copy.copy(self)
         changed._forget()
         if shard is not None:
-            if self._num_shards != 1 and shard != self.shard:
-                raise SettingError(
-                    f"The input was created for shard {self._shard_id} of {self._num_shards}, the loader for "
-                    f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
-                )
-            changed._shard_id, changed._num_shards = check_shard(*shard)
+            changed._shard_id, changed._num_shards = shard_given_once("input", self.shard, shard)
         if batch_size is not None:
             batch_size = whole_number(batch_size, "batch_size", at_least=1)
         own, keeps_own = self.batch_size, self._keeps_batch_size_per_shard

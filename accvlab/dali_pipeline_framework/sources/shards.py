@@ -67,6 +67,20 @@ class Shard:
         object.__setattr__(self, "num_shards", num_shards)
 
 
+def shard_given_once(what: str, own: tuple[int, int], asked: tuple[int, int]) -> tuple[int, int]:
+    """Check the shard that a loader asks for, of an input that may have one of its own already.
+
+    Raises:
+        SettingError: It is no shard, or another one than the input was created for.
+    """
+    if own[1] != 1 and asked != own:
+        raise SettingError(
+            f"The {what} was created for shard {own[0]} of {own[1]}, the loader for shard {asked[0]} of "
+            f"{asked[1]}. Give the shard in one place only."
+        )
+    return check_shard(*asked)
+
+
 def shard_of_input(data_input: Any) -> Shard | None:
     """The shard that an input delivers, or None where it does not tell.
 

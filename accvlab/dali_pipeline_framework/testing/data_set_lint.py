@@ -35,7 +35,7 @@ from ..errors import SettingError, TooManyFailedError
 from ..faults.failed_samples import FailedSample, summary_of
 from ..faults.quarantine import Quarantine
 from ..loader.data_loader import DataLoader
-from ..pipeline.array_steps import ArraySteps
+from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sampling.shuffled_sampler import SequentialSampler

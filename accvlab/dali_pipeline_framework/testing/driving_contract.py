@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,33 +28,33 @@ _FEWEST_VEHICLES = 5
 
 def scene_problems(provider: DrivingProvider) -> list[str]:
     """Scenes whose times do not ascend."""
-    times, first, problems = provider.timestamps, 0, []
-    for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
-        steps = np.diff(times[first : first + length])
-        if not (steps > 0).all():
-            sample = first + int(np.flatnonzero(~(steps > 0))[0]) + 1
-            problems.append(
-                f"scene {name!r}, sample {sample}, timestamp: must be after the one before, got {times[sample]} "
-                f"after {times[sample - 1]}"
-            )
-        first += length
-    return problems
+    return [
+        f"{where}, timestamp: must be after the one before, got {time} after {before}"
+        for where, before, time in _steps_where(provider, lambda steps: ~(steps > 0))
+    ]
 
 
 def unit_problems(provider: DrivingProvider) -> list[str]:
     """Scenes whose frames are so far apart that times cannot be seconds."""
-    times, first, problems = provider.timestamps, 0, []
+    return [
+        f"{where}, timestamp: is {time - before:g} s after the one before, got {time} after {before}. Give "
+        f"seconds (of microseconds: times 1e-6), and what was recorded at another time as a scene of its own."
+        for where, before, time in _steps_where(provider, lambda steps: steps > _LONGEST_STEP_S)
+    ]
+
+
+def _steps_where(
+    provider: DrivingProvider, is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Of each scene, the first wrong step from frame to frame: where, and the times before and after it."""
+    first = 0
     for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
-        steps = np.diff(times[first : first + length])
-        if (steps > _LONGEST_STEP_S).any():
-            sample = first + int(np.argmax(steps > _LONGEST_STEP_S)) + 1
-            problems.append(
-                f"scene {name!r}, sample {sample}, timestamp: is {times[sample] - times[sample - 1]:g} s after "
-                f"the one before, got {times[sample]} after {times[sample - 1]}. Give seconds (of microseconds: "
-                f"times 1e-6), and what was recorded at another time as a scene of its own."
-            )
+        times = provider.timestamps[first : first + length]
+        wrong = np.flatnonzero(is_wrong(np.diff(times)))
+        if len(wrong):
+            frame = int(wrong[0]) + 1
+            yield f"scene {name!r}, sample {first + frame}", times[frame - 1], times[frame]
         first += length
-    return problems
 
 
 def size_problems(provider: DrivingProvider, samples: Mapping[int, SampleDataGroup]) -> list[str]:

@@ -157,7 +157,8 @@ class _ProviderCheck(RuleCheck):
                 index: driving_problems(provider, sample) for index, sample in zip(indices, samples, strict=True)
             }
             self._break_for_samples(rule, found)
-            for problem in size_problems(provider, dict(zip(indices, samples, strict=True))):
+            sound = {index: sample for index, sample in zip(indices, samples, strict=True) if not found[index]}
+            for problem in size_problems(provider, sound):
                 self.break_rule("vehicles must be longer than wide", problem)
 
     def index_rule(self, count: int) -> None:

@@ -19,8 +19,8 @@ from nvidia.dali.pipeline import pipeline_def
 from ..draws.draw_scope import DrawRecording
 from ..engine.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
-from ..pipeline.array_steps import ArraySteps
-from ..pipeline.chain_format import chain_format
+from ..pipeline.chains.array_steps import ArraySteps
+from ..pipeline.chains.chain_format import chain_format
 from ..processing_steps.data_group_array_in_path_elements_applied_step import (
     DataGroupArrayInPathElementsAppliedStep,
 )

@@ -20,8 +20,8 @@ from ..draws.random_draws import PlannedDraw
 from ..engine.samples.sample_steps import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
-from ..pipeline.array_steps import ArraySteps
-from ..pipeline.chain_format import chain_format
+from ..pipeline.chains.array_steps import ArraySteps
+from ..pipeline.chains.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
@@ -192,7 +192,9 @@ def run_step(
 class _LenientDefinition(PipelineDefinition):
     """Accepts steps that draw without declaring it, so that `check_step` can report them."""
 
-    _must_declare_draws = False
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._chain = attrs.evolve(self._chain, must_declare_draws=False)
 
 
 def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed: int) -> list[StepRun]:

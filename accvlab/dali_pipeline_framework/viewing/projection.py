@@ -31,7 +31,6 @@ _EDGES = np.array(
         [1, 3],
     ]
 )
-NUM_EDGES = len(_EDGES)  # of a box, with the diagonals of its front
 _NEAREST_DEPTH_M = 0.1
 
 

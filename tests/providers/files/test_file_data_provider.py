@@ -302,6 +302,10 @@ class TestPipelines:
             assert np.array_equal(data, local.get_data(i)["data"])
         assert remote.get_data(0)["path"].endswith("cat/0.jpg" if kind == "file" else "all.zip")
 
+    def test_descriptions_show_no_passwords(self) -> None:
+        provider = FileDataProvider(files=["http://me:hidden@host/a.jpg"])
+        assert provider.describe_sample(0) == "http://host/a.jpg"
+
     def test_a_root_in_the_memory_of_this_process(self, root: Path) -> None:
         memory = fsspec.filesystem("memory")
         for path in root.rglob("*.jpg"):

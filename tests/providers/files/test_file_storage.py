@@ -24,6 +24,8 @@ from accvlab.dali_pipeline_framework.providers.files.storage import (
     is_url,
     joined_url,
     parent_of,
+    split_pattern,
+    without_secrets,
 )
 
 FILES = {"a/x.jpg": b"abc", "a/deep/y.jpg": b"d", "b c/ä.jpg": b"efgh", "top": b"i"}
@@ -237,6 +239,34 @@ class TestUrls:
     def test_parents_of_local_paths(self) -> None:
         assert parent_of("/a/b c") == ("/a", "b c")
         assert parent_of("a") == ("", "a")
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("s3://b/*.mp4", ("s3://b", "*.mp4")),
+            ("zip://a/*/[xy].mp4::s3://b/a.zip", ("zip://a::s3://b/a.zip", "*/[xy].mp4")),
+            ("s3://b/a?.mp4", ("s3://b", "a?.mp4")),
+            ("https://h/a.mp4?part=*", None),
+            ("https://h/v/*.mp4?part=1", ("https://h/v?part=1", "*.mp4")),
+            ("s3://b/a.mp4", None),
+        ],
+    )
+    def test_patterns(self, url: str, expected: tuple[str, str] | None) -> None:
+        assert split_pattern(url) == expected
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("https://me:pass@h:8/a.mp4", "https://h:8/a.mp4"),
+            ("zip://a::https://me@h/a.zip", "zip://a::https://h/a.zip"),
+            ("https://h/a?X-Amz-Signature=1a&part=1&sig=b%3D", "https://h/a?X-Amz-Signature=...&part=1&sig=..."),
+            ("500: 'https://h/a?token=x'", "500: 'https://h/a?token=...'"),
+            ("s3://b/a@b/c.mp4", "s3://b/a@b/c.mp4"),
+            ("/local/a?key=1", "/local/a?key=1"),
+        ],
+    )
+    def test_urls_without_secrets(self, url: str, expected: str) -> None:
+        assert without_secrets(url) == expected
 
     def test_a_name_may_be_a_url(self, tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
         memory.pipe("/x", b"abc")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
-import re
 import sys
-import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from support.file_server import FileServer
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.inputs import FileDataProvider
@@ -241,99 +239,56 @@ def test_a_local_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch:
 # --- a real server ---------------------------------------------------------------------------------------
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Serves files of a folder, also ranges; the first answers can be faulty."""
-
-    folder: ClassVar[Path]
-    faults: ClassVar[list[str]] = []
-    ranges: ClassVar[list[str]] = []
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        self._answer(has_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(has_body=True)
-
-    def _answer(self, has_body: bool) -> None:
-        path = self.folder / self.path.lstrip("/")
-        fault = self.faults.pop(0) if has_body and self.faults else ""
-        if fault.isdigit():
-            return self.send_error(int(fault))
-        if not path.is_file():
-            return self.send_error(404)
-        content = path.read_bytes()
-        etag = hashlib.md5(content).hexdigest()
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        part = content
-        if wanted:
-            self.ranges.append(wanted.group())
-            start, end = int(wanted[1]), min(int(wanted[2] or len(content)), len(content) - 1)
-            part = content[start : end + 1]
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{end}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("ETag", f'"{etag}"')
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        if fault == "cut":
-            self.close_connection = True
-            part = part[: len(part) // 2]
-        if has_body:
-            self.wfile.write(part)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    Handler.folder = tmp_path
-    Handler.faults.clear()
-    Handler.ranges.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    with FileServer(tmp_path) as started:
+        yield started
 
 
-def test_over_http(url: str, tmp_path: Path) -> None:
+def test_over_http(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(CONTENT)
-    Handler.faults[:] = ["503", "cut", "429"]
-    remote = Storage(url, {"reading": FAST})
+    server.faults[:] = ["503", "cut", "429"]
+    remote = Storage(server.url, {"reading": FAST})
     assert remote.read_bytes("a.bin").tobytes() == CONTENT
     with pytest.raises(FileNotFoundError, match="there is none"):
         remote.read_bytes("none.bin")
-    Handler.faults[:] = ["403"] + ["500"] * 9
+    server.faults[:] = ["403"] + ["500"] * 9
     with pytest.raises(FileError, match="403"):
         remote.read_bytes("a.bin")
-    assert len(Handler.faults) == 9  # it was asked once
+    assert len(server.faults) == 9  # it was asked once
     with pytest.raises(FileError, match="500"):
         remote.read_bytes("a.bin")
-    assert len(Handler.faults) == 5
-    Handler.faults.clear()
+    assert len(server.faults) == 5
+    server.faults.clear()
     with remote.open_binary("a.bin") as file:
         file.seek(1_000_000)
         assert file.read(100) == CONTENT[1_000_000:1_000_100]
-        assert Handler.ranges == [f"bytes=1000000-{1_000_000 + 2**20 - 1}"]
+        assert server.ranges == [f"bytes=1000000-{1_000_000 + 2**20 - 1}"]
         (tmp_path / "a.bin").write_bytes(CONTENT[::-1])
         file.seek(0)
         with pytest.raises(OSError, match="changed while it was read"):
             file.read(100)
 
 
-def test_a_provider_over_http(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "reason"), [("stall", "there was no answer within 0.3 s"), ("503", "503")])
+def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault: str, reason: str) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("a.bin", CONTENT)
+    hasty = RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)
+    remote = Storage(f"zip://::{server.url}/all.zip", {"reading": hasty})
+    server.faults[:] = [fault] * 2
+    with pytest.raises(FileError, match=rf"all\.zip' cannot be .*{reason}"):
+        remote.read_bytes("a.bin")
+    server.faults[:] = [fault]
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT
+
+
+def test_a_provider_over_http(server: FileServer, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 10)
     (tmp_path / "list.txt").write_text("".join(f"{number}.bin {number}\n" for number in range(3)))
-    Handler.faults[:] = ["500", "cut"]
-    provider = FileDataProvider(url, file_list=f"{url}/list.txt", storage_options={"reading": FAST})
+    server.faults[:] = ["500", "cut"]
+    provider = FileDataProvider(server.url, file_list=f"{server.url}/list.txt", storage_options={"reading": FAST})
     found = [provider.get_data(number)["data"].tolist() for number in range(3)]
     assert found == [[number] * 10 for number in range(3)]
     assert np.array_equal(provider.labels, [0, 1, 2])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError
-from ..driving.arrow_files import poses_of_columns, read_columns
+from ..driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from ..driving.trajectory import Trajectory, require_ascending
 
 Int64Array = npt.NDArray[np.int64]
@@ -21,6 +21,7 @@ Float64Array = npt.NDArray[np.float64]
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
+_SIZE = ("length_m", "width_m", "height_m")
 _MOST_DEPTH = 2
 
 
@@ -38,7 +39,7 @@ def find_logs(root: Path) -> list[Path]:
 
 
 class ArgoverseLog:
-    """One log.
+    """One log. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         folder: Its folder.
@@ -50,11 +51,7 @@ class ArgoverseLog:
 
     @cached_property
     def ego(self) -> Trajectory:
-        """Pose of the vehicle in the city.
-
-        Raises:
-            FileError: The file cannot be read, or is not as it should be.
-        """
+        """Pose of the vehicle in the city."""
         path = self.folder / POSES
         columns = read_columns(path, {"timestamp_ns": "whole", **_POSE})
         if not len(columns["timestamp_ns"]):
@@ -87,11 +84,7 @@ class ArgoverseLog:
         return found
 
     def calibration(self, camera: str) -> tuple[Float64Array, Float64Array]:
-        """Intrinsics of a camera, and its place on the vehicle.
-
-        Raises:
-            FileError: A file has none.
-        """
+        """Intrinsics of a camera, and its place on the vehicle."""
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
                 path = self.folder / "calibration" / f"{name}.feather"
@@ -117,11 +110,7 @@ class ArgoverseLog:
 
     @cached_property
     def annotations(self) -> dict[str, npt.NDArray[Any]] | None:
-        """Columns of the boxes; None where the log has none (the split ``test``).
-
-        Raises:
-            FileError: The file cannot be read, or is not as it should be.
-        """
+        """Columns of the boxes; None where the log has none (the split ``test``)."""
         path = self.folder / "annotations.feather"
         if not path.exists():
             return None
@@ -131,25 +120,18 @@ class ArgoverseLog:
                 "timestamp_ns": "whole",
                 "track_uuid": "text",
                 "category": "text",
-                **dict.fromkeys(("length_m", "width_m", "height_m"), "number"),
+                **dict.fromkeys(_SIZE, "number"),
                 **_POSE,
                 "num_interior_pts": "whole",
             },
             or_none=["num_interior_pts"],
         )
-        size = np.stack([columns[name] for name in ("length_m", "width_m", "height_m")], axis=-1)
-        if not (size > 0).all():
-            row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
-            raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
+        size = sizes_of_columns(columns, path, _SIZE)
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
 
     @cached_property
     def frame_times(self) -> Int64Array:
-        """Times of the frames: of the lidar, or where there is none, of the boxes.
-
-        Raises:
-            FileError: There are neither.
-        """
+        """Times of the frames: of the lidar, or where there is none, of the boxes."""
         if len(self.lidar_times):
             return self.lidar_times
         if self.annotations is not None and len(self.annotations["timestamp_ns"]):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...checks import file_path, number
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving.arrow_files import read_columns
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import LidarColumns
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
@@ -75,12 +75,11 @@ class ArgoverseProvider(DrivingProvider):
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
         logs = [ArgoverseLog(folder) for folder in find_logs(top)]
-        num_sweeps = fields.get("num_sweeps", 0)
-        most_sweeps = max(10, num_sweeps if isinstance(num_sweeps, int) else 0)
+        sweeps = most_sweeps(fields)
         index = cached_index(
-            lambda: make_index(top, logs, tolerance, most_sweeps),
+            lambda: make_index(top, logs, tolerance, sweeps),
             [source for log in logs for source in log.sources],
-            {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": most_sweeps},
+            {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps},
             index_cache,
         )
         self._index_cache = index_cache

@@ -15,15 +15,8 @@ from ...checks import listed
 from ...errors import FileError, SettingError
 from ...providers.files.storage import is_url, joined_url
 from ..driving import poses
-from ..driving.driving_index import (
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    FrameColumns,
-    LidarColumns,
-    first_column,
-    names_column,
-)
+from ..driving.driving_index import DrivingIndex
+from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 from .camera_models import intrinsic_matrix
 from .label_names import LABEL_NAMES
 from .lidar_content import point_columns_of
@@ -62,29 +55,22 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingInd
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise SettingError(f"Each log must have a name of its own, several are called {listed(repeated)}.")
-    frames = FrameColumns(
-        scene=names_column(names),
-        first_of_scene=first_column([len(log.frame_times) for log in logs]),
-        token=names_column([token for log in logs for token in log.frame_tokens]),
-        time=_joined([log.frame_times for log in logs], np.int64) / 1e6,
-        world_from_ego=np.concatenate([log.ego.at(log.frame_times) for log in logs]),
-        ego_from_base=poses.identity(sum(len(log.frame_times) for log in logs)),
-        can_bus=_can_bus(logs),
-    )
-    camera_names = sorted({name for log in logs for name in log.cameras})
-    cameras, camera_models = _cameras(logs, camera_names, settings) if camera_names else (None, {})
-    lidar, point_columns = _lidar(logs, settings)
-    boxes, categories = _boxes(logs, settings)
-    return DrivingIndex(
+    wanted, known = settings.lidar_sensor, sorted({name for log in logs for name in log.lidars})
+    if wanted is not None and wanted not in known:
+        raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")
+    number_of: dict[str, int] = {}
+    scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
+    columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
+    return index_of_scenes(
+        scenes,
         base="ego",
-        frames=frames,
-        cameras=cameras,
-        lidar=lidar,
-        boxes=boxes,
-        camera_names=camera_names,
-        categories=categories,
-        point_columns=point_columns,
-        origin={"format": "py123d", "logs": list(folders), "camera_models": camera_models},
+        camera_names=sorted({name for log in logs for name in log.cameras}),
+        most_sweeps=settings.most_sweeps,
+        categories=list(number_of),
+        point_columns=[name for name in columns[0] if all(name in others for others in columns)]
+        if columns
+        else (),
+        origin={"format": "py123d", "logs": list(folders), "camera_models": _camera_models(logs)},
     )
 
 
@@ -96,114 +82,79 @@ def _scene_name(log: LogFiles) -> str:
     return f"{metadata['split']}/{metadata['log_name']}"
 
 
-def _joined(parts: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
+def _camera_models(logs: Sequence[LogFiles]) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for log in logs:
+        for name in log.cameras:
+            models.setdefault(name, log.metadata(f"camera.{name}"))
+    return models
 
 
-def _can_bus(logs: Sequence[LogFiles]) -> Float64Array | None:
+def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
+    world_from_ego = log.ego.at(log.frame_times)
+    lidar = _lidar_of(log, settings.lidar_sensor)
+    num_boxes, boxes = _boxes(log, settings, number_of) if BOXES in log.modalities else (None, None)
+    return Scene(
+        name=name,
+        token=log.frame_tokens,
+        time=log.frame_times / 1e6,
+        world_from_ego=world_from_ego,
+        can_bus=_can_bus(log, world_from_ego),
+        images={camera: _images(log, f"camera.{camera}", settings, world_from_ego) for camera in log.cameras},
+        lidar=_records(log, lidar) if lidar else None,
+        num_boxes=num_boxes,
+        boxes=boxes,
+    )
+
+
+def _can_bus(log: LogFiles, world_from_ego: Float64Array) -> Float64Array | None:
     """Position, orientation, acceleration, rotation rate, velocity (in the vehicle), heading (radians, degrees).
 
-    None where a log does not have the motion of the vehicle.
+    None where the log does not have the motion of the vehicle.
     """
-    parts = []
-    for log in logs:
-        if f"{EGO}.dynamic_state_se3" not in log.file(EGO).names:
-            return None
-        motion = log.lists(EGO, "dynamic_state_se3", 9)
-        times = log.times(EGO)
-        rows = np.clip(np.searchsorted(times, log.frame_times), 0, len(times) - 1)
-        velocity, acceleration, rotation_rate = np.split(motion[rows], 3, axis=1)
-        world_from_ego = log.ego.at(log.frame_times)
-        quaternion = poses.quaternion_of_rotation(world_from_ego[..., :3])
-        heading = poses.yaw_of_quaternion(quaternion)[:, np.newaxis] % (2 * np.pi)
-        parts.append(
-            np.concatenate(
-                [
-                    world_from_ego[..., 3],
-                    quaternion,
-                    acceleration,
-                    rotation_rate,
-                    velocity,
-                    heading,
-                    np.degrees(heading),
-                ],
-                axis=1,
-            )
-        )
-    can_bus = _joined(parts, np.float64)
+    if f"{EGO}.dynamic_state_se3" not in log.file(EGO).names:
+        return None
+    motion, times = log.lists(EGO, "dynamic_state_se3", 9), log.times(EGO)
+    rows = np.clip(np.searchsorted(times, log.frame_times), 0, len(times) - 1)
+    velocity, acceleration, rotation_rate = np.split(motion[rows], 3, axis=1)
+    quaternion = poses.quaternion_of_rotation(world_from_ego[..., :3])
+    heading = poses.yaw_of_quaternion(quaternion)[:, np.newaxis] % (2 * np.pi)
+    columns = [world_from_ego[..., 3], quaternion, acceleration, rotation_rate, velocity]
+    can_bus = np.concatenate([*columns, heading, np.degrees(heading)], axis=1)
     return can_bus if np.isfinite(can_bus).all() else None
 
 
-# --- cameras ----------------------------------------------------------------------------------------------
+# --- cameras and lidar ------------------------------------------------------------------------------------
 
 
-def _cameras(
-    logs: Sequence[LogFiles], names: Sequence[str], settings: ArrowLogSettings
-) -> tuple[CameraColumns, dict[str, Any]]:
-    num_frames = sum(len(log.frame_times) for log in logs)
-    shape = (num_frames, len(names))
-    time, files = np.zeros(shape), [[""] * len(names) for _ in range(num_frames)]
-    intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
-    camera_from_base, ego_from_camera = poses.identity(*shape), poses.identity(*shape)
-    video_frame, row = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-    models: dict[str, Any] = {}
-    first = 0
-    for log in logs:
-        own = slice(first, first + len(log.frame_times))
-        time[own] = (log.frame_times / 1e6)[:, np.newaxis]
-        world_from_ego = log.ego.at(log.frame_times)
-        for place, name in enumerate(names):
-            if name not in log.cameras:
-                continue
-            key = f"camera.{name}"
-            metadata = log.metadata(key)
-            models.setdefault(name, metadata)
-            rows = log.sync_rows(key)
-            has = np.flatnonzero(rows >= 0)
-            taken = rows[has]
-            times = log.times(key)[taken]
-            mounted = static_pose(metadata, "camera_to_imu_se3", log.path(key))
-            time[first + has, place] = times / 1e6
-            intrinsics[own, place] = intrinsic_matrix(metadata, log.path(key))
-            ego_from_camera[own, place] = mounted
-            known = log.lists(key, "camera_to_global_se3", 7)[taken]
-            world_from_camera = poses.joined(log.ego.at(times), mounted)  # as py123d does where none is stored
-            is_known = np.isfinite(known).all(axis=1)
-            world_from_camera[is_known] = pose_of(known[is_known])
-            camera_from_base[first + has, place] = poses.joined(
-                poses.inverse(world_from_camera), world_from_ego[has]
-            )
-            kind, numbers, paths = _images(log, key, taken, settings)
-            for frame, path in zip(has, paths, strict=True):
-                files[first + frame][place] = path
-            (video_frame if kind == "video" else row)[first + has, place] = numbers
-        first = own.stop
-    columns = CameraColumns(
-        file=names_column([file for of_frame in files for file in of_frame]).reshape(shape),
-        time=time,
-        intrinsics=intrinsics,
-        camera_from_base=camera_from_base,
-        ego_from_camera=ego_from_camera,
-        video_frame=video_frame if (video_frame >= 0).any() else None,
-        row=row,
+def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego: Float64Array) -> SceneImages:
+    metadata, rows = log.metadata(key), log.sync_rows(key)
+    has = np.flatnonzero(rows >= 0)
+    taken = rows[has]
+    times = log.times(key)[taken]
+    mounted = static_pose(metadata, "camera_to_imu_se3", log.path(key))
+    known = log.lists(key, "camera_to_global_se3", 7)[taken]
+    world_from_camera = poses.joined(log.ego.at(times), mounted)  # as py123d does where none is stored
+    is_known = np.isfinite(known).all(axis=1)
+    world_from_camera[is_known] = pose_of(known[is_known])
+    return SceneImages(
+        frames=has,
+        time=times / 1e6,
+        intrinsics=intrinsic_matrix(metadata, log.path(key)),
+        camera_from_base=moving_camera(mounted, has, world_from_camera, world_from_ego),
+        ego_from_camera=mounted,
+        **_files(log, key, taken, settings),
     )
-    return columns, models
 
 
-def _images(
-    log: LogFiles, key: str, rows: Int64Array, settings: ArrowLogSettings
-) -> tuple[str, Int64Array, list[str]]:
-    """How the images of a camera are stored (``"file"``, ``"table"``, ``"video"``), their numbers and files."""
+def _files(log: LogFiles, key: str, rows: Int64Array, settings: ArrowLogSettings) -> dict[str, Any]:
+    """Where the images of a camera are: columns of `SceneImages`."""
     stored = str(log.file(key).type_of(f"{key}.data"))
     if stored in ("binary", "large_binary"):
-        return "table", rows, [log.path(key)] * len(rows)
+        return {"file": [log.path(key)] * len(rows), "row": rows}
     if stored == "int32":
-        column = log.column(key, "data").fill_null(-1)
-        return (
-            "video",
-            column.to_numpy().astype(np.int64)[rows],
-            [os.path.join(log.folder, f"{key}.mp4")] * len(rows),
-        )
+        numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)[rows]
+        return {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers}
     if stored != "string":
         raise FileError(
             f"The column '{key}.data' of {log.path(key)!r} must hold paths (string), images (binary) or numbers "
@@ -218,79 +169,29 @@ def _images(
         )
     paths = log.column(key, "data").to_pylist()
     join = joined_url if is_url(root) else os.path.join
-    return "file", np.full(len(rows), -1, np.int64), [join(root, paths[r]) if paths[r] else "" for r in rows]
+    return {"file": [join(root, paths[row]) if paths[row] else "" for row in rows]}
 
 
-# --- lidar ------------------------------------------------------------------------------------------------
+def _lidar_of(log: LogFiles, wanted: str | None) -> str | None:
+    """Modality of the lidar of a log: the one that is wanted, or the first; None where it has none."""
+    name = next((name for name in log.lidars if wanted in (None, name)), None)
+    return None if name is None else f"lidar.{name}"
 
 
-def _lidar(logs: Sequence[LogFiles], settings: ArrowLogSettings) -> tuple[LidarColumns | None, tuple[str, ...]]:
-    """Records of the lidars. py123d stores points in coordinates of the IMU, at the time of the record."""
-    wanted = settings.lidar_sensor
-    if wanted is not None and not any(wanted in log.lidars for log in logs):
-        known = sorted({name for log in logs for name in log.lidars})
-        raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")
-    if not any(log.lidars for log in logs):
-        return None, ()
-    files: list[str] = []
-    times: list[Int64Array] = []
-    world_from_lidar: list[Float64Array] = []
-    row: list[Int64Array] = []
-    of_frame: list[Int64Array] = []
-    sweeps: list[Int64Array] = []
-    columns: list[tuple[str, ...]] = []
-    first = 0
-    for log in logs:
-        name = wanted if wanted in log.lidars else None if wanted else next(iter(log.lidars), None)
-        if name is None:
-            of_frame.append(np.full(len(log.frame_times), -1, np.int64))
-            sweeps += [np.zeros(0, np.int64)] * len(log.frame_times)
-            continue
-        key = f"lidar.{name}"
-        of_log, record_times = log.sync_rows(key), log.times(key)
-        columns.append(point_columns_of(log.file(key), f"{key}.data"))
-        files += [log.path(key)] * len(record_times)
-        times.append(record_times)
-        world_from_lidar.append(log.ego.at(record_times))
-        row.append(np.arange(len(record_times)))
-        of_frame.append(np.where(of_log >= 0, of_log + first, -1))
-        for record in of_log:
-            last = max(int(record) - settings.most_sweeps, 0)
-            sweeps.append(np.arange(int(record) - 1, last - 1, -1, dtype=np.int64) + first)
-        first += len(record_times)
-    shared = [name for name in columns[0] if all(name in others for others in columns)]
-    lidar = LidarColumns(
-        file=names_column(files),
-        time=_joined(times, np.int64) / 1e6,
-        world_from_lidar=np.concatenate(world_from_lidar),
-        of_frame=_joined(of_frame, np.int64),
-        first_sweep=first_column([len(of_one) for of_one in sweeps]),
-        sweep=_joined(sweeps, np.int64),
-        row=_joined(row, np.int64),
+def _records(log: LogFiles, key: str) -> SceneRecords:
+    """Records of a lidar. py123d stores points in coordinates of the IMU, at the time of the record."""
+    of_frame, times = log.sync_rows(key), log.times(key)
+    return SceneRecords(
+        file=[log.path(key)] * len(times),
+        time=times / 1e6,
+        world_from_lidar=log.ego.at(times),
+        of_frame=of_frame,
+        num_before=np.maximum(of_frame, 0),
+        row=np.arange(len(times)),
     )
-    return lidar, tuple(shared)
 
 
 # --- boxes ------------------------------------------------------------------------------------------------
-
-
-def _boxes(logs: Sequence[LogFiles], settings: ArrowLogSettings) -> tuple[BoxColumns | None, list[str]]:
-    if not any(BOXES in log.modalities for log in logs):
-        return None, []
-    number_of: dict[str, int] = {}
-    parts = []
-    counts: list[Int64Array] = []
-    for log in logs:
-        if BOXES not in log.modalities:
-            counts.append(np.zeros(len(log.frame_times), np.int64))
-            continue
-        label_names = _label_names(log, settings)
-        numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
-        count, part = _boxes_of_log(log, numbers, label_names)
-        counts.append(count)
-        parts.append(part)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return BoxColumns(first=first_column(np.concatenate(counts)), **columns), list(number_of)
 
 
 def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
@@ -309,10 +210,12 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
     return names
 
 
-def _boxes_of_log(
-    log: LogFiles, numbers: npt.NDArray[np.int32], label_names: Sequence[str]
+def _boxes(
+    log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]
 ) -> tuple[Int64Array, dict[str, npt.NDArray[Any]]]:
-    """Number of boxes of each frame, and the columns of all."""
+    """Number of boxes of each frame, and the columns of all; ``number_of`` the categories is completed."""
+    label_names = _label_names(log, settings)
+    numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
     path = log.path(BOXES)
     rows = log.sync_rows(BOXES)
     boxes = log.column(BOXES, "bounding_box_se3")

@@ -17,7 +17,7 @@ from ...errors import FileError, SettingError
 from ...providers.files.storage import StoragePath, checked_path, is_url
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving.arrow_files import ArrowFiles
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import CameraColumns, LidarColumns
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
@@ -27,8 +27,6 @@ from .log_files import LogFiles, find_logs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_LEAST_SWEEPS = 10
 
 
 class ArrowLogProvider(DrivingProvider):
@@ -91,12 +89,11 @@ class ArrowLogProvider(DrivingProvider):
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
-        num_sweeps = fields.get("num_sweeps", 0)
         settings = ArrowLogSettings(
             sensor_roots=_sensor_roots(sensor_root),
             label_names={name: list(names) for name, names in (label_names or {}).items()},
             lidar_sensor=lidar_sensor,
-            most_sweeps=max(_LEAST_SWEEPS, num_sweeps if isinstance(num_sweeps, int) else 0),
+            most_sweeps=most_sweeps(fields),
         )
         index = cached_index(
             lambda: make_index(folders, settings),
@@ -107,10 +104,6 @@ class ArrowLogProvider(DrivingProvider):
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
         self._require_one_form()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Settings and paths: files are opened in the process that reads them."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_files"}
 
     @cached_property
     def _files(self) -> ArrowFiles:

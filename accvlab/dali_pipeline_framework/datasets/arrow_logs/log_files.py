@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed
-from ...errors import FileError, SettingError
+from ...errors import FileError, SettingError, file_error
 from ..driving import poses
 from ..driving.arrow_files import ArrowFile
 from ..driving.trajectory import Trajectory, require_ascending
@@ -55,14 +55,14 @@ def find_logs(root: str | os.PathLike[str]) -> list[str]:
             with os.scandir(folder) as entries:
                 waiting += [entry.path for entry in entries if entry.is_dir()]
         except OSError as error:
-            raise FileError(f"The folder {folder!r} cannot be read: {error.strerror or error}.") from error
+            raise file_error(f"The folder {folder!r} cannot be read", error) from error
     if not found:
         raise FileError(f"There is no log in {top!r}: no folder in it has a {SYNC}.arrow.")
     return sorted(found)
 
 
 class LogFiles:
-    """One log.
+    """One log. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         folder: Its folder.
@@ -83,21 +83,13 @@ class LogFiles:
         return sorted(path.stem for path in Path(self.folder).glob("*.arrow"))
 
     def file(self, modality: str) -> ArrowFile:
-        """File of a modality, open.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """File of a modality, open."""
         if modality not in self._open:
             self._open[modality] = ArrowFile(self.path(modality))
         return self._open[modality]
 
     def metadata(self, modality: str) -> dict[str, Any]:
-        """What a file says about its modality.
-
-        Raises:
-            FileError: It says nothing, or not in msgpack.
-        """
+        """What a file says about its modality."""
         file = self.file(modality)
         try:
             import msgpack
@@ -126,11 +118,7 @@ class LogFiles:
         return self.file(modality).column(f"{modality}.{name}")
 
     def times(self, modality: str) -> Int64Array:
-        """Times of a modality, ``(n,)`` microseconds.
-
-        Raises:
-            FileError: They are missing, of another type, or go back.
-        """
+        """Times of a modality, ``(n,)`` microseconds."""
         column = self.column(modality, "timestamp_us")
         where = f"The column '{modality}.timestamp_us' of {self.path(modality)!r}"
         if str(column.type) not in ("int64", "uint64") or column.null_count:
@@ -140,11 +128,7 @@ class LogFiles:
         return times
 
     def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64Array:
-        """Lists of numbers, ``(n, length)`` float64; NaN where there is none.
-
-        Raises:
-            FileError: They are missing or of another type.
-        """
+        """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
         column = self.column(modality, name) if column is None else column
         if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
             raise FileError(
@@ -156,11 +140,7 @@ class LogFiles:
         return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
 
     def sync_rows(self, modality: str) -> Int64Array:
-        """Row of a modality at each frame, ``(num_frames,)``; -1 for none.
-
-        Raises:
-            FileError: They are of another type, or there are no such rows.
-        """
+        """Row of a modality at each frame, ``(num_frames,)``; -1 for none."""
         file = self.file(SYNC)
         if modality not in file.names:
             return np.full(len(self.frame_times), -1, np.int64)
@@ -199,11 +179,7 @@ class LogFiles:
 
     @cached_property
     def ego(self) -> Trajectory:
-        """Pose of the IMU in the world.
-
-        Raises:
-            FileError: There is none.
-        """
+        """Pose of the IMU in the world."""
         if EGO not in self.modalities:
             raise FileError(
                 f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle. It has: "

@@ -19,7 +19,7 @@ _IMAGES = "observation.images."
 
 
 class LeRobotFiles:
-    """The tables of a data set.
+    """The tables of a data set. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         root: Its folder.
@@ -31,11 +31,7 @@ class LeRobotFiles:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """``meta/info.json``.
-
-        Raises:
-            FileError: It cannot be read, or is of another version.
-        """
+        """``meta/info.json``."""
         path = self.root / "meta" / "info.json"
         try:
             info = json.loads(path.read_text())
@@ -60,11 +56,7 @@ class LeRobotFiles:
 
     @cached_property
     def episode_files(self) -> list[Path]:
-        """Tables of the episodes, in order.
-
-        Raises:
-            FileError: There is none.
-        """
+        """Tables of the episodes, in order."""
         found = sorted((self.root / "meta" / "episodes").rglob("*.parquet"))
         if not found:
             raise FileError(f"There are no tables of episodes in {str(self.root / 'meta' / 'episodes')!r}.")
@@ -72,11 +64,7 @@ class LeRobotFiles:
 
     @cached_property
     def episodes(self) -> dict[str, npt.NDArray[Any]]:
-        """Columns of the episodes, by their number.
-
-        Raises:
-            FileError: A table cannot be read, or lacks a column.
-        """
+        """Columns of the episodes, by their number."""
         kinds = dict.fromkeys(("episode_index", "length", "data/chunk_index", "data/file_index"), "whole")
         for feature in self.video_features.values():
             kinds |= dict.fromkeys((f"videos/{feature}/chunk_index", f"videos/{feature}/file_index"), "whole")

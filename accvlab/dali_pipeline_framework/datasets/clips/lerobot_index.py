@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ..driving import poses
 from ..driving.arrow_files import read_columns
-from ..driving.driving_index import CameraColumns, DrivingIndex, FrameColumns, first_column, names_column
-from ..driving.trajectory import half_period, nearest, require_ascending
+from ..driving.driving_index import DrivingIndex
+from ..driving.scene_parts import Scene, SceneImages, index_of_scenes
+from ..driving.trajectory import half_period, require_ascending
 from ..driving.video_frames import VideoFrames
 from .lerobot_files import LeRobotFiles
 
@@ -47,54 +49,37 @@ def make_index(
             f"`pose_feature` is {pose_feature!r}, which is no feature.{did_you_mean(pose_feature, features)} "
             f"There are: {listed(features)}."
         )
-    numbers = files.episodes["episode_index"]
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
-    times, world_from_ego, video_files, video_frames = [], [], [], []
-    for row in range(len(numbers)):
+    scenes = []
+    for row, number in enumerate(files.episodes["episode_index"]):
         data = _data_of(files, row, pose_feature, tables)
-        times.append(data["timestamp"])
-        count = len(data["timestamp"])
-        world_from_ego.append(
-            poses.identity(count) if pose_feature is None else _poses_of(data[pose_feature], pose_feature)
+        times, name = data["timestamp"], f"episode-{number:06d}"
+        images = {}
+        for camera in cameras:
+            video, frames = _frames_of(files, videos, row, camera, times)
+            matrix, place = calibrations.get(camera, (np.eye(3), np.eye(3, 4)))
+            images[camera] = SceneImages(
+                frames=np.arange(len(times)),
+                file=[video] * len(times),
+                time=times,
+                intrinsics=matrix,
+                camera_from_base=poses.inverse(place),
+                ego_from_camera=place,
+                video_frame=frames,
+            )
+        scenes.append(
+            Scene(
+                name=name,
+                token=[f"{name}/{frame}" for frame in range(len(times))],
+                time=times,
+                world_from_ego=_poses_of(data[pose_feature], pose_feature)
+                if pose_feature
+                else poses.identity(len(times)),
+                images=images,
+            )
         )
-        of_cameras = [_frames_of(files, videos, row, camera, data["timestamp"]) for camera in cameras]
-        video_files += [[name for name, _ in of_cameras]] * count
-        video_frames.append(
-            np.stack([found for _, found in of_cameras], axis=-1) if cameras else np.zeros((count, 0))
-        )
-    time = np.concatenate(times) if times else np.zeros(0)
-    shape = (len(time), len(cameras))
-    matrices = [calibrations.get(camera, (np.eye(3), np.eye(3, 4))) for camera in cameras]
-    intrinsics = np.broadcast_to(
-        np.array([matrix for matrix, _ in matrices]).reshape(-1, 3, 3), (*shape, 3, 3)
-    ).copy()
-    places = np.broadcast_to(np.array([place for _, place in matrices]).reshape(-1, 3, 4), (*shape, 3, 4)).copy()
-    names = [f"episode-{number:06d}" for number in numbers]
-    return DrivingIndex(
-        base="ego",
-        camera_names=cameras,
-        origin={"format": "LeRobot", "root": str(files.root), "fps": files.info.get("fps")},
-        frames=FrameColumns(
-            scene=names_column(names),
-            first_of_scene=first_column([len(of_episode) for of_episode in times]),
-            token=names_column(
-                [f"{name}/{k}" for name, of_one in zip(names, times, strict=True) for k in range(len(of_one))]
-            ),
-            time=time,
-            world_from_ego=np.concatenate(world_from_ego) if world_from_ego else poses.identity(0),
-            ego_from_base=poses.identity(len(time)),
-        ),
-        cameras=CameraColumns(
-            file=names_column([name for of_frame in video_files for name in of_frame]).reshape(shape),
-            time=np.repeat(time[:, np.newaxis], len(cameras), axis=1),
-            intrinsics=intrinsics,
-            camera_from_base=poses.inverse(places),
-            ego_from_camera=places,
-            video_frame=np.concatenate(video_frames).astype(np.int64),
-        )
-        if cameras
-        else None,
-    )
+    origin = {"format": "LeRobot", "root": str(files.root), "fps": files.info.get("fps")}
+    return index_of_scenes(scenes, base="ego", camera_names=cameras, origin=origin)
 
 
 def _data_of(
@@ -126,10 +111,9 @@ def _poses_of(values: Float64Array, feature: str) -> Float64Array:
             f"`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz), {feature!r} has {values.shape[1]}."
         )
     lengths = np.linalg.norm(values[:, 3:], axis=1)
-    if not (np.abs(lengths - 1) < 1e-2).all():
-        raise FileError(
-            f"The quaternions of {feature!r} must have the length 1, got {lengths[lengths < 0.99][:1]}."
-        )
+    wrong = lengths[~(np.abs(lengths - 1) < 1e-2)]
+    if len(wrong):
+        raise FileError(f"The quaternions of {feature!r} must have the length 1, got {wrong[:1]}.")
     return poses.pose_of_quaternion(values[:, 3:], values[:, :3])
 
 

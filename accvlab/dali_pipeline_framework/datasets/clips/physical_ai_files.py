@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ import numpy.typing as npt
 
 from ...checks import listed
 from ...errors import FileError
-from ..driving.arrow_files import column_names, poses_of_columns, read_columns, require_column
-from ..driving.trajectory import Trajectory, half_period, nearest, require_ascending
+from ...providers.rigs.frame_times import nearest
+from ..driving.arrow_files import (
+    column_names,
+    poses_of_columns,
+    read_columns,
+    require_column,
+    sizes_of_columns,
+)
+from ..driving.trajectory import Trajectory, half_period, require_ascending
 from .clip_layout import ClipLayout
 
 Int64Array = npt.NDArray[np.int64]
@@ -23,21 +31,25 @@ Float64Array = npt.NDArray[np.float64]
 # Labels are about 0.1 s apart.
 _MOST_LABEL_DISTANCE_US = 50_000
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "x", "y", "z"), "number")
+_CLIP_COLUMNS = ("clip_id", "__index_level_0__")
 _SENSOR_COLUMNS = ("sensor_name", "camera_name", "__index_level_1__")
 
 
+def _first_of(names: Sequence[str], known: Sequence[str]) -> str:
+    """The first of some names that is known, or else the first."""
+    return next((name for name in names if name in known), names[0])
+
+
 class ChunkCalibration:
-    """Calibrations of the clips of a chunk: one row for each clip and sensor."""
+    """Calibrations of the clips of a chunk: one row for each clip and sensor.
+
+    What is missing, cannot be read, or is not as it should be, is a `FileError`.
+    """
 
     def __init__(self, path: Path, kinds: dict[str, str]) -> None:
-        """Read the file.
-
-        Raises:
-            FileError: It cannot be read, or lacks a column.
-        """
+        """Read the file."""
         known = column_names(path)
-        clip = next((name for name in ("clip_id", "__index_level_0__") if name in known), "clip_id")
-        sensor = next((name for name in _SENSOR_COLUMNS if name in known), "sensor_name")
+        clip, sensor = _first_of(_CLIP_COLUMNS, known), _first_of(_SENSOR_COLUMNS, known)
         for name in (clip, sensor):
             require_column(path, name, known)
         self._path = path
@@ -46,11 +58,7 @@ class ChunkCalibration:
         self._row_of = {key: row for row, key in enumerate(keys)}
 
     def row(self, clip: str, sensor: str) -> dict[str, float]:
-        """What is known of a sensor.
-
-        Raises:
-            FileError: It is not there.
-        """
+        """What is known of a sensor."""
         row = self._row_of.get((clip, sensor))
         if row is None:
             known = [name for of_clip, name in self._row_of if of_clip == clip]
@@ -62,7 +70,7 @@ class ChunkCalibration:
 
 @attrs.frozen(eq=False)
 class ClipFiles:
-    """One clip.
+    """One clip. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         root: The folder of the data set.
@@ -81,11 +89,7 @@ class ClipFiles:
         return self.root / self.layout.named(field, clip=self.name, camera=camera)
 
     def frame_times(self, camera: str) -> Int64Array:
-        """Times of the frames of a camera.
-
-        Raises:
-            FileError: They cannot be read, or go back.
-        """
+        """Times of the frames of a camera."""
         path = self.path("times", camera)
         times: Int64Array = read_columns(path, {"timestamp": "whole"})["timestamp"]
         require_ascending(times, f"The column 'timestamp' of {str(path)!r}", strictly=True)
@@ -94,11 +98,7 @@ class ClipFiles:
         return times
 
     def ego(self) -> Trajectory:
-        """Pose of the vehicle in the world.
-
-        Raises:
-            FileError: It cannot be read, or its times go back.
-        """
+        """Pose of the vehicle in the world."""
         path = self.path("ego_motion")
         columns = read_columns(path, {"timestamp": "whole", **_POSE})
         require_ascending(columns["timestamp"], f"The column 'timestamp' of {str(path)!r}")
@@ -107,11 +107,7 @@ class ClipFiles:
         return Trajectory(columns["timestamp"], poses_of_columns(columns, path, [*_POSE]))
 
     def obstacles(self) -> dict[str, npt.NDArray[Any]] | None:
-        """Columns of the boxes, each in the vehicle at its own time; None where there are none.
-
-        Raises:
-            FileError: They cannot be read, or are not as they should be.
-        """
+        """Columns of the boxes, each in the vehicle at its own time; None where there are none."""
         path = self.path("obstacles")
         if not path.exists():
             return None
@@ -127,10 +123,7 @@ class ClipFiles:
                 **dict.fromkeys([*numbers, "orientation_w"], "number"),
             },
         )
-        size = np.stack([columns[f"size_{axis}"] for axis in "xyz"], axis=-1)
-        if not (size > 0).all():
-            row = int(np.flatnonzero(~(size > 0).all(axis=-1))[0])
-            raise FileError(f"Row {row} of {str(path)!r} must have a size above 0, got {size[row]}.")
+        size = sizes_of_columns(columns, path, [f"size_{axis}" for axis in "xyz"])
         names = [*(f"orientation_{axis}" for axis in "wxyz"), *(f"center_{axis}" for axis in "xyz")]
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
 
@@ -144,7 +137,7 @@ def _is_text(path: Path) -> bool:
 
 
 class ClipCalibration:
-    """Calibrations of all clips, by chunks."""
+    """Calibrations of all clips, by chunks; errors are as of `ChunkCalibration`."""
 
     def __init__(self, root: Path, layout: ClipLayout) -> None:
         """Name the files; they are read when they are needed."""
@@ -155,17 +148,12 @@ class ClipCalibration:
     @cached_property
     def _chunks(self) -> dict[str, int]:
         path = self._root / self._layout.clips
-        known = column_names(path)
-        clip = next((name for name in ("clip_id", "__index_level_0__") if name in known), "clip_id")
+        clip = _first_of(_CLIP_COLUMNS, column_names(path))
         columns = read_columns(path, {clip: "text", "chunk": "whole"})
         return dict(zip(columns[clip].tolist(), columns["chunk"].tolist(), strict=True))
 
     def chunk(self, clip: str) -> int:
-        """Number of the chunk of a clip; 0 where names have no chunks.
-
-        Raises:
-            FileError: The clip is not in the list.
-        """
+        """Number of the chunk of a clip; 0 where names have no chunks."""
         if "{chunk}" not in self._layout.intrinsics + self._layout.extrinsics:
             return 0
         if clip not in self._chunks:
@@ -181,11 +169,7 @@ class ClipCalibration:
         ]
 
     def camera(self, clip: str, camera: str) -> tuple[Float64Array, Float64Array, dict[str, float]]:
-        """Matrix of a camera around its axis, its place on the vehicle, and its whole calibration.
-
-        Raises:
-            FileError: It is not there, or cannot be used.
-        """
+        """Matrix of a camera around its axis, its place on the vehicle, and its whole calibration."""
         chunk = self.chunk(clip)
         inside, outside = self.paths(clip)
         if chunk not in self._intrinsics:

@@ -14,20 +14,15 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, file_path, listed, whole_number
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from ..driving.driving_index import (
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    FrameColumns,
-    first_column,
-    names_column,
-)
+from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
-from ..driving.trajectory import half_period, nearest
+from ..driving.scene_parts import Scene, SceneImages, index_of_scenes, moving_camera
+from ..driving.trajectory import Trajectory, half_period
 from .clip_layout import ClipLayout
 from .physical_ai_files import ClipCalibration, ClipFiles, rows_of_frames
 
@@ -131,52 +126,27 @@ def make_index(
     Raises:
         FileError: A file cannot be read, or is not as it should be.
     """
-    parts = [_clip_part(clip, calibration, cameras, reference, stride) for clip in clips]
-    counts = [len(part["time"]) for part in parts]
-    has_boxes = any(part["boxes"] is not None for part in parts)
-    categories = sorted({str(name) for part in parts if part["boxes"] for name in part["boxes"]["label"]})
     models: dict[str, Any] = {}
-    for part in parts:
-        models = {**part["models"], **models}
-
-    def joined(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([part[name] for part in parts])
-
-    return DrivingIndex(
+    scenes = [_scene(clip, calibration, reference, stride, models) for clip in clips]
+    names = sorted({str(name) for scene in scenes if scene.boxes for name in scene.boxes["category"]})
+    number_of = {name: number for number, name in enumerate(names)}
+    for number, scene in enumerate(scenes):
+        if scene.boxes:
+            categories = np.array([number_of[name] for name in scene.boxes["category"].tolist()], np.int32)
+            scenes[number] = attrs.evolve(scene, boxes={**scene.boxes, "category": categories})
+    return index_of_scenes(
+        scenes,
         base="ego",
         camera_names=cameras,
-        categories=categories,
+        categories=names,
         origin={"format": "PhysicalAI-AV", "root": str(clips[0].root), "camera_models": models},
-        frames=FrameColumns(
-            scene=names_column([clip.name for clip in clips]),
-            first_of_scene=first_column(counts),
-            token=names_column(
-                [
-                    f"{clip.name}/{number}"
-                    for clip, part in zip(clips, parts, strict=True)
-                    for number in part["number"]
-                ]
-            ),
-            time=joined("time"),
-            world_from_ego=joined("world_from_ego"),
-            ego_from_base=poses.identity(sum(counts)),
-        ),
-        cameras=CameraColumns(
-            file=names_column(joined("file").reshape(-1).tolist()).reshape(-1, len(cameras)),
-            time=joined("image_time"),
-            intrinsics=joined("intrinsics"),
-            camera_from_base=joined("camera_from_base"),
-            ego_from_camera=joined("ego_from_camera"),
-            video_frame=joined("video_frame"),
-        ),
-        boxes=_boxes(parts, categories) if has_boxes else None,
     )
 
 
-def _clip_part(
-    clip: ClipFiles, calibration: ClipCalibration, cameras: Sequence[str], reference: str, stride: int
-) -> dict[str, Any]:
-    """What the index says of one clip."""
+def _scene(
+    clip: ClipFiles, calibration: ClipCalibration, reference: str, stride: int, models: dict[str, Any]
+) -> Scene:
+    """What one clip has, with the names of the categories of boxes; ``models`` of cameras are completed."""
     if reference not in clip.cameras:
         raise FileError(
             f"The clip {clip.name!r} has no video of the reference camera {reference!r}. It has: "
@@ -192,67 +162,49 @@ def _clip_part(
         )
     frame_times = times[number]
     world_from_ego = ego.at(frame_times)
-    shape = (len(number), len(cameras))
-    file = np.full(shape, "", object)
-    video_frame = np.full(shape, -1, np.int64)
-    image_time = np.repeat(frame_times[:, np.newaxis] / 1e6, len(cameras), axis=1)
-    intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
-    camera_from_base, ego_from_camera = poses.identity(*shape), poses.identity(*shape)
-    models = {}
-    for place, camera in enumerate(cameras):
-        if camera not in clip.cameras:
-            continue
-        matrix, mounted, models[camera] = calibration.camera(clip.name, camera)
-        intrinsics[:, place], ego_from_camera[:, place] = matrix, mounted
+    images = {}
+    for camera in clip.cameras:
+        matrix, mounted, model = calibration.camera(clip.name, camera)
+        models.setdefault(camera, model)
         image_times = clip.frame_times(camera)
         chosen = nearest(image_times, frame_times, half_period(image_times))
         has = np.flatnonzero(chosen >= 0)
         taken = image_times[chosen[has]]
-        file[has, place] = clip.layout.named("video", clip=clip.name, camera=camera)
-        video_frame[has, place] = chosen[has]
-        image_time[has, place] = taken / 1e6
-        camera_from_base[:, place] = poses.inverse(mounted)
-        world_from_camera = poses.joined(ego.at(taken), mounted)
-        camera_from_base[has, place] = poses.joined(poses.inverse(world_from_camera), world_from_ego[has])
-    boxes = None
-    columns = clip.obstacles()
-    if columns is not None:
-        frame, row = rows_of_frames(columns, frame_times)
-        world_from_box = poses.joined(ego.at(columns["timestamp_us"][row]), columns["pose"][row])
-        pose = poses.joined(poses.inverse(world_from_ego[frame]), world_from_box)
-        boxes = {
-            "count": np.bincount(frame, minlength=len(number)),
-            "pose": pose,
-            "size": columns["size"][row],
-            "label": np.array([str(name).lower() for name in columns["label_class"][row]], np.str_),
-            "instance": np.unique(columns["track_id"], return_inverse=True)[1].reshape(-1)[row],
-        }
-    return {
-        "number": number,
-        "time": frame_times / 1e6,
-        "world_from_ego": world_from_ego,
-        "file": file,
-        "video_frame": video_frame,
-        "image_time": image_time,
-        "intrinsics": intrinsics,
-        "camera_from_base": camera_from_base,
-        "ego_from_camera": ego_from_camera,
-        "models": models,
-        "boxes": boxes,
-    }
-
-
-def _boxes(parts: Sequence[dict[str, Any]], categories: Sequence[str]) -> BoxColumns:
-    counts = [part["boxes"]["count"] if part["boxes"] else np.zeros(len(part["time"]), np.int64) for part in parts]
-    found = [part["boxes"] for part in parts if part["boxes"]]
-    pose = np.concatenate([boxes["pose"] for boxes in found])
-    labels = np.concatenate([boxes["label"] for boxes in found])
-    return BoxColumns(
-        first=first_column(np.concatenate(counts)),
-        center=pose[..., 3],
-        size=np.concatenate([boxes["size"] for boxes in found]),
-        rotation=poses.quaternion_of_rotation(pose[..., :3]),
-        velocity=np.full((len(pose), 3), np.nan),
-        category=np.searchsorted(categories, labels).astype(np.int32) if len(labels) else np.zeros(0, np.int32),
-        instance=np.concatenate([boxes["instance"] for boxes in found]),
+        images[camera] = SceneImages(
+            frames=has,
+            file=[clip.layout.named("video", clip=clip.name, camera=camera)] * len(has),
+            time=taken / 1e6,
+            intrinsics=matrix,
+            camera_from_base=moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
+            ego_from_camera=mounted,
+            video_frame=chosen[has],
+        )
+    num_boxes, boxes = _boxes(clip, ego, frame_times, world_from_ego)
+    return Scene(
+        name=clip.name,
+        token=[f"{clip.name}/{one}" for one in number],
+        time=frame_times / 1e6,
+        world_from_ego=world_from_ego,
+        images=images,
+        num_boxes=num_boxes,
+        boxes=boxes,
     )
+
+
+def _boxes(
+    clip: ClipFiles, ego: Trajectory, frame_times: npt.NDArray[np.int64], world_from_ego: Float64Array
+) -> tuple[npt.NDArray[np.int64] | None, dict[str, npt.NDArray[Any]] | None]:
+    columns = clip.obstacles()
+    if columns is None:
+        return None, None
+    frame, row = rows_of_frames(columns, frame_times)
+    world_from_box = poses.joined(ego.at(columns["timestamp_us"][row]), columns["pose"][row])
+    pose = poses.joined(poses.inverse(world_from_ego[frame]), world_from_box)
+    return np.bincount(frame, minlength=len(frame_times)), {
+        "center": pose[..., 3],
+        "size": columns["size"][row],
+        "rotation": poses.quaternion_of_rotation(pose[..., :3]),
+        "velocity": np.full((len(pose), 3), np.nan),
+        "category": np.array([str(name).lower() for name in columns["label_class"][row]], np.str_),
+        "instance": np.unique(columns["track_id"], return_inverse=True)[1].reshape(-1)[row],
+    }

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
-from ...errors import FileError, FrameworkError, SettingError, error_that_is_also
+from ...errors import FileError, FrameworkError, SettingError, file_error
 from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -38,10 +38,7 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
 
 def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
     """Make the error of a file that cannot be read."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    also = [type(error)] if isinstance(error, OSError) else []
-    message = f"The file {os.fspath(path)!r} cannot be read: {reason.rstrip('.')}."
-    return error_that_is_also(FileError, also, message)
+    return file_error(f"The file {os.fspath(path)!r} cannot be read", error)
 
 
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
@@ -115,6 +112,22 @@ def poses_of_columns(
     return poses.pose_of_quaternion(quaternion, place)
 
 
+def sizes_of_columns(
+    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Make sizes ``(n, 3)`` of three columns; see `poses_of_columns`.
+
+    Raises:
+        FileError: A size is not above 0.
+    """
+    size = np.stack([columns[name] for name in names], axis=-1)
+    is_wrong = ~(size > 0).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(f"Row {row} of {os.fspath(path)!r} must have a size above 0, got {size[row]}.")
+    return size
+
+
 def _as_numpy(
     arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any
 ) -> npt.NDArray[Any]:
@@ -172,7 +185,8 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
 class ArrowFile:
     """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
 
-    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open.
+    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open. What is
+    missing in it, or cannot be read, is a `FileError`.
     """
 
     def __init__(self, path: str) -> None:
@@ -203,11 +217,7 @@ class ArrowFile:
         return self._schema.metadata or {}
 
     def type_of(self, name: str) -> Any:
-        """Type of a column, of pyarrow.
-
-        Raises:
-            FileError: There is no such column.
-        """
+        """Type of a column, of pyarrow."""
         require_column(self.path, name, self.names)
         return self._schema.field(name).type
 
@@ -221,11 +231,7 @@ class ArrowFile:
         return self._readers[key]
 
     def column(self, name: str) -> Any:
-        """Get a column as one array of pyarrow.
-
-        Raises:
-            FileError: There is no such column, or it cannot be read.
-        """
+        """Get a column as one array of pyarrow."""
         self.type_of(name)
         try:
             column = self._reader(name).read_all().column(0).combine_chunks()
@@ -252,11 +258,7 @@ class ArrowFile:
             raise refused(self.path, error) from error
 
     def content(self, name: str, row: int) -> UInt8Array | None:
-        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty.
-
-        Raises:
-            FileError: There is no such column or row, or it cannot be read.
-        """
+        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""
         if not 0 <= row < self.num_rows:
             raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
         self.type_of(name)

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import attrs
+from attrs.validators import optional
 from nvidia.dali import types
 
-from ...checks import bullets, choice, did_you_mean, flag, listed, shown, text, whole_number
+from ...checks import bullets, choice, did_you_mean, flag, listed, shown, text, valid, whole_number
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ...unknown_arguments import has_settings
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
-
-_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -66,19 +65,19 @@ class DrivingFields:
     """
 
     cameras: Sequence[str] | None = None
-    lidar: bool = False
-    num_sweeps: int = 0
-    boxes: bool | None = None
-    boxes_2d: bool = False
+    lidar: bool = attrs.field(default=False, validator=valid(flag))
+    num_sweeps: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    boxes: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
+    boxes_2d: bool = attrs.field(default=False, validator=valid(flag))
     classes: Sequence[str] | Mapping[str, str] | None = None
-    min_points: int = 0
-    min_lidar_points: int = 0
-    num_future_frames: int = 0
-    num_ego_future_frames: int = 0
-    can_bus: bool = False
-    ego_status: bool = False
-    map_lines: bool = False
-    reference: str | None = None
+    min_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    min_lidar_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_ego_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    can_bus: bool = attrs.field(default=False, validator=valid(flag))
+    ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    map_lines: bool = attrs.field(default=False, validator=valid(flag))
+    reference: str | None = attrs.field(default=None, validator=valid(choice, allowed=(None, "lidar", "ego")))
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
@@ -86,19 +85,6 @@ class DrivingFields:
             raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
         if isinstance(self.classes, str):
             raise SettingError(f"`classes` must be a list of names, got one: write [{self.classes!r}].")
-        for name in ("lidar", "boxes_2d", "can_bus", "ego_status", "map_lines"):
-            flag(getattr(self, name), name)
-        for name in (
-            "num_sweeps",
-            "min_points",
-            "min_lidar_points",
-            "num_future_frames",
-            "num_ego_future_frames",
-        ):
-            whole_number(getattr(self, name), name, at_least=0)
-        if self.boxes is not None:
-            flag(self.boxes, "boxes")
-        choice(self.reference, "reference", (None, "lidar", "ego"))
         if self.num_sweeps and not self.lidar:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
@@ -142,6 +128,8 @@ class DrivingFields:
                 problems.append(f"{name}: the data set has none.")
         if self.boxes is not False and has_boxes:
             problems += _problems_of_classes(self.classes, index.categories)
+        elif self.boxes_2d:
+            problems += _problems_of_classes(self.classes, index.box2d_categories or index.categories)
         if problems:
             raise SettingError(f"The data set lacks what is asked for:\n{bullets(problems)}")
         return attrs.evolve(
@@ -238,14 +226,13 @@ class DrivingFields:
         return boxes
 
 
-def with_driving_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` so that its signature has the settings that it takes as ``**fields``."""
-    signature = inspect.signature(init)
-    of_fields = inspect.signature(DrivingFields).parameters
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    shared = [of_fields[name] for name in DrivingFieldSettings.__annotations__]
-    init.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    return init
+def most_sweeps(fields: DrivingFieldSettings) -> int:
+    """Number of sweeps that an index has for each frame: those asked for, at least 10, as most models take."""
+    num_sweeps: object = fields.get("num_sweeps")
+    return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
+
+
+with_driving_fields = has_settings(DrivingFieldSettings, DrivingFields)
 
 
 def _lidar() -> SampleDataGroup:

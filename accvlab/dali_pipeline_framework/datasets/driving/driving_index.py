@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import bullets, choice
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import SettingError, file_error
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -304,8 +304,7 @@ class DrivingIndex:
             finally:
                 shutil.rmtree(written, ignore_errors=True)
         except OSError as error:
-            message = f"The index cannot be written to {str(target)!r}: {error.strerror or error}."
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise file_error(f"The index cannot be written to {str(target)!r}", error) from error
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> DrivingIndex:
@@ -331,10 +330,7 @@ class DrivingIndex:
                     tables[table_name] = table_class(**columns)
             return cls(**head, **tables)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            also = [type(error)] if isinstance(error, OSError) else []
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            message = f"{str(path)!r} is no index of driving data that can be used: {reason}."
-            raise error_that_is_also(FileError, also, message) from error
+            raise file_error(f"{str(path)!r} is no index of driving data that can be used", error) from error
 
 
 _TABLES: dict[str, Any] = {

@@ -38,17 +38,6 @@ FloatArray = npt.NDArray[np.float32]
 
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
-# Made anew in each process.
-_CACHED = (
-    "_index",
-    "_blueprint",
-    "_dtypes",
-    "_frames",
-    "_camera_numbers",
-    "_class_of_category",
-    "_class_of_category_2d",
-    "_video_frames",
-)
 
 
 class DrivingProvider(DataProvider):
@@ -146,8 +135,10 @@ class DrivingProvider(DataProvider):
             raise SettingError("There are no frames in the chosen scenes.")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Settings and paths; the index itself only where it was never saved."""
-        return {name: value for name, value in self.__dict__.items() if name not in _CACHED}
+        """Settings and paths, not what is made of them in each process; the index where it was never saved."""
+        members = [member for cls in type(self).__mro__ for member in vars(cls).items()]
+        made = {name for name, member in members if isinstance(member, cached_property)}
+        return {name: value for name, value in self.__dict__.items() if name not in made}
 
     @cached_property
     def _index(self) -> DrivingIndex:
@@ -262,7 +253,7 @@ class DrivingProvider(DataProvider):
         )
 
     def describe(self) -> str:
-        """Tell what was found, and what it was made of (`origin`), in lines."""
+        """Tell what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
         return "\n".join([repr(self), *self._origin_lines()])
 
     def _origin_lines(self) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks import file_path
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, file_error
 from .driving_index import VERSION, DrivingIndex
 
 _logger = logging.getLogger(__name__)
@@ -45,8 +45,7 @@ def cached_index(
         try:
             state = os.stat(path)
         except OSError as error:
-            message = f"{path!r} cannot be read: {error.strerror or error}."
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise file_error(f"{path!r} cannot be read", error) from error
         states.append([os.fsencode(path).decode("latin-1"), state.st_size, state.st_mtime_ns])
     key = json.dumps([VERSION, states, settings], sort_keys=True, default=str)
     target = cache_folder(folder) / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poses over time, and which of several times is the nearest."""
+"""Poses over time."""
 
 from __future__ import annotations
 
@@ -57,21 +57,6 @@ def _between(first: Float64Array, last: Float64Array, part: Float64Array) -> Flo
     weight_first = np.where(is_small, 1 - part, np.sin((1 - part) * angle) / divisor)
     weight_last = np.where(is_small, part, np.sin(part * angle) / divisor)
     return np.asarray(weight_first * first + weight_last * last)
-
-
-def nearest(times: npt.NDArray[Any], wanted: npt.ArrayLike, within: float) -> Int64Array:
-    """Which of some times, ``(n,)`` not decreasing, is nearest to each of others; -1 where none is so near.
-
-    Of two that are equally near, the earlier.
-    """
-    wanted = np.asarray(wanted)
-    if not len(times):
-        return np.full(wanted.shape, -1, np.int64)
-    after = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
-    before = np.maximum(after - 1, 0)
-    is_before = np.abs(wanted - times[before]) <= np.abs(times[after] - wanted)
-    found = np.where(is_before, before, after)
-    return np.where(np.abs(times[found] - wanted) <= within, found, -1).astype(np.int64)
 
 
 def half_period(times: npt.NDArray[Any]) -> float:

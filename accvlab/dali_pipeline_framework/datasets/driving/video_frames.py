@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,35 +28,18 @@ _MOST_OPEN = 32
 class VideoFrames:
     """Frames of any number of videos. Open decoders go on where they stopped; at most 32 are open.
 
-    What is found about a video is kept in files, for other processes. A pickle holds the name of their folder
-    only.
+    What is found about a video is kept in files, for other processes.
     """
 
     def __init__(self, index_folder: Path) -> None:
         """Name the folder of what is found; it is made when it is needed."""
         self._index_folder = index_folder
+        self._paths: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._indices: dict[str, VideoIndex] = {}
+        self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._shared: dict[FrameKey, UInt8Array] = {}
         self._uses: Counter[FrameKey] = Counter()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Only the folder: each process has decoders of its own."""
-        return {"_index_folder": self._index_folder, "_shared": {}, "_uses": Counter()}
-
-    @cached_property
-    def _paths(self) -> list[str]:
-        return []
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {}
-
-    @cached_property
-    def _indices(self) -> dict[str, VideoIndex]:
-        return {}
-
-    @cached_property
-    def _pool(self) -> FrameReaderPool:
-        return FrameReaderPool(self._opened, _MOST_OPEN)
 
     def _opened(self, video: int) -> FrameReader:
         path = self._paths[video]

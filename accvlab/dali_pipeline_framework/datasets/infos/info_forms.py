@@ -17,7 +17,6 @@ from .raw_info import (
     RawBoxes2d,
     RawCamera,
     RawInfo,
-    RawPose,
     RawSweep,
     as_entry,
 )
@@ -102,32 +101,38 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
 
 
 def _of_infos(info: Entry, token: str) -> RawInfo:
-    previous = info.values.get("prev_token", info.values.get("prev"))
-    number = info.get("frame_idx")
-    scene = info.get("scene_token", "scene_name")
     cameras = {
         str(name): _camera_of_infos(as_entry(camera, f"{info.place}['cams'][{name!r}]"))
         for name, camera in (info.get("cams") or {}).items()
     }
-    boxes = _boxes_of_infos(info)
     return RawInfo(
-        place=info.place,
+        **_of_both_forms(
+            info, info.values.get("prev_token", info.values.get("prev")), "scene_token", "scene_name"
+        ),
         token=token,
         time=_microseconds(info),
         world_from_ego=(info.need("ego2global_rotation"), info.need("ego2global_translation")),
         ego_from_base=(info.need("lidar2ego_rotation"), info.need("lidar2ego_translation")),
         cameras=cameras,
-        scene=None if scene is None else str(scene),
-        number=None if number is None else int(number),
-        previous=previous if isinstance(previous, str) else None,
         lidar_file=info.get("lidar_path"),
         sweeps=_sweeps_of_infos(info),
-        boxes=boxes,
+        boxes=_boxes_of_infos(info),
         boxes_2d=None if info.get("bboxes2d") is None else _boxes_2d_of_infos(info, list(cameras)),
-        can_bus=_vector(info, "can_bus", 18),
-        ego_status=_vector(info, "ego_status", 10),
-        lines=_lines(info),
     )
+
+
+def _of_both_forms(info: Entry, previous: Any, *scene_names: str) -> dict[str, Any]:
+    """What both forms say of a frame in one way."""
+    scene, number = info.get(*scene_names), info.get("frame_idx")
+    return {
+        "place": info.place,
+        "scene": None if scene is None else str(scene),
+        "number": None if number is None else int(number),
+        "previous": previous if isinstance(previous, str) else None,
+        "can_bus": _vector(info, "can_bus", 18),
+        "ego_status": _vector(info, "ego_status", 10),
+        "lines": _lines(info),
+    }
 
 
 def _microseconds(entry: Entry) -> float:
@@ -195,8 +200,12 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
         velocities = info.array(velocities, "gt_velocity", count, 2) if count else np.zeros((0, 2))
     elif is_long:
         velocities = array[:, 7:]
-    visibilities = info.get("visibility_tokens")
-    is_valid = info.get("valid_flag")
+
+    def numbers(name: str) -> Any:
+        value = info.get(name)
+        return None if value is None else info.numbers(value, name, count)
+
+    visibilities, is_valid = info.get("visibility_tokens"), numbers("valid_flag")
     return RawBoxes(
         boxes=array[:, :7],
         names=names,
@@ -205,15 +214,10 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
         visibilities=None
         if visibilities is None
         else np.array([_visibility(value) for value in visibilities], np.int64),
-        num_lidar_points=_counts(info, "num_lidar_pts", count),
-        num_radar_points=_counts(info, "num_radar_pts", count),
-        is_valid=None if is_valid is None else info.numbers(is_valid, "valid_flag", count).astype(bool),
+        num_lidar_points=numbers("num_lidar_pts"),
+        num_radar_points=numbers("num_radar_pts"),
+        is_valid=None if is_valid is None else is_valid != 0,
     )
-
-
-def _counts(info: Entry, name: str, count: int) -> Any:
-    value = info.get(name)
-    return None if value is None else info.numbers(value, name, count)
 
 
 def _instances(info: Entry, count: int) -> Any:
@@ -302,16 +306,13 @@ def _lines(info: Entry) -> list[tuple[str, Float64Array]] | None:
 
 def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
     points = info.entry("lidar_points") if info.get("lidar_points") is not None else None
-    scene = info.get("scene_token", "scene_name", "scene_id")
-    number = info.get("frame_idx")
-    previous = info.get("prev_token", "prev")
     lidar_file = points.get("lidar_path") if points else None
     of_cameras = info.get("cam_instances")
     lidar2ego = points.get("lidar2ego") if points else None
     if lidar2ego is None:
         lidar2ego = info.need("lidar2ego")
     return RawInfo(
-        place=info.place,
+        **_of_both_forms(info, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
         token=token,
         time=float(_number(info, "timestamp")),
         world_from_ego=(info.need("ego2global"), None),
@@ -322,9 +323,6 @@ def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mappi
             )
             for name, camera in (info.get("images") or {}).items()
         },
-        scene=None if scene is None else str(scene),
-        number=None if number is None else int(number),
-        previous=previous if isinstance(previous, str) else None,
         lidar_file=None if lidar_file is None else prefixes.get("pts", "") + str(lidar_file),
         num_point_columns=points.get("num_pts_feats") if points else None,
         sweeps=_sweeps_of_data_list(info),
@@ -334,9 +332,6 @@ def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mappi
         else {
             str(name): _boxes_2d_of_data_list(boxes, info, str(name), names) for name, boxes in of_cameras.items()
         },
-        can_bus=_vector(info, "can_bus", 18),
-        ego_status=_vector(info, "ego_status", 10),
-        lines=_lines(info),
     )
 
 
@@ -453,6 +448,3 @@ def _boxes_2d_of_data_list(boxes: Any, info: Entry, camera: str, names: Sequence
         places=info.array([place[:3] for place in places], "bbox_3d", -1, 3) if has_places else None,
         attributes=[-1 if value is None else int(value) for value in attributes] if has_places else None,
     )
-
-
-__all__ = ["ATTRIBUTES", "CATEGORIES", "LINE_CATEGORIES", "RawPose", "raw_infos_of"]

@@ -248,13 +248,13 @@ class _Maker:
             return None, (), None
         counts = [len(boxes.boxes) for boxes in given]
         names = [name for boxes in given for name in boxes.names]
-        categories = _categories_of(names, self._names)
+        others = {name for name in names if name is not None} - set(self._names)
+        categories = (*self._names, *sorted(others))  # those of the converters come first, in their order
         number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         values = np.concatenate([boxes.boxes for boxes in given])
         self._check_boxes(values, counts)
-        unknown = np.nan
         velocity = np.concatenate(
-            [np.full((len(b.boxes), 2), unknown) if b.velocities is None else b.velocities for b in given]
+            [np.full((len(b.boxes), 2), np.nan) if b.velocities is None else b.velocities for b in given]
         )
         instance = _instances_of(given)
         raw = RawBoxColumns(
@@ -271,12 +271,11 @@ class _Maker:
             world_from_base=self._world_from_base,
             ego_from_base=self._ego_from_base,
         )
-        convention = None
-        if len(values) or settings.boxes_convention or settings.z:
-            convention = _convention(raw, settings, self._path)
-        center, size, yaw = (convention or Convention("l,w,h,yaw", "center", "there are no boxes", ())).decoded(
-            values
-        )
+        convention = Convention("l,w,h,yaw", "center", "there are no boxes", ())
+        is_known = bool(len(values) or settings.boxes_convention or settings.z)
+        if is_known:
+            convention = convention_of(raw, settings.boxes_convention, settings.z, self._path)
+        center, size, yaw = convention.decoded(values)
         columns = BoxColumns(
             first=first_column(counts),
             center=center,
@@ -289,7 +288,7 @@ class _Maker:
             num_lidar_points=_lidar_points_of(given),
             num_radar_points=_joined_numbers(given, lambda boxes: boxes.num_radar_points, -1),
         )
-        return columns, categories, convention
+        return columns, categories, convention if is_known else None
 
     def _check_boxes(self, values: Float64Array, counts: Sequence[int]) -> None:
         is_off = ~np.isfinite(values).all(axis=-1) | (values[:, 3:6] < 0).any(axis=-1)
@@ -359,10 +358,6 @@ class _Maker:
 _NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())
 
 
-def _convention(raw: RawBoxColumns, settings: IndexSettings, path: str) -> Convention:
-    return convention_of(raw, settings.boxes_convention, settings.z, path)
-
-
 def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
     """Intrinsics ``(n, 3, 3)``; those of 4 x 4 are cut."""
     matrices = np.zeros((len(raw), 3, 3))
@@ -375,12 +370,6 @@ def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
             raise FileError(f"{place}: intrinsics must be a matrix (3, 3) of finite numbers, got {shown(value)}.")
         matrices[row] = matrix[:3, :3]
     return matrices
-
-
-def _categories_of(names: Sequence[str | None], known: Sequence[str]) -> tuple[str, ...]:
-    """Categories by number: those of the converters, in their order, then others by name."""
-    others = {name for name in names if name is not None} - set(known)
-    return (*known, *sorted(others))
 
 
 def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:

@@ -144,10 +144,6 @@ class InfosProvider(DrivingProvider):
                 f"`samples` in it as `data_root`, or leave the sensor out."
             )
 
-    def describe(self) -> str:
-        """Tell what was read, and what was found of boxes, order and scenes, with the figures."""
-        return super().describe()
-
     def _origin_lines(self) -> list[str]:
         origin = self.origin
         lines = [

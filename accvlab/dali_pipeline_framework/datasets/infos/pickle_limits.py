@@ -9,11 +9,12 @@ anywhere. But each level takes a byte of a few values, and these are counted fas
 from __future__ import annotations
 
 import pickletools
-import threading
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
+
+from ...threads import called_in_thread
 
 _T = TypeVar("_T")
 
@@ -54,7 +55,10 @@ def load_within_limits(file: BinaryIO, load: Callable[[], _T]) -> _T:
         _require_flat(file)
         levels = 0
     file.seek(0)
-    return load() if levels <= _FEW_LEVELS else _called_with_memory(load, levels * _BYTES_PER_LEVEL)
+    if levels <= _FEW_LEVELS:
+        return load()
+    stack_bytes = (levels * _BYTES_PER_LEVEL + (1 << 23)) & ~0xFFFF
+    return called_in_thread(load, "unpickling", stack_bytes).result()
 
 
 def _most_levels(file: BinaryIO) -> int:
@@ -64,29 +68,6 @@ def _most_levels(file: BinaryIO) -> int:
     while chunk := file.read(_CHUNK):
         counts += np.bincount(np.frombuffer(chunk, np.uint8), minlength=256)
     return int(counts[list(_SMALL_TUPLES)].sum() + min(counts[_MARK], counts[_TUPLE]))
-
-
-def _called_with_memory(action: Callable[[], _T], num_bytes: int) -> _T:
-    """Call a function in a thread with so much memory for calls."""
-    results: list[_T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(action())
-        except BaseException as error:
-            failures.append(error)
-
-    before = threading.stack_size((num_bytes + (1 << 23)) & ~0xFFFF)
-    try:
-        thread = threading.Thread(target=run, name="unpickling", daemon=True)
-        thread.start()
-    finally:
-        threading.stack_size(before)
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
 
 
 def _require_flat(file: BinaryIO) -> None:

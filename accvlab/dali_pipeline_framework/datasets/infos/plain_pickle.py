@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, file_error
 from .pickle_limits import LimitError, load_within_limits
 
 _Path = str | os.PathLike[str]
@@ -29,8 +29,7 @@ def load_plain_pickle(path: _Path) -> Any:
         with open(path, "rb") as file, _without_collections():
             return load_within_limits(file, lambda: _Unpickler(file).load())
     except OSError as error:
-        message = f"The pickle {text!r} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The pickle {text!r} cannot be read", error) from error
     except LimitError as error:
         raise FileError(f"The pickle {text!r} is not loaded: {error}.") from error
     except _NotPlainError as error:

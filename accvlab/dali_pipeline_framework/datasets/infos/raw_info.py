@@ -21,17 +21,13 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 @attrs.frozen
 class Entry:
-    """A dict of a pickle, and where it stands."""
+    """A dict of a pickle, and where it stands. What is missing, or of another form, is a `FileError`."""
 
     values: Mapping[str, Any]
     place: str
 
     def need(self, *names: str) -> Any:
-        """Get the value of the first of some names that is there.
-
-        Raises:
-            FileError: None is.
-        """
+        """Get the value of the first of some names that is there."""
         for name in names:
             if self.values.get(name) is not None:
                 return self.values[name]
@@ -50,11 +46,7 @@ class Entry:
         return as_entry(self.need(*names), f"{self.place}[{names[0]!r}]")
 
     def array(self, value: Any, name: str, *shape: int) -> Float64Array:
-        """Make an array of a value; -1 in its shape is any length, and no elements are of any shape.
-
-        Raises:
-            FileError: It has another shape or is not of numbers.
-        """
+        """Make an array of a value; -1 in its shape is any length, and no elements are of any shape."""
         try:
             array = np.asarray(value, np.float64)
         except (ValueError, TypeError) as error:

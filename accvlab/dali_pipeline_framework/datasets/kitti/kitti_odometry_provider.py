@@ -14,7 +14,7 @@ from ...checks import file_path
 from ...errors import FileError
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving import poses
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
@@ -77,17 +77,16 @@ class KittiOdometryProvider(DrivingProvider):
                 f"There is no sequence in {str(top)!r} that has both a folder in 'sequences' and a file in "
                 "'poses'."
             )
-        num_sweeps = fields.get("num_sweeps", 0)
-        most_sweeps = max(10, num_sweeps if isinstance(num_sweeps, int) else 0)
+        sweeps = most_sweeps(fields)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             folder = top / "sequences" / name
             parts = [folder / part for part in (*_CAMERAS, "velodyne") if (folder / part).is_dir()]
             sources += [folder / "calib.txt", folder / "times.txt", *parts]
         index = cached_index(
-            lambda: odometry_index(top, names, most_sweeps),
+            lambda: odometry_index(top, names, sweeps),
             sources,
-            {"reader": "kitti odometry 1", "most_sweeps": most_sweeps},
+            {"reader": "kitti odometry 1", "most_sweeps": sweeps},
             index_cache,
         )
         self._index_cache = index_cache
@@ -101,7 +100,7 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
     ]
     sequences = [_sequence(root, name, cameras) for name in names]
     origin = {"format": "KITTI odometry", "root": str(root)}
-    return make_index(root, sequences, cameras, most_sweeps, origin)
+    return make_index(root, sequences, cameras, most_sweeps, origin=origin)
 
 
 def _sequence(root: Path, name: str, cameras: Sequence[str]) -> KittiSequence:

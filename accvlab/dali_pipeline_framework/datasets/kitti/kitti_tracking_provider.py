@@ -15,7 +15,7 @@ from ...checks import file_path, flag
 from ...errors import FileError
 from ...unknown_arguments import explains_unknown_arguments
 from ..driving import poses
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
@@ -89,17 +89,16 @@ class KittiTrackingProvider(DrivingProvider):
         names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
-        num_sweeps = fields.get("num_sweeps", 0)
-        most_sweeps = max(10, num_sweeps if isinstance(num_sweeps, int) else 0)
+        sweeps = most_sweeps(fields)
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
             found = [top / part / name for part in (*_CAMERAS, "velodyne")] + [top / "label_02" / f"{name}.txt"]
             sources += [path for path in found if path.exists()]
         index = cached_index(
-            lambda: tracking_index(top, names, with_poses, most_sweeps),
+            lambda: tracking_index(top, names, with_poses, sweeps),
             sources,
-            {"reader": "kitti tracking 1", "most_sweeps": most_sweeps, "with_poses": with_poses},
+            {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses},
             index_cache,
         )
         self._index_cache = index_cache
@@ -121,14 +120,15 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     origin = {"format": "KITTI tracking", "root": str(root)}
     label_files = [root / "label_02" / f"{name}.txt" for name in names]
     if not any(path.exists() for path in label_files):
-        return make_index(root, sequences, cameras, most_sweeps, origin)
+        return make_index(root, sequences, cameras, most_sweeps, origin=origin)
     labels = [
         read_labels(path, sequence.numbers) if path.exists() else []
         for path, sequence in zip(label_files, sequences, strict=True)
     ]
     categories = categories_of(labels)
     boxes, boxes_2d = box_columns(labels, sequences, rectified_from_base, categories, cameras)
-    return make_index(root, sequences, cameras, most_sweeps, origin, boxes, boxes_2d, categories, ATTRIBUTES)
+    of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
+    return make_index(root, sequences, cameras, most_sweeps, origin=origin, **of_labels)
 
 
 def _sequence(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, file_error
 from ..driving import poses
 
 Float64Array = npt.NDArray[np.float64]
@@ -30,9 +30,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        also = [type(error)] if isinstance(error, OSError) else []
-        reason = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
-        raise error_that_is_also(FileError, also, f"The file {str(path)!r} cannot be read: {reason}.") from error
+        reason = error if isinstance(error, OSError) else ValueError("it is no text")
+        raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
 
 
 def read_rows(path: Path, num_columns: int, what: str) -> Float64Array:
@@ -67,7 +66,7 @@ def numbered_files(folder: Path) -> dict[int, str]:
 
 @attrs.frozen(eq=False)
 class Calibration:
-    """What a calibration file says.
+    """What a calibration file says. What is missing, cannot be read, or is not as it should be, is a `FileError`.
 
     Attributes:
         path: The file.
@@ -79,11 +78,7 @@ class Calibration:
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """Read a file of lines ``name: numbers``; the colon may be missing.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Read a file of lines ``name: numbers``; the colon may be missing."""
         matrices = {}
         for number, line in enumerate(read_text(path).splitlines(), 1):
             name, _, rest = line.strip().partition(" ")
@@ -108,11 +103,7 @@ class Calibration:
         return values.reshape(shape)
 
     def pose(self, *names: str) -> Float64Array:
-        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it.
-
-        Raises:
-            FileError: It is missing, or turns nothing.
-        """
+        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
         matrix = self._matrix((3, 4), *names)
         return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
 
@@ -132,9 +123,6 @@ class Calibration:
         """Intrinsics of a camera, and its pose ``camera_from_rectified``.
 
         The projection matrix of KITTI is their product: all cameras look in one direction.
-
-        Raises:
-            FileError: It is missing, or no projection.
         """
         projection = self._matrix((3, 4), f"P{number}")
         intrinsics = projection[:, :3]

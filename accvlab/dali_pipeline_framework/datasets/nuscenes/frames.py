@@ -9,13 +9,10 @@ import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
 from ...errors import FileError, SettingError
+from ...providers.rigs.frame_times import nearest
 from ..driving import poses
-from ..driving.driving_index import (
-    CameraColumns,
-    FrameColumns,
-    LidarColumns,
-    first_column,
-)
+from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
+from ..driving.scene_parts import sweep_columns
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
 from .tables import Rows
 
@@ -119,15 +116,8 @@ def _records_of(scenes: Scenes, data: SensorRecords, channel: str, reference: Ro
         wanted = is_between[data.scene[reference[is_between]] == scene]
         first, end = np.searchsorted(data.scene[rows], [scene, scene + 1])
         if first < end and len(wanted):
-            found[wanted] = rows[first + _nearest(time[rows[first:end]], time[reference[wanted]])]
+            found[wanted] = rows[first + nearest(time[rows[first:end]], time[reference[wanted]], np.inf)]
     return found
-
-
-def _nearest(times: Rows, wanted: Rows) -> Rows:
-    """Numbers of the nearest of ascending times; the earlier one of two."""
-    after = np.clip(np.searchsorted(times, wanted), 1, len(times) - 1) if len(times) > 1 else np.zeros_like(wanted)
-    before = np.maximum(after - 1, 0)
-    return np.where(wanted - times[before] <= times[after] - wanted, before, after)
 
 
 # --- columns of the index -----------------------------------------------------------------------------------
@@ -196,8 +186,7 @@ def lidar_columns(
     of_frame = number[frames.records[:, data.channels.index(LIDAR)]]
     first_of_scene = np.searchsorted(data.scene[rows], frames.scene)
     num_sweeps = np.minimum(of_frame - first_of_scene, max_sweeps)
-    first_sweep = first_column(num_sweeps)
-    place = np.arange(first_sweep[-1]) - np.repeat(first_sweep[:-1], num_sweeps)
+    first_sweep, sweep = sweep_columns(of_frame, num_sweeps)
     return LidarColumns(
         file=data.table["filename"][rows],
         time=data.table["timestamp"][rows] / 1e6,
@@ -206,5 +195,5 @@ def lidar_columns(
         ),
         of_frame=of_frame,
         first_sweep=first_sweep,
-        sweep=np.repeat(of_frame, num_sweeps) - 1 - place,
+        sweep=sweep,
     )

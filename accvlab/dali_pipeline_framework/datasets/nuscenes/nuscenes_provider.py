@@ -12,7 +12,7 @@ from ...checks import choice, file_path, text
 from ...errors import FileError, SettingError, error_that_is_also
 from ...providers.files.storage import StoragePath
 from ...unknown_arguments import explains_unknown_arguments
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
 from ..driving.index_cache import cached_index
@@ -24,9 +24,6 @@ from .tables import tables_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-# Sweeps that an index has for each frame, where no more are asked for: as the info files of most models.
-_NUM_SWEEPS = 10
 
 
 class NuScenesProvider(DrivingProvider):
@@ -104,7 +101,7 @@ class NuScenesProvider(DrivingProvider):
             tables=tables,
             frames=text(frames, "frames"),
             boxes_2d=bool(fields.get("boxes_2d")),
-            max_sweeps=_max_sweeps(fields.get("num_sweeps")),
+            max_sweeps=most_sweeps(fields),
             can_bus=_can_folder(folder, can_bus_root),
         )
         index_folder = cached_index(
@@ -137,10 +134,6 @@ class NuScenesProvider(DrivingProvider):
         """Of each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``."""
         logs = self._index.origin["scenes"]
         return {name: logs[name] for name in self.scene_names}
-
-
-def _max_sweeps(num_sweeps: object) -> int:
-    return max(_NUM_SWEEPS, num_sweeps) if isinstance(num_sweeps, int) else _NUM_SWEEPS
 
 
 def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None:

@@ -194,19 +194,12 @@ class SensorRecords:
         """
         channels = (*calibrations.cameras, *({LIDAR} & {*calibrations.channel}))
         tokens = calibrations.table["token"].tolist()
-        left_out = {
-            token.decode()
-            for token, name in zip(tokens, calibrations.channel, strict=True)
-            if name not in channels
-        }
-        between = {
-            token.decode()
-            for token, name in zip(tokens, calibrations.channel, strict=True)
-            if name in only_keyframes_of
-        }
+        channel_of = {token.decode(): name for token, name in zip(tokens, calibrations.channel, strict=True)}
+        left_out = {token for token, name in channel_of.items() if name not in channels}
+        between = {token for token, name in channel_of.items() if name in only_keyframes_of}
 
         def is_kept(record: Record) -> bool:
-            token = record.get("calibrated_sensor_token")
+            token = str(record.get("calibrated_sensor_token"))  # what is no text is refused later
             return token not in left_out and (bool(record.get("is_key_frame")) or token not in between)
 
         table = read_table(

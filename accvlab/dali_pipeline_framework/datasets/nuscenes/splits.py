@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...checks import bullets, did_you_mean, listed, shown
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import FileError, SettingError, file_error
 
 _logger = logging.getLogger(__name__)
 
@@ -130,8 +130,7 @@ def _scenes_in_file(path: Path) -> list[str]:
             return content.split()
         names = json.loads(content)
     except (OSError, ValueError) as error:
-        also = [type(error)] if isinstance(error, OSError) else []
-        raise error_that_is_also(FileError, also, f"The split {str(path)!r} cannot be read: {error}.") from error
+        raise file_error(f"The split {str(path)!r} cannot be read", error) from error
     if not all(isinstance(name, str) for name in names):
         raise FileError(f"The split {str(path)!r} must be a list of names of scenes, got {shown(names)}.")
     return list(names)

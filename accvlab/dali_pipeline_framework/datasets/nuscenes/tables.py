@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed, shown
-from ...errors import FileError, error_that_is_also
+from ...errors import FileError, error_that_is_also, file_error
 
 Rows = npt.NDArray[np.int64]
 Record = dict[str, Any]
@@ -241,8 +241,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
     for name in names:
         try:
             columns[name] = [record[name] for record in records]
-        except (KeyError, TypeError) as error:
-            record = next(one for one in records if not isinstance(one, dict) or name not in one)
+        except KeyError as error:
+            record = next(one for one in records if name not in one)
             raise FileError(
                 f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
                 f"{_AGAIN}"
@@ -293,8 +293,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 lines += text.count("\n", 0, cut)
                 text = text[cut:]
     except OSError as error:
-        message = f"The table {str(path)!r} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The table {str(path)!r} cannot be read", error) from error
     except UnicodeDecodeError as error:
         raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
     except json.JSONDecodeError as error:
@@ -305,7 +304,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
 
 def _parsed(text: str, lines: int) -> list[Record]:
     records = json.loads(text)
-    if records and not isinstance(records[0], dict):
+    if not all(isinstance(record, dict) for record in records):
         raise json.JSONDecodeError("a list of objects is expected", text, 0)
     return list(records)
 

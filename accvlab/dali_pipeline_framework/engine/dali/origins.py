@@ -49,7 +49,8 @@ class _StackOfKnownLines:
     """Does what DALI's ``extract_stack`` does, and keeps what it has looked up."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[CodeType, int], traceback.FrameSummary] = {}
+        # By the code, which is kept so that its `id` stays its own (to hash code takes long), and the instruction.
+        self._known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary]] = {}
 
     def __call__(self, start_frame: int = 0, end_frame: int | None = None) -> list[traceback.FrameSummary]:
         frames = []
@@ -68,7 +69,10 @@ class _StackOfKnownLines:
         return filtered
 
     def _summary(self, frame: FrameType) -> traceback.FrameSummary:
-        code, line = frame.f_code, frame.f_lineno
-        if (code, line) not in self._known:
-            self._known[code, line] = traceback.FrameSummary(code.co_filename, line, code.co_name)
-        return self._known[code, line]
+        code = frame.f_code
+        place = (id(code), frame.f_lasti)
+        known = self._known.get(place)
+        if known is None:
+            known = code, traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+            self._known[place] = known
+        return known[1]

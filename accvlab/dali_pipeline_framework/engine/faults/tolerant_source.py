@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from nvidia.dali import types
 
@@ -26,6 +26,8 @@ class TolerantSource(CallableSource):
     Attributes:
         tolerance: What it knows of samples that fail.
     """
+
+    _ranges: ClassVar[Mapping[str, str]] = {**CallableSource._ranges, "_apply_steps": "steps on arrays"}
 
     tolerance: TolerantLoading
     _steps_ns = 0  # of the batch that is loaded
@@ -69,17 +71,15 @@ class TolerantSource(CallableSource):
     def chain(self) -> SampleChain:
         """What happens to a sample before it is sent."""
         source: PlannedInput = self._get_source()
-        steps = self._steps
+        apply = None if self._steps is None else self._apply_steps
+        return SampleChain(source, self._get_checker().check, self._keyed_draws, apply, self._described)
 
-        def apply(flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
-            began = perf_counter_ns()
-            try:
-                return after_steps(cast(SampleSteps, steps), flat, numbers, self._replayed)
-            finally:
-                self._steps_ns += perf_counter_ns() - began
-
-        check = self._get_checker().check
-        return SampleChain(source, check, self._keyed_draws, None if steps is None else apply, self._described)
+    def _apply_steps(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+        began = perf_counter_ns()
+        try:
+            return after_steps(cast(SampleSteps, self._steps), flat, numbers, self._replayed)
+        finally:
+            self._steps_ns += perf_counter_ns() - began
 
     def _described(self, failure: SampleFailureError) -> tuple[str, str]:
         info = failure.info

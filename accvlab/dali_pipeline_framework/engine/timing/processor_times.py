@@ -18,10 +18,13 @@ def processor_time_of_process(pid: int) -> int | None:
     return _read(~pid << 3 | _OF_PROCESS)
 
 
-def queued_time_of_process(pid: int) -> int:
-    """Time in ns in which the main thread of a process could have run, but others had the cores; 0: unknown."""
+def queued_time(thread: int) -> int:
+    """Time in ns in which a thread could have run, but others had the cores; 0: unknown.
+
+    The id of a process is that of its main thread.
+    """
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+        return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -13,7 +13,7 @@ import attrs
 from ...engine.timing.processor_times import (
     processor_time_of_process,
     processor_time_of_threads,
-    queued_time_of_process,
+    queued_time,
 )
 from ...engine.timing.stage_times import StageTimes
 
@@ -135,7 +135,7 @@ class LoopTimes:
                 clocks, _read_clocks(time.perf_counter_ns(), pipeline, self._graph_threads), at_ns
             )
         self._queued_ns = self._queued_ns | {
-            pid: queued_ns for pid in clocks.work if (queued_ns := queued_time_of_process(pid))
+            pid: queued_ns for pid in clocks.work if (queued_ns := queued_time(pid))
         }
         return Counts(
             loop=self._loop,

@@ -359,8 +359,8 @@ def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> Worke
     before = start.clocks.workers_ns.get(work.pid, 0)
     cores = None if spent is None else (spent - before) / clocks_ns
     queued_ns = end.queued_ns.get(work.pid, 0) - start.queued_ns.get(work.pid, 0)
-    shares = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
-    return WorkerUse(work.pid, next(shares), cores, next(shares), work.num_samples)
+    busy, queued = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
+    return WorkerUse(work.pid, busy, cores, queued, work.num_samples)
 
 
 def _busy_cores(start: Counts, end: Counts, clocks_ns: int) -> BusyCores:

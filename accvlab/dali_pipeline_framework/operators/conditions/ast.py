@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import attrs
 
@@ -15,6 +15,12 @@ COMPARISON_TYPES = ("==", "!=", "<", ">", "<=", ">=")
 
 class AST(ABC):
     """A node of the tree."""
+
+    @property
+    def children(self) -> tuple[AST, ...]:
+        """The nodes right below."""
+        values = attrs.astuple(cast(Any, self), recurse=False)
+        return tuple(value for value in values if isinstance(value, AST))
 
     @abstractmethod
     def __str__(self) -> str:
@@ -87,6 +93,11 @@ class _Joined(AST):
     def __init__(self, *conditions: AST) -> None:
         """Join conditions."""
         object.__setattr__(self, "conditions", conditions)
+
+    @property
+    def children(self) -> tuple[AST, ...]:
+        """The conditions."""
+        return self.conditions
 
     def __str__(self) -> str:
         return "{" + f" {self.word} ".join(map(str, self.conditions)) + "}"

@@ -124,17 +124,7 @@ def _has_fewer_levels(expression: AST, most: int) -> bool:
     """Whether a tree has no more than so many levels."""
     level: list[AST] = [expression]
     for _ in range(most + 1):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in node.children]
         if not level:
             return True
     return False
-
-
-def _children(node: AST) -> tuple[AST, ...]:
-    if isinstance(node, And | Or):
-        return node.conditions
-    if isinstance(node, Comparison):
-        return node.val1, node.val2
-    if isinstance(node, Not):
-        return (node.condition,)
-    return (node.value,) if isinstance(node, UnaryMinus) else ()

@@ -128,7 +128,8 @@ def _apply_matrix_2d_input_ensured(
     if matrix_is_transposed:
         matrix = fn.transpose(matrix)
     if matrix_is_inverted:
-        matrix = _inverse(matrix)
+        # DALI has no operator for it.
+        matrix = fn.python_function(matrix, function=_inverse_of_array, num_outputs=1)  # type: ignore[assignment]
     product = _product(columns, matrix) if multiply_matrix_from_right else _product(matrix, columns)
     if make_apply_to_homog:
         product = product[:-1] / product[-1:]
@@ -142,12 +143,6 @@ def _product(left: DataNode, right: DataNode) -> DataNode:
     products = fn.expand_dims(fn.reshape(left, layout=""), axes=[2]) * fn.expand_dims(right, axes=[0])
     product: DataNode = fn.reductions.sum(products, axes=[1])
     return product
-
-
-def _inverse(matrix: DataNode) -> DataNode:
-    # DALI has no operator for it.
-    inverse: DataNode = fn.python_function(matrix, function=_inverse_of_array, num_outputs=1)  # type: ignore[assignment]
-    return inverse
 
 
 def _inverse_of_array(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ from .file_finding import FilePath, find_files
 from .file_scan import DEFAULT_FILE_FILTERS
 from .file_table import FileTable
 from .image_decoding import decoded_rgb, pillow_image_module
-from .storage import StoragePath, as_utf8
+from .storage import StoragePath, as_utf8, without_secrets
 
 
 class FileDataProvider(DataProvider):
@@ -167,7 +167,7 @@ class FileDataProvider(DataProvider):
 
     def describe_sample(self, sample_index: int) -> str:
         """The path of a file."""
-        return self.path(sample_index)
+        return without_secrets(self.path(sample_index))
 
     def get_number_of_samples(self) -> int:
         """Get the number of files."""

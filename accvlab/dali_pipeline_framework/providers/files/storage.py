@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also
-from .remote_reading import RemoteReading, open_file, read_file
+from .remote_file import open_blocks, open_file
+from .remote_reading import RemoteReading, read_file
+from .remote_version import FileVersion
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
 
 _READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_SECRET = re.compile(
+    r"([?&][^=&\s]*(?:signature|sig|token|key|secret|password|credential)[^=&\s]*=)[^&\s'\"]+", re.I
+)
 
 
 class FolderEntry(NamedTuple):
@@ -52,6 +60,8 @@ class Storage:
                 reading is tried. They do not concern local files.
         """
         self._root = checked_path(root)
+        if not isinstance(storage_options, Mapping | None):
+            raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
         self._reading_asked = self._options.pop("reading", None)
         if not isinstance(self._reading_asked, RemoteReading | None):
@@ -143,6 +153,45 @@ class Storage:
         except Exception as error:
             self._refuse("The file", name, error)
 
+    def version(self, name: str) -> FileVersion:
+        """Ask for the version of a remote file. Errors are those of `open_binary`."""
+        try:
+            file_system, path = self._located(name)
+            return self._reading(lambda: FileVersion(file_system, path, is_fresh=True))
+        except Exception as error:
+            self._refuse("The file", name, error)
+
+    def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
+        """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
+        try:
+            return cast(BinaryIO, open_blocks(version, self._reading))
+        except Exception as error:
+            self._refuse("The file", name, error)
+
+    def find(self, pattern: str) -> list[str]:
+        """List the files of a remote folder whose names match a pattern, in no particular order.
+
+        Raises:
+            FileError: The folder cannot be listed. Also the builtin exception of the cause.
+        """
+        try:
+            file_system, folder = self._located("")
+            start = f"{folder.rstrip('/')}/" if folder else ""
+            found = self._reading(lambda: file_system.glob(start + pattern, detail=True))
+        except Exception as error:
+            self._refuse("The folder", "", error)
+        return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
+
+    def is_folder(self, name: str) -> bool:
+        """Whether a name is that of a folder. Errors are those of `list_folder`."""
+        try:
+            if not (self._is_remote or is_url(name)):
+                return os.path.isdir(self.path(name))
+            file_system, path = self._located(name)
+            return bool(self._reading(lambda: file_system.isdir(path)))
+        except Exception as error:
+            self._refuse("The folder", name, error)
+
     def _read_remote(self, name: str) -> UInt8Array:
         file_system, path = self._located(name)
         return np.frombuffer(read_file(file_system, path, self._reading), np.uint8)
@@ -160,24 +209,28 @@ class Storage:
     def _located(self, name: str) -> tuple[Any, str]:
         """The file system that has the name, and the path of the name in it."""
         if is_url(name):
-            return _opened(name, self._options)
+            return self._open(name)
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *_opened(self._root, self._options))
+            self._opened = (os.getpid(), *self._open(self._root))
         _, file_system, root = self._opened
         if not name or not root:
             return file_system, root or name
         return file_system, f"{root.rstrip('/')}/{name}"
 
+    def _open(self, url: str) -> tuple[Any, str]:
+        if "::" not in url:
+            return _opened(url, self._options)
+        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
+
     def _refuse(self, what: str, name: str, error: Exception) -> NoReturn:
         if isinstance(error, FileError | SettingError):
             raise error
         path = self.path(name)
+        reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
             is_link = not (self._is_remote or is_url(name)) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
-        else:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        message = f"{what} {path!r} cannot be read: {reason}."
+        message = f"{what} {without_secrets(path)!r} cannot be read: {reason}."
         raise error_that_is_also(FileError, [type(error)], message) from error
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,6 +253,31 @@ class Storage:
 def is_url(path: str) -> bool:
     """Whether a path is one for fsspec: it has ``://`` in it."""
     return "://" in path
+
+
+def without_secrets(text: str) -> str:
+    """A URL, or a text with URLs in it, as it may be shown: without users, passwords, signatures and keys."""
+    return _SECRET.sub(r"\1...", _USER.sub("", text)) if is_url(text) else text
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, as it may be shown."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return without_secrets(reason)
+
+
+def split_pattern(path: str) -> tuple[str, str] | None:
+    """Split a URL with a pattern into the folder and the pattern; None where it has none."""
+    before, link, behind = _link_of_names(path)
+    # The parts of a query of HTTP are not names of files.
+    names, query, rest = link.partition("?") if link.startswith("http") else (link, "", "")
+    protocol, _, inner = names.partition("://")
+    parts = inner.split("/")
+    first = next((place for place, part in enumerate(parts) if glob.has_magic(part)), None)
+    if first is None:
+        return None
+    folder = "/".join(parts[:first])
+    return f"{before}{protocol}://{folder}{query}{rest}{behind}", "/".join(parts[first:])
 
 
 def joined_url(root: str, name: str) -> str:
@@ -329,7 +407,7 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         file_system, path = fsspec.core.url_to_fs(root, **options)
     except Exception as error:
-        message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
+        message = f"{without_secrets(root)!r} cannot be opened: {without_secrets(str(error)).rstrip('.')}."
         if root.startswith(_ARCHIVES) and "::" not in root:
             protocol, _, rest = root.partition("://")
             message += (

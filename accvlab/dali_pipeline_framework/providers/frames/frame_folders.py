@@ -91,7 +91,7 @@ class FrameFolders(CameraRig):
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
     timestamp: TimestampRule | None = attrs.field(default=None, kw_only=True)
     timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
-    storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         TimestampParser(self.timestamp)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...errors import SettingError
 from ...sample_data.strings import encoded
 from ..files.file_table import FileTable, FileTableBuilder
-from ..files.storage import Storage, as_utf8
+from ..files.storage import Storage, as_utf8, without_secrets
 from ..rigs.camera_rig import MissingFrame, RigAccount
 from ..rigs.frame_times import (
     Int64Array,
@@ -107,7 +107,7 @@ class FrameIndex:
 
     def describe(self, frames: Sequence[int]) -> str:
         """The paths of frames, of the first camera; of many the first and the last."""
-        paths = [self.path(frame, 0) for frame in dict.fromkeys(frames)]
+        paths = [without_secrets(self.path(frame, 0)) for frame in dict.fromkeys(frames)]
         return ", ".join(paths) if len(paths) <= 8 else f"{paths[0]} to {paths[-1]}"
 
     def summary(self, samples: str) -> str:

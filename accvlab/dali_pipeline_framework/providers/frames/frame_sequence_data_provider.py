@@ -71,7 +71,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
 
         provider = FrameSequenceDataProvider("train", sequence_length=4, step=2)
         data_input = ShuffledShardedInputCallable(provider, batch_size=8, shuffle=True)
-        definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", use_device_mixed=True)])
+        definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", on_gpu=True)])
     """
 
     @explains_unknown_arguments(in_settings(FrameFolders))

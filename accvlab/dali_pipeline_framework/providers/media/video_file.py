@@ -55,8 +55,8 @@ def path_advice(path: Any) -> str:
         return ""
     if "://" in str(path):
         return (
-            " Videos are read from local folders only, and this is a URL: download it, or mount its storage as a "
-            "folder. (Files and frames can be remote, see FileDataProvider and FrameSequenceDataProvider.)"
+            " Only local files are read here, and this is a URL: download it, or mount its storage as a folder. "
+            "(The videos of VideoDataProvider can be remote.)"
         )
     if os.path.isdir(path):
         return f" Name the videos in the folder, e.g. sorted(Path({os.fspath(path)!r}).glob('*.mp4'))."
@@ -66,19 +66,20 @@ def path_advice(path: Any) -> str:
 
 
 class FileState(NamedTuple):
-    """Attributes that change when a file is rewritten.
+    """What changes when a file is rewritten.
 
     Attributes:
-        size: Its size in bytes.
-        changed_ns: When its content was last changed, in nanoseconds since 1970.
+        size: Its size in bytes; None where its store does not say.
+        version: When its content was last changed, in nanoseconds since 1970; of a remote file, what its store
+            says (ETag, ...).
     """
 
-    size: int
-    changed_ns: int
+    size: int | None
+    version: int | str
 
     @classmethod
     def of_video(cls, path: str | os.PathLike[str], name: str | None = None) -> FileState:
-        """Get the state of a file, which messages call ``name``, or by its path.
+        """Get the state of a local file, which messages call ``name``, or by its path.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
@@ -92,13 +93,20 @@ class FileState(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns)
 
     def require(self, path: str | os.PathLike[str], name: str) -> None:
-        """Check that a video was not changed; messages call it ``name``.
+        """Check that a local video was not changed; messages call it ``name``.
 
         Raises:
             FileError: The file is not there any more, or cannot be accessed.
             VideoError: It was changed.
         """
-        now = FileState.of_video(path, name)
+        self.require_same(FileState.of_video(path, name), name)
+
+    def require_same(self, now: FileState, name: str) -> None:
+        """Check that a video, which messages call ``name``, was not changed, given its state now.
+
+        Raises:
+            VideoError: It was changed.
+        """
         if now == self:
             return
         what = "it was written again" if now.size == self.size else f"{self.size} bytes then, {now.size} now"

@@ -7,7 +7,7 @@ import numbers
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -127,12 +127,11 @@ def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int
     Returns:
         ``(T,)`` int64, positions in ``other``, -1 where there is none.
     """
-    if not len(reference) or not len(other):
-        return np.full(len(reference), -1, np.int64)
-    nearest = _nearest(reference, other)
-    is_mutual = _nearest(other, reference)[nearest] == np.arange(len(reference))
-    is_near = np.abs(other[nearest] - reference) <= tolerance
-    return np.where(is_mutual & is_near, nearest, -1)
+    found = nearest(other, reference, tolerance)
+    if not len(other):
+        return found
+    is_mutual = nearest(reference, other, np.inf)[found] == np.arange(len(reference))
+    return np.where(is_mutual, found, -1)
 
 
 def align_times(times: Sequence[TimeArray], reference: int, tolerance: float | None) -> Int64Array:
@@ -153,11 +152,19 @@ def align_times(times: Sequence[TimeArray], reference: int, tolerance: float | N
     return np.stack([match_times(times[reference], of_camera, tolerance) for of_camera in times], axis=1)
 
 
-def _nearest(times: TimeArray, among: TimeArray) -> Int64Array:
-    after = np.minimum(among.searchsorted(times), len(among) - 1)
+def nearest(times: npt.NDArray[Any], wanted: npt.ArrayLike, within: float) -> Int64Array:
+    """Which of some times, ``(n,)`` not decreasing, is nearest to each of others; -1 where none is so near.
+
+    Of two that are equally near, the earlier.
+    """
+    wanted = np.asarray(wanted)
+    if not len(times):
+        return np.full(wanted.shape, -1, np.int64)
+    after = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
     before = np.maximum(after - 1, 0)
-    is_before_nearer = np.abs(times - among[before]) <= np.abs(among[after] - times)
-    return np.where(is_before_nearer, before, after)
+    is_before = np.abs(wanted - times[before]) <= np.abs(times[after] - wanted)
+    found = np.where(is_before, before, after)
+    return np.where(np.abs(times[found] - wanted) <= within, found, -1).astype(np.int64)
 
 
 # --- cameras of a recording -------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...errors import SettingError, VideoError
+from ...errors import FileError, SettingError, VideoError, error_that_is_also
+from .remote_video import RemoteVideo, located
 from .video_decoding import FrameConverter, UInt8Array, VideoDecoder, VideoSource, source_name
 from .video_index import VideoIndex
 
@@ -64,7 +65,7 @@ class FrameReader:
         """Open the video; for errors see `VideoDecoder`.
 
         Args:
-            source: Path, bytes, or an open binary file.
+            source: Path, URL, bytes, or an open binary file.
             index: Its index.
             stream: Number of the video stream, that of the index.
             num_threads: Number of threads that decode.
@@ -72,6 +73,9 @@ class FrameReader:
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
         """
+        source = located(source)
+        if isinstance(source, RemoteVideo):
+            source = source.as_indexed(index.file_state)
         self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
         self._index = index
         self._converter = FrameConverter(image_type)
@@ -121,6 +125,7 @@ class FrameReader:
 
         Raises:
             SettingError: There is no such frame.
+            FileError: The file cannot be read. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded, or the file was changed.
         """
         wanted = np.asarray(numbers, np.int64).reshape(-1)
@@ -148,7 +153,11 @@ class FrameReader:
             np.copyto(out, frame)
             return
         if frame is None:
-            frame = self._decode(number)
+            try:
+                frame = self._decode(number)
+            except FileError as error:
+                message = f"{self._frame_text(number)} cannot be read: {error}"
+                raise error_that_is_also(FileError, [type(error)], message) from error
         if frame.is_corrupt:
             raise VideoError(f"{self._frame_text(number)} is damaged.")
         self._converter.convert(frame, out)

@@ -10,8 +10,10 @@ from typing import Any
 
 from ...checks import bullets
 from ...errors import FrameworkError, SettingError, VideoError
+from ..files.storage import Storage, without_secrets
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
+from .remote_video import located
 from .video_decoding import FrameConverter, UInt8Array, import_av
 from .video_index import Int64Array, VideoIndex, index_video
 from .video_index_cache import VideoIndexCache
@@ -34,7 +36,7 @@ class IndexedVideos:
         """Make the indices. Videos that cannot be used are all listed in one `VideoError`.
 
         Args:
-            streams: Path of the video and number of the stream in it, for each.
+            streams: Path or URL of the video and number of the stream in it, for each.
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
@@ -42,17 +44,24 @@ class IndexedVideos:
         self._image_type, self._kept = settings.image_type, kept
         self._num_threads, self._max_open = settings.num_decoder_threads, settings.max_open_decoders
         self._streams = tuple(streams)
+        storages: dict[str, Storage] = {}
+        self._sources = tuple(located(path, settings.storage_options, storages) for path, _ in streams)
         import_av(self._streams[0][0])
         cache = None if settings.index_cache is None else VideoIndexCache(settings.index_cache)
-        self._indices = _indices_of(self._streams, cache)
+        numbers = [stream for _, stream in streams]
+        self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], cache)
         self._pool: FrameReaderPool | None = None
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def path(self, video: int) -> str:
-        """Path of a video."""
+        """Path or URL of a video."""
         return self._streams[video][0]
+
+    def name(self, video: int) -> str:
+        """Path of a video, or its URL, as messages tell it."""
+        return without_secrets(self.path(video))
 
     def index(self, video: int) -> VideoIndex:
         """Index of a video."""
@@ -66,9 +75,9 @@ class IndexedVideos:
         return self._pool.read(video, numbers)
 
     def _open(self, video: int) -> FrameReader:
-        path, stream = self._streams[video]
+        _, stream = self._streams[video]
         return FrameReader(
-            path,
+            self._sources[video],
             self._indices[video],
             stream=stream,
             num_threads=self._num_threads,
@@ -90,8 +99,8 @@ class IndexedVideos:
         return {**self.__dict__, "_pool": None}
 
 
-def _indices_of(streams: Sequence[tuple[str, int]], cache: VideoIndexCache | None) -> tuple[VideoIndex, ...]:
-    def index(stream: tuple[str, int]) -> VideoIndex | FrameworkError:
+def _indices_of(streams: Sequence[tuple[Any, int]], cache: VideoIndexCache | None) -> tuple[VideoIndex, ...]:
+    def index(stream: tuple[Any, int]) -> VideoIndex | FrameworkError:
         try:
             return index_video(*stream) if cache is None else cache.index(*stream)
         except FrameworkError as error:

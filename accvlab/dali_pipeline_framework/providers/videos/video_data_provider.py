@@ -125,7 +125,7 @@ class VideoDataProvider(VideoProviderBase):
         if not self.get_number_of_samples():
             lengths = self._tracks.ends - self._tracks.starts
             longest = int(lengths.argmax())
-            path = self._videos.path(int(self._tracks.videos[longest, self._tracks.reference]))
+            path = self._videos.name(int(self._tracks.videos[longest, self._tracks.reference]))
             raise SettingError(
                 f"There must be at least {windows.span} contiguous frames for `sequence_length="
                 f"{windows.sequence_length}` with `stride={windows.stride}`, but the longest of {len(lengths)} "

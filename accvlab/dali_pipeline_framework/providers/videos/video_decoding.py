@@ -17,8 +17,10 @@ from nvidia.dali import types
 
 from ...checks import whole_number
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ..files.storage import reason_of
 from ..media.container import missing_bytes, sniff_codec
 from ..media.video_file import is_empty, is_file_or_missing, path_advice
+from .remote_video import RemoteVideo, WatchedFile, located
 
 if TYPE_CHECKING:
     import av
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
-VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO"
+VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | RemoteVideo"
 
 _PIXEL_FORMATS = {
     types.DALIImageType.RGB: ("rgb24", 3),
@@ -65,7 +67,9 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
 
 
 def source_name(source: VideoSource) -> str:
-    """Name of a video in messages: its path, or a substitute."""
+    """Name of a video in messages: its path or URL, or a substitute."""
+    if isinstance(source, RemoteVideo):
+        return repr(source.name)
     if isinstance(source, (str, os.PathLike)):
         return repr(os.fspath(source))
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -106,8 +110,8 @@ class VideoDecoder:
         """Open a video.
 
         Args:
-            source: Path of a file, its bytes, or an open binary file that can seek. The encoded bytes must not
-                change while the decoder is open.
+            source: Path or URL of a file, its bytes, or an open binary file that can seek. The encoded bytes must
+                not change while the decoder is open.
             stream: Number of the video stream, counted from 0 among the video streams of the container.
             num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
                 works on several frames at once: more throughput, and as many frames more in memory.
@@ -115,16 +119,29 @@ class VideoDecoder:
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.
-            FileError: The file cannot be opened. Also the builtin exception, e.g. `FileNotFoundError`.
+            FileError: The file cannot be opened or read. Also the builtin exception, e.g. `FileNotFoundError`.
             VideoError: It is not a video, is incomplete, or is of an unknown codec.
         """
+        source = located(source)
         self.name = source_name(source) if name is None else name
+        self.num_decoded = 0
+        self.num_seeks = 0
         self._stream_number = whole_number(stream, "stream", at_least=0)
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        self._container = self._open(source)
+        self._remote_file = source.open() if isinstance(source, RemoteVideo) else None
+        self._source: Any = self._remote_file or source
+        self._watched: WatchedFile | None = None
+        if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
+            self._watched = WatchedFile(cast(BinaryIO, self._source))
+            self._source = self._watched
         try:
-            self._stream = stream_ = self._choose_stream(source)
+            self._container = self._open()
+        except BaseException:
+            self._close_remote_file()
+            raise
+        try:
+            self._stream = stream_ = self._choose_stream()
             stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
             stream_.thread_count = num_threads
             context = stream_.codec_context
@@ -135,6 +152,7 @@ class VideoDecoder:
                 context.options = {"err_detect": "explode"}
         except BaseException:
             self._container.close()
+            self._close_remote_file()
             raise
         self.container_name: str = self._container.format.name
         self.extradata: bytes | None = context.extradata
@@ -145,11 +163,9 @@ class VideoDecoder:
         self.stated_num_frames: int = stream_.frames
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._ready: collections.deque[av.VideoFrame] = collections.deque()
-        self.num_decoded = 0
-        self.num_seeks = 0
 
-    def _open(self, source: VideoSource) -> InputContainer:
-        file: Any = source
+    def _open(self) -> InputContainer:
+        source = file = self._source
         if isinstance(source, (bytes, bytearray, memoryview)):
             file = io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
@@ -157,13 +173,34 @@ class VideoDecoder:
                 raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
             # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
             file = f"file:{os.fspath(source)}"
+        else:
+            file.seek(0)  # FFmpeg counts from where it begins
         try:
             # Metadata need not be UTF-8.
-            return cast("InputContainer", self._av.open(file, mode="r", metadata_errors="replace"))
+            container = self._av.open(file, mode="r", metadata_errors="replace")
         except self._av.error.FFmpegError as error:
-            raise self._opening_failure(error, source) from error
+            failure = self._opening_failure(error)
+            self._require_read()
+            raise failure from error
+        try:
+            self._require_read()
+        except BaseException:
+            container.close()
+            raise
+        return cast("InputContainer", container)
 
-    def _opening_failure(self, error: Any, source: VideoSource) -> FrameworkError:
+    def _require_read(self) -> None:
+        """Raise the error that an open file met while it was read."""
+        error = None if self._watched is None else self._watched.error
+        if error is None:
+            return
+        if isinstance(error, FrameworkError) or not isinstance(error, Exception):
+            raise error
+        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
+
+    def _opening_failure(self, error: Any) -> FrameworkError:
+        source = self._source
         of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
             message = f"Cannot open the video {self.name}: {error.strerror}.{path_advice(source)}"
@@ -174,7 +211,7 @@ class VideoDecoder:
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
 
-    def _choose_stream(self, source: VideoSource) -> VideoStream:
+    def _choose_stream(self) -> VideoStream:
         streams = self._container.streams
         videos = [stream for stream in streams if stream.type == "video"]
         if not videos:
@@ -189,9 +226,19 @@ class VideoDecoder:
         if chosen.codec_context is None:
             raise VideoError(
                 f"PyAV {self._av.__version__} cannot decode the codec of {self.name}: "
-                f"{sniff_codec(source) or 'one that it does not know'}."
+                f"{sniff_codec(self._source) or 'one that it does not know'}."
             )
         return cast("VideoStream", chosen)
+
+    def count_missing_bytes(self) -> int:
+        """Count the bytes that the file lacks at its end; 0 where it is complete or does not tell.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+        """
+        count = missing_bytes(self._source)
+        self._require_read()
+        return count
 
     @property
     def stated_duration_s(self) -> float | None:
@@ -211,13 +258,19 @@ class VideoDecoder:
         """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
 
         The last one is empty: to decode it brings out the frames that the codec still holds.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+            VideoError: It is damaged here.
         """
         demuxed = self._container.demux(self._stream)
         has_ended = False
         while True:
             try:
                 packet = next(demuxed, None)
+                self._require_read()
             except self._av.error.FFmpegError as error:
+                self._require_read()
                 raise self._failure("Cannot read", error) from error
             except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
                 if has_ended:
@@ -232,6 +285,7 @@ class VideoDecoder:
         """Decode the next frame in the order of presentation; None after the last one.
 
         Raises:
+            FileError: The file cannot be read. Also the builtin exception.
             VideoError: The stream is damaged here, or the frame has another size than those before.
         """
         if self._packets is None:
@@ -272,7 +326,9 @@ class VideoDecoder:
         self.num_seeks += 1
         try:
             self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
+            self._require_read()
         except self._av.error.FFmpegError as error:
+            self._require_read()
             raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
 
     def _failure(self, what: str, error: Any) -> VideoError:
@@ -290,6 +346,11 @@ class VideoDecoder:
         self._packets = None
         self._ready.clear()
         self._container.close()
+        self._close_remote_file()
+
+    def _close_remote_file(self) -> None:
+        if self._remote_file is not None:
+            self._remote_file.close()
 
     def __enter__(self) -> VideoDecoder:
         return self

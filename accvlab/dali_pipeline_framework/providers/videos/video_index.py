@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -12,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
-from ..media.container import missing_bytes
 from ..media.h264 import FieldPictureSearch, begins_refresh
 from ..media.video_file import FileState
+from .remote_video import RemoteVideo, located
 from .video_decoding import VideoDecoder, VideoSource
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -54,7 +55,8 @@ class VideoIndex:
         cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file and
             its checksum.
         cache_checksum: Checksum of that file.
-        file_state: Size and time of change of the video file that was indexed; None where it was no file.
+        file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
+            file.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -117,7 +119,13 @@ def _unpickled(pts: Int64Array | range, *rest: Any) -> VideoIndex:
     return VideoIndex(np.asarray(pts, np.int64), *rest)
 
 
-def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None) -> VideoIndex:
+def index_video(
+    source: VideoSource,
+    stream: int = 0,
+    *,
+    name: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VideoIndex:
     """Find the frames of a video stream, by reading the container and without decoding.
 
     Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
@@ -125,19 +133,25 @@ def index_video(source: VideoSource, stream: int = 0, *, name: str | None = None
     that an edit list cuts off, nor those that a codec keeps to itself.
 
     Args:
-        source: Path, bytes, or an open binary file.
+        source: Path, URL, bytes, or an open binary file.
         stream: Number of the video stream among the video streams of the container.
         name: What messages call the video; None for its path.
+        storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:
         SettingError: PyAV is missing, or there is no such video stream.
-        FileError: The file cannot be opened.
+        FileError: The file cannot be opened or read.
         VideoError: It is not a video, has no frames, or is incomplete.
     """
-    state = FileState.of_video(source, name) if isinstance(source, (str, os.PathLike)) else None
+    source, state = located(source, storage_options), None
+    if isinstance(source, (str, os.PathLike)):
+        state = FileState.of_video(source, name)
+    elif isinstance(source, RemoteVideo):
+        state = source.indexed or source.state()
+        source = source.as_indexed(state)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
         packets = _PacketTable(decoder)
-        _check_complete(source, decoder, packets)
+        _check_complete(decoder, packets)
         if packets.are_decisive(decoder):
             index = _index(decoder, *packets.frames(decoder), is_seekable=True)
             return attrs.evolve(index, file_state=state)
@@ -239,8 +253,8 @@ def _is_shown(packet: Any, codec_name: str) -> bool:
     return bool(bits & 0x08) or bool(bits & 0x02)
 
 
-def _check_complete(source: VideoSource, decoder: VideoDecoder, packets: _PacketTable) -> None:
-    num_missing_bytes = missing_bytes(source)
+def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
+    num_missing_bytes = decoder.count_missing_bytes()
     is_cut = bool(packets.is_corrupt[-1:].any())
     num_frames = int(np.count_nonzero(~packets.is_corrupt))
     stated, duration_s = decoder.stated_num_frames, decoder.stated_duration_s

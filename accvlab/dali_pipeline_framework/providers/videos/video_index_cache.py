@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
-from ..files.storage import replace_file
+from ..files.storage import is_url, replace_file
 from ..media.video_file import FileState, is_file_or_missing
+from .remote_video import RemoteVideo
 from .video_index import VideoIndex, index_video
 
 _MAGIC = b"video index 1\n\0\0"
@@ -31,20 +32,22 @@ _logger = logging.getLogger(__name__)
 class VideoIndexCache:
     """A folder with one small file per video stream.
 
-    A file counts if the video still has the path, size and time of change that it was made for. Otherwise, and
-    if it is damaged, it is made anew. Several processes may use a folder at the same time: files are replaced
-    as a whole.
+    A file counts if the video still has the path, size and time of change that it was made for; if it is remote,
+    the URL, the size, and what its store says of its version. Otherwise, and if it is damaged, it is made anew.
+    Several processes may use a folder at the same time: files are replaced as a whole.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Name the folder; it is made if it is not there."""
+        if is_url(os.fspath(folder)):
+            raise SettingError(f"`index_cache` must be a local folder, got {os.fspath(folder)!r}.")
         self._folder = Path(folder).expanduser().absolute()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingError(f"`index_cache` must be a folder, {str(folder)!r} is not: {error}.") from error
 
-    def index(self, path: str | os.PathLike[str], stream: int = 0) -> VideoIndex:
+    def index(self, path: str | os.PathLike[str] | RemoteVideo, stream: int = 0) -> VideoIndex:
         """Get the index of a video, from its file if that is up to date; its arrays are read-only.
 
         Raises:
@@ -52,8 +55,14 @@ class VideoIndexCache:
             FileError: The video cannot be opened.
             VideoError: It is not a video, or incomplete.
         """
-        key = _key(path, stream)
-        file = self._folder / f"{hashlib.blake2b(json.dumps(key[:2]).encode(), digest_size=16).hexdigest()}.index"
+        if not isinstance(path, RemoteVideo):
+            place, shown, state = os.path.abspath(path), os.path.abspath(path), FileState.of_video(path)
+        else:
+            place, shown, state = path.url, path.name, path.state()
+            path = path.as_indexed(state)
+        key = [_as_text(shown), stream, *state]
+        place_and_stream = json.dumps([_as_text(place), stream]).encode()
+        file = self._folder / f"{hashlib.blake2b(place_and_stream, digest_size=16).hexdigest()}.index"
         try:
             index, known = _load(file)
             if known == key:
@@ -61,7 +70,7 @@ class VideoIndexCache:
         except FileNotFoundError:
             pass  # not made yet
         except (VideoError, OSError) as error:
-            _logger.warning("The index of %s is made anew: %s", path, error)
+            _logger.warning("The index of %s is made anew: %s", shown, error)
         _write(file, index_video(path, stream), key)
         return _load_in_use(file)[0]
 
@@ -89,11 +98,9 @@ def _load_in_use(file: Path) -> tuple[VideoIndex, list[Any]]:
         raise error_that_is_also(FileError, [type(error)], message) from error
 
 
-def _key(path: str | os.PathLike[str], stream: int) -> list[Any]:
-    state = FileState.of_video(path)
+def _as_text(path: str) -> str:
     # As bytes: JSON holds no names that are not UTF-8.
-    absolute = os.fsencode(os.path.abspath(path)).decode("latin-1")
-    return [absolute, stream, *state]
+    return os.fsencode(path).decode("latin-1")
 
 
 def _path_of(key: list[Any]) -> str:

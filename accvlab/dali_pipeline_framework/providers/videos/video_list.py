@@ -6,7 +6,8 @@ from __future__ import annotations
 import glob
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 import numpy as np
@@ -15,7 +16,15 @@ from ...checks import shown
 from ...errors import FileError, SettingError, error_that_is_also
 from ..files.file_scan import scan_folders
 from ..files.name_filter import NameFilter
-from ..files.storage import Storage, open_regular_file
+from ..files.storage import (
+    Storage,
+    is_url,
+    open_regular_file,
+    parent_of,
+    reason_of,
+    split_pattern,
+    without_secrets,
+)
 from ..media.video_file import path_advice
 from .video_index import VideoIndex
 from .videos import MOST_LABEL, Videos
@@ -26,7 +35,7 @@ class ListedVideo:
     """A video, or a part of it.
 
     Attributes:
-        path: Path of the file.
+        path: Path or URL of the file.
         label: Its label, or None.
         where: Where it was named, for messages: ``"line 3 of 'list.txt'"``.
         start: Where its part starts as the list says it, in seconds or frames; None for the first frame.
@@ -58,8 +67,8 @@ def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[
     first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
     raise SettingError(
         f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} "
-        f"{'frames' if is_frames else 's'} of {video.path!r}, which is from frame {start} to before frame {end}. "
-        f"The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
+        f"{'frames' if is_frames else 's'} of {without_secrets(video.path)!r}, which is from frame {start} to "
+        f"before frame {end}. The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
     )
 
 
@@ -76,40 +85,59 @@ def _frame(value: float, index: VideoIndex, is_frames: bool, is_down: bool) -> i
 def listed_videos(videos: Videos) -> list[ListedVideo]:
     """List videos that are not those of cameras."""
     if videos.file_root is not None:
-        return _in_folders(videos.file_root, videos.file_filters)
+        return _in_folders(Storage(videos.file_root, videos.storage_options), videos.file_filters)
     if videos.file_list is not None:
-        return _in_list(videos.file_list, videos.file_list_format == "frames")
-    paths = expanded(videos.filenames or (), videos.file_filters)
+        return _in_list(videos.file_list, videos.file_list_format == "frames", videos.storage_options)
+    paths = expanded(videos.filenames or (), videos)
     labels = checked_labels(videos, len(paths), "filenames")
     return [ListedVideo(path, label) for path, label in zip(paths, labels, strict=True)]
 
 
-def expanded(paths: Iterable[str], file_filters: Iterable[str]) -> list[str]:
+def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
     """List the videos of paths of videos, folders, and patterns; each of the last two must have some."""
+    accepted = NameFilter(videos.file_filters, case_sensitive=False, argument="file_filters")
     found: list[str] = []
     for path in paths:
-        if os.path.isdir(path):
-            found += _in_folder(path, file_filters)
-        elif glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
-            matching = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+        storage = Storage(path, videos.storage_options)
+        matching = _matching(path, storage, videos)
+        if matching is not None:
             if not matching:
-                message = f"No file matches the pattern {path!r}."
+                message = f"No file matches the pattern {without_secrets(path)!r}."
                 raise error_that_is_also(FileError, [FileNotFoundError], message)
             found += sorted(matching, key=os.fsencode)
+        # A server of HTTP would begin to send the file, to tell that it is no folder.
+        elif not (storage.is_remote and accepted.matches(_last_part(path))) and storage.is_folder(""):
+            found += _in_folder(storage, accepted)
         else:
             found.append(path)
     return found
 
 
-def _in_folder(folder: str, file_filters: Iterable[str]) -> list[str]:
-    accepted = NameFilter(file_filters, case_sensitive=False, argument="file_filters")
-    names = [name for name, is_folder in Storage(folder).list_folder() if not is_folder and accepted.matches(name)]
+def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
+    """The files that match a pattern; None where it is none."""
+    if storage.is_remote:
+        parts = split_pattern(path)
+        if parts is None:
+            return None
+        folder = Storage(parts[0], videos.storage_options)
+        return [folder.path(name) for name in folder.find(parts[1])]
+    if not glob.has_magic(path) or os.path.lexists(path):
+        return None
+    return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+
+
+def _last_part(url: str) -> str:
+    return parent_of(url)[1].partition("?")[0]
+
+
+def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
+    names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
     if not names:
         raise SettingError(
-            f"There is no video in the folder {folder!r}: no name in it matches `file_filters`. Folders of "
-            f"labels, with the videos in them, are `file_root`."
+            f"There is no video in the folder {without_secrets(storage.root)!r}: no name in it matches "
+            f"`file_filters`. Folders of labels, with the videos in them, are `file_root`."
         )
-    return [os.path.join(folder, name) for name in sorted(names, key=os.fsencode)]
+    return [storage.path(name) for name in sorted(names, key=os.fsencode)]
 
 
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
@@ -121,33 +149,35 @@ def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | Non
     return videos.labels or (None,) * count
 
 
-def _in_folders(root: str, patterns: Iterable[str]) -> list[ListedVideo]:
-    storage = Storage(root)
-    if storage.is_remote:
-        raise SettingError(f"`file_root` must be a local folder, got {storage.root!r}.{path_advice(storage.root)}")
-    file_filter = NameFilter(patterns, case_sensitive=False, argument="file_filters")
-    table = scan_folders(storage, file_filter)
+def _in_folders(storage: Storage, patterns: Iterable[str]) -> list[ListedVideo]:
+    name = without_secrets(storage.root)
+    table = scan_folders(storage, NameFilter(patterns, case_sensitive=False, argument="file_filters"))
     return [
-        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {root!r}")
+        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {name!r}")
         for position in range(len(table))
     ]
 
 
-def _in_list(path: str, is_frames: bool) -> list[ListedVideo]:
+def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | None) -> list[ListedVideo]:
+    name = without_secrets(path)
+    folder = Storage(parent_of(path)[0] if is_url(path) else "", storage_options)
     try:
-        with io.TextIOWrapper(open_regular_file(path), "utf-8-sig", "surrogateescape") as file:
+        opened = folder.open_binary(path) if folder.is_remote else open_regular_file(path)
+        with io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape") as file:
             lines = file.read().split("\n")
+    except FileError:
+        raise
     except OSError as error:
-        message = f"Cannot read the list of videos {path!r}: {error.strerror or error}.{path_advice(path)}"
+        message = f"Cannot read the list of videos {name!r}: {reason_of(error)}.{path_advice(path)}"
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
-        _on_line(line, f"line {number} of {path!r}", is_frames)
+        _on_line(line, f"line {number} of {name!r}", is_frames)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     if not videos:
-        raise SettingError(f"The list of videos {path!r} is empty.")
-    return videos
+        raise SettingError(f"The list of videos {name!r} is empty.")
+    return [attrs.evolve(video, path=folder.path(video.path)) for video in videos]
 
 
 def _on_line(line: str, where: str, is_frames: bool) -> ListedVideo:

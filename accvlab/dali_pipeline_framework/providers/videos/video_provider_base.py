@@ -143,7 +143,7 @@ class VideoProviderBase(RigProviderBase):
         """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
         track, positions = self._locate(sample_index)
         return "; ".join(
-            _described(self._videos.path(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
+            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
             for camera in range(self._tracks.num_cameras)
             for frames in [self._tracks.frames(track, camera, positions)]
         )

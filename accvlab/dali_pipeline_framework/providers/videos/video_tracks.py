@@ -126,7 +126,7 @@ def _of_list(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTr
 
 def _of_rig(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTracks]:
     names = settings.camera_names
-    paths = [expanded(files, settings.file_filters) for files in (settings.cameras or {}).values()]
+    paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
     if len(set(counts.values())) > 1:
         raise SettingError(

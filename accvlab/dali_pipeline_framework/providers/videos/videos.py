@@ -15,6 +15,7 @@ from ...checks import file_path, flag, number, number_list, shown, valid, whole_
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.name_filter import NameFilter
+from ..files.storage import Storage
 from ..rigs.camera_rig import CameraRig, one_of
 from .video_decoding import FrameConverter
 
@@ -121,13 +122,14 @@ class Videos(CameraRig):
     ``missing_frames``.
 
     Attributes:
-        filenames: Paths of videos; of a folder, all videos in it, and of a pattern such as ``"train/*.mp4"`` all
-            files that match, in the order of the bytes of their names.
+        filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
+            ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
+            folder if ``file_filters`` does not match its last part.
         labels: One per video of ``filenames``, or per recording of ``cameras``.
         file_root: Folder of label folders, as in `FileDataProvider`.
         file_filters: Patterns of the files that count as videos in folders.
-        file_list: Path of a list file. Paths in it are relative to the current folder. Numbers after the label
-            give a range: the end is not part of it.
+        file_list: Path or URL of a list file. Paths in it are relative to the current folder; in one at a URL, to
+            its folder. Numbers after the label give a range: the end is not part of it.
         file_list_format: ``"timestamps"``: ranges are in seconds, in the time of the container. ``"frames"``: they
             are numbers of frames, negative ones from the end.
         file_list_rounding: To which frame a start or end between two is rounded.
@@ -142,10 +144,11 @@ class Videos(CameraRig):
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the container; or one for each camera.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
-        index_cache: Folder that keeps the indices of the videos.
+        index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
         num_batch_threads: How many samples of a batch are decoded at once in a worker.
         max_open_decoders: How many decoders a worker keeps open; to stream, at least slots times cameras.
+        storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:
         SettingError: An argument is out of its range, or does not go with another.
@@ -177,6 +180,7 @@ class Videos(CameraRig):
     num_decoder_threads: int = _count_setting(1)
     num_batch_threads: int = _count_setting(1)
     max_open_decoders: int = _count_setting(16)
+    storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         ways = ("filenames", "file_root", "file_list", "cameras")
@@ -191,6 +195,7 @@ class Videos(CameraRig):
                 f"`labels` go with `filenames` and `cameras` only; with {given[0]} they are found there."
             )
         CameraRig.__attrs_post_init__(self)
+        Storage("", self.storage_options)  # complains about what it does not know
         for camera in self.time_offsets_s:
             self._check_camera(camera, "time_offsets_s")
         if isinstance(self.stream, dict):

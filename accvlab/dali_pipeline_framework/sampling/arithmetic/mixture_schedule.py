@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import whole_number
+from ...checks import elements, whole_number
 from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
@@ -109,9 +109,9 @@ class MixtureSchedule:
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
-    if isinstance(rates, str | bytes) or not isinstance(rates, Iterable):
+    kept: list[float | Fraction] | None = elements(rates)
+    if kept is None:
         raise SettingError(f"`rates` must be a sequence of numbers above 0, got {rates!r}.")
-    kept = list(rates)
     if not 1 <= len(kept) <= MAX_PERIOD:
         raise SettingError(f"`rates` must have from 1 to {MAX_PERIOD} rates, got {len(kept)}.")
     for number, rate in enumerate(kept):

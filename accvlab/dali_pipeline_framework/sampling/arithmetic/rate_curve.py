@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
 
-from ...checks import choice, shown, valid, whole_number
+from ...checks import choice, elements, shown, valid, whole_number
 from ...draws.keyed_random import digest
 from ...errors import SettingError
 from .mixture_schedule import MAX_PERIOD, SUM_TOLERANCE
@@ -25,10 +25,11 @@ _MAX_TEXT = 100
 
 
 def _converted(knots: Any) -> tuple[Knot, ...]:
-    if isinstance(knots, str | bytes) or not isinstance(knots, Iterable):
+    given = elements(knots)
+    if given is None:
         raise SettingError(f"`knots` must be pairs of a step and rates, got {shown(knots)}.")
     kept: list[Knot] = []
-    for number, knot in enumerate(knots):
+    for number, knot in enumerate(given):
         if isinstance(knot, str | bytes) or not isinstance(knot, Sequence) or len(knot) != 2:
             raise SettingError(f"`knots` must be pairs of a step and rates, but knot {number} is {shown(knot)}.")
         step = whole_number(knot[0], f"knots[{number}][0]", at_least=0)
@@ -55,9 +56,9 @@ def _converted(knots: Any) -> tuple[Knot, ...]:
 
 
 def _checked_rates(rates: Any, number: int) -> tuple[float, ...]:
-    if isinstance(rates, str | bytes) or not isinstance(rates, Iterable):
+    kept = elements(rates)
+    if kept is None:
         raise SettingError(f"The rates of knot {number} must be a sequence of numbers, got {shown(rates)}.")
-    kept = list(rates)
     if not 1 <= len(kept) <= MAX_PERIOD:
         raise SettingError(f"A knot must have from 1 to {MAX_PERIOD} rates, got {len(kept)} in knot {number}.")
     for rate in kept:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import choice, number, whole_number
+from ...checks import choice, flag, number, whole_number
 from ...draws.keyed_random import UInt64Array, random_bits
 from ...errors import SettingError
 from ..arithmetic.sequence_lengths import checked_lengths
@@ -134,7 +134,7 @@ class Clips:
         self._stride = whole_number(stride, "stride", at_least=1)
         self._step = whole_number(step, "step", at_least=1)
         self._jitter = whole_number(jitter, "jitter", at_least=0)
-        self._is_backward = bool(backward)
+        self._is_backward = flag(backward, "backward")
         self._tail: ClipTail = choice(tail, "tail", get_args(ClipTail))
         self._stride_interval = _interval(stride_interval, "stride_interval", self._stride, "stride")
         self._step_interval = _interval(step_interval, "step_interval", self._step, "step")

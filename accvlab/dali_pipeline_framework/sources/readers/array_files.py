@@ -53,7 +53,7 @@ def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDat
         return dtype
     try:
         return get_dali_type_for_numpy_type(np.dtype(dtype))
-    except (TypeError, FieldValueError) as error:
+    except (TypeError, ValueError) as error:
         raise SettingError(
             f"`dtype` must be a type of arrays that DALI reads, got {dtype!r}. {_READABLE}."
         ) from error

@@ -30,6 +30,7 @@ from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..native_input import NativeInput, NativeRun
 from ..reader_epochs import ReaderEpochs
+from ..shards import shard_given_once
 from .openable_files import is_on_s3
 
 _Self = TypeVar("_Self", bound="ReaderInput")
@@ -212,12 +213,7 @@ class ReaderInput(NativeInput):
         """
         changed = copy.copy(self)
         if shard is not None:
-            if self._num_shards != 1 and shard != self.shard:
-                raise SettingError(
-                    f"The reader was created for shard {self._shard_id} of {self._num_shards}, the loader for "
-                    f"shard {shard[0]} of {shard[1]}. Give the shard in one place only."
-                )
-            changed._shard_id, changed._num_shards = check_shard(*shard)
+            changed._shard_id, changed._num_shards = shard_given_once("reader", self.shard, shard)
         if last_batch is not None:
             given = self._arguments.get("pad_last_batch")
             if given is not None and bool(given) != (last_batch != "wrap"):

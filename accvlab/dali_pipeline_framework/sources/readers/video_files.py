@@ -12,6 +12,7 @@ from typing import Any
 
 from ...checks import bullets
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...providers.files.storage import is_url
 from ...providers.media.container import missing_bytes
 from ...providers.videos.video_index import index_video
 from ...providers.videos.video_list import listed_videos
@@ -25,6 +26,8 @@ _logger = logging.getLogger(__name__)
 def video_files(arguments: Mapping[str, Any]) -> list[str]:
     """List the files of a reader of videos, each once; none where DALI has to say what is wrong with the list."""
     given: dict[str, Any] = {name: arguments.get(name) or None for name in ("filenames", "file_root", "file_list")}
+    if any(is_url(str(value)) for value in given.values()):
+        return []
     is_frames = arguments.get("file_list_frame_num") or arguments.get("file_list_format") == "frames"
     try:
         listed = listed_videos(Videos(**given, file_list_format="frames" if is_frames else "timestamps"))

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 
-from ..draws.draw_scope import ArrayDraws, DrawPlan
-from ..draws.random_draws import NormalDraw, PlannedDraw
-from ..engine.samples.sample_steps import SampleStepError
-from ..processing_steps.array_application import ArrayApplication
-from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import GroupFormat, SampleDataGroup
+from ...draws.draw_scope import ArrayDraws, DrawPlan
+from ...draws.random_draws import NormalDraw, PlannedDraw
+from ...engine.samples.sample_steps import SampleStepError
+from ...processing_steps.array_application import ArrayApplication
+from ...processing_steps.pipeline_step_base import PipelineStepBase
+from ...sample_data import GroupFormat, SampleDataGroup
 from .chain_format import chain_format, step_name
 
 

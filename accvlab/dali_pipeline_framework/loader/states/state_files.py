@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checks import file_path
-from ..errors import FileError, StateError, error_that_is_also
-from ..providers.files.storage import replace_file
+from ...checks import file_path
+from ...errors import FileError, StateError, error_that_is_also
+from ...providers.files.storage import replace_file
 
 if TYPE_CHECKING:
-    from .data_loader import DataLoader
+    from ..data_loader import DataLoader
 
 _MOST_BYTES = 1 << 28  # native readers have checkpoints of megabytes; what is larger is something else
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import SettingError
-from ..operators.array_packages import is_installed, require_installed
-from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ...errors import SettingError
+from ...operators.array_packages import is_installed, require_installed
+from ...processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from .chain_format import step_name
 
 _BEHIND = "; what stands behind it runs in the graph, too"

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import bullets
-from ..errors import SettingError, StateError
-from ..sample_data import GroupFormat, format_path
-from ..sampling.random_access_sampler import Description, EpochSegment
-from ..sources.planned_input import PlannedInput
-from ..user_warnings import warn_user
+from ...checks import bullets
+from ...errors import SettingError, StateError
+from ...sample_data import GroupFormat, format_path
+from ...sampling.random_access_sampler import Description, EpochSegment
+from ...sources.planned_input import PlannedInput
+from ...user_warnings import warn_user
 from .foreign_states import describe_foreign
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]

@@ -8,11 +8,11 @@ from typing import Any
 
 from nvidia.dali import types
 
-from ..draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS
-from ..draws.random_draws import FieldKey, PlannedDraw
-from ..errors import SettingError
-from ..sample_data import FieldPath
-from ..sources.callable_base import CallableBase
+from ...draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS
+from ...draws.random_draws import FieldKey, PlannedDraw
+from ...errors import SettingError
+from ...sample_data import FieldPath
+from ...sources.callable_base import CallableBase
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:

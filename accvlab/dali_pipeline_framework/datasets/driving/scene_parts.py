@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indices of data sets that are read scene by scene: what each scene has, and how scenes are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from . import poses
+from .driving_index import (
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    FrameColumns,
+    LidarColumns,
+    first_column,
+    names_column,
+)
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class SceneImages:
+    """Images of one camera, at m of the n frames of a scene. See `CameraColumns`.
+
+    Attributes:
+        frames: Frames that have an image, ``(m,)``.
+        file: ``(m,)``.
+        time: ``(m,)``.
+        intrinsics: ``(3, 3)``.
+        camera_from_base: ``(3, 4)``, or ``(n, 3, 4)``.
+        ego_from_camera: ``(3, 4)``.
+        video_frame: ``(m,)``; None where files are no videos.
+        row: ``(m,)``; None where files are no tables.
+    """
+
+    frames: Int64
+    file: Sequence[str]
+    time: Float64
+    intrinsics: Float64
+    camera_from_base: Float64
+    ego_from_camera: Float64
+    video_frame: Int64 | None = None
+    row: Int64 | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class SceneRecords:
+    """Lidar records of a scene, by time. See `LidarColumns`.
+
+    Attributes:
+        file: ``(r,)``.
+        time: ``(r,)``.
+        world_from_lidar: ``(r, 3, 4)``.
+        of_frame: ``(n,)``, numbers in the scene; -1 for none.
+        num_before: How many records are earlier than that of each frame, ``(n,)``.
+        row: ``(r,)``; None where files are no tables.
+    """
+
+    file: Sequence[str]
+    time: Float64
+    world_from_lidar: Float64
+    of_frame: Int64
+    num_before: Int64
+    row: Int64 | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Scene:
+    """What a scene of n frames has. See `FrameColumns`.
+
+    Attributes:
+        name: Its name.
+        token: ``(n,)``.
+        time: ``(n,)``.
+        world_from_ego: ``(n, 3, 4)``.
+        ego_from_base: ``(3, 4)``.
+        can_bus: ``(n, 18)``.
+        images: By camera.
+        lidar: Its lidar records.
+        num_boxes: Number of boxes of each frame, ``(n,)``.
+        boxes: Columns of `BoxColumns`, frame by frame.
+    """
+
+    name: str
+    token: Sequence[str]
+    time: Float64
+    world_from_ego: Float64
+    ego_from_base: Float64 = attrs.field(factory=lambda: np.eye(3, 4))
+    can_bus: Float64 | None = None
+    images: Mapping[str, SceneImages] = attrs.field(factory=dict)
+    lidar: SceneRecords | None = None
+    num_boxes: Int64 | None = None
+    boxes: Mapping[str, npt.NDArray[Any]] | None = None
+
+
+def moving_camera(
+    ego_from_camera: Float64, has: Int64, world_from_camera: Float64, world_from_ego: Float64
+) -> Float64:
+    """Poses ``camera_from_base`` of a camera, ``(n, 3, 4)``, where the vehicle is the base.
+
+    Args:
+        ego_from_camera: Where it is mounted, ``(3, 4)``.
+        has: Frames that have an image, ``(m,)``.
+        world_from_camera: Where the camera was at the times of the images, ``(m, 3, 4)``.
+        world_from_ego: Where the vehicle was at the times of the frames, ``(n, 3, 4)``.
+    """
+    camera_from_base = np.broadcast_to(poses.inverse(ego_from_camera), world_from_ego.shape).copy()
+    camera_from_base[has] = poses.joined(poses.inverse(world_from_camera), world_from_ego[has])
+    return camera_from_base
+
+
+def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
+    """``first_sweep`` and ``sweep`` of `LidarColumns`: so many records before one for each frame."""
+    first_sweep = first_column(num_sweeps)
+    place = np.arange(first_sweep[-1]) - np.repeat(first_sweep[:-1], num_sweeps)
+    return first_sweep, np.repeat(behind, num_sweeps) - 1 - place
+
+
+def index_of_scenes(
+    scenes: Sequence[Scene], *, base: str, camera_names: Sequence[str], most_sweeps: int = 0, **others: Any
+) -> DrivingIndex:
+    """Put scenes together.
+
+    Args:
+        scenes: The scenes.
+        base: As in `DrivingIndex`.
+        camera_names: Names of the cameras, in their order.
+        most_sweeps: Number of earlier lidar records of each frame at most.
+        others: Further columns and names of `DrivingIndex`.
+    """
+    can_bus = [scene.can_bus for scene in scenes if scene.can_bus is not None]
+    counts = np.array([len(scene.time) for scene in scenes], np.int64)
+    time = np.concatenate([np.zeros(0), *(scene.time for scene in scenes)])
+    return DrivingIndex(
+        base=base,
+        camera_names=camera_names,
+        frames=FrameColumns(
+            scene=names_column([scene.name for scene in scenes]),
+            first_of_scene=first_column(counts),
+            token=names_column([token for scene in scenes for token in scene.token]),
+            time=time,
+            world_from_ego=np.concatenate([np.zeros((0, 3, 4)), *(scene.world_from_ego for scene in scenes)]),
+            ego_from_base=np.repeat(
+                np.array([scene.ego_from_base for scene in scenes]).reshape(-1, 3, 4), counts, axis=0
+            ),
+            can_bus=np.concatenate(can_bus) if can_bus and len(can_bus) == len(scenes) else None,
+        ),
+        cameras=_cameras(scenes, time, camera_names) if camera_names else None,
+        lidar=_lidar(scenes, most_sweeps) if any(scene.lidar for scene in scenes) else None,
+        **{"boxes": _boxes(scenes), **others},
+    )
+
+
+def _cameras(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
+    shape = (len(time), len(names))
+    file, times = np.full(shape, "", object), np.repeat(time[:, np.newaxis], len(names), axis=1)
+    intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
+    camera_from_base, ego_from_camera = poses.identity(*shape), poses.identity(*shape)
+    video_frame, row = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
+    first = 0
+    for scene in scenes:
+        own = slice(first, first + len(scene.time))
+        for place, images in enumerate(map(scene.images.get, names)):
+            if images is None:
+                continue
+            intrinsics[own, place] = images.intrinsics
+            camera_from_base[own, place] = images.camera_from_base
+            ego_from_camera[own, place] = images.ego_from_camera
+            has = first + images.frames
+            file[has, place], times[has, place] = images.file, images.time
+            for column, values in ((video_frame, images.video_frame), (row, images.row)):
+                if values is not None:
+                    column[has, place] = values
+        first = own.stop
+    return CameraColumns(
+        file=names_column(file.reshape(-1).tolist()).reshape(shape),
+        time=times,
+        intrinsics=intrinsics,
+        camera_from_base=camera_from_base,
+        ego_from_camera=ego_from_camera,
+        video_frame=video_frame if (video_frame >= 0).any() else None,
+        row=row if (row >= 0).any() else None,
+    )
+
+
+def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
+    records, of_frame, behind, num_sweeps, first = [], [], [], [], 0
+    for scene in scenes:
+        lidar, none = scene.lidar, np.zeros(len(scene.time), np.int64)
+        of_frame.append(none - 1 if lidar is None else np.where(lidar.of_frame >= 0, lidar.of_frame + first, -1))
+        behind.append(none if lidar is None else lidar.num_before + first)
+        num_sweeps.append(none if lidar is None else np.minimum(lidar.num_before, most_sweeps))
+        if lidar is not None:
+            records.append(lidar)
+            first += len(lidar.time)
+    first_sweep, sweep = sweep_columns(np.concatenate(behind), np.concatenate(num_sweeps))
+    rows = [lidar.row for lidar in records if lidar.row is not None]
+    return LidarColumns(
+        file=names_column([file for lidar in records for file in lidar.file]),
+        time=np.concatenate([lidar.time for lidar in records]),
+        world_from_lidar=np.concatenate([lidar.world_from_lidar for lidar in records]),
+        of_frame=np.concatenate(of_frame),
+        first_sweep=first_sweep,
+        sweep=sweep,
+        row=np.concatenate(rows) if rows else None,
+    )
+
+
+def _boxes(scenes: Sequence[Scene]) -> BoxColumns | None:
+    parts = [scene.boxes for scene in scenes if scene.boxes is not None]
+    if not parts:
+        return None
+    counts = [np.zeros(len(one.time), np.int64) if one.num_boxes is None else one.num_boxes for one in scenes]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return BoxColumns(first=first_column(np.concatenate(counts)), **columns)

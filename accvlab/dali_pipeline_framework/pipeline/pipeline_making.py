@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the pipeline of DALI of a chain: what workers load, the graph, and what the pipeline is to know."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import attrs
+from nvidia.dali.pipeline import Pipeline
+
+from ..engine.control_block import ControlBlock
+from ..engine.failure_diagnosis import FailureDiagnosis
+from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.load_ahead import evening_depth
+from ..engine.pipeline_context import PipelineContext
+from ..engine.source_pickling import pickler_functions
+from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.transport import TransportLayout
+from ..engine.worker_process import WorkerSetup
+from ..engine.worker_source import CallableSource, IterableSource
+from ..errors import DeviceError, SettingError
+from ..sample_data import SampleDataGroup
+from ..sources.planned_input import PlannedInput
+from ..sources.shards import Shard, detected_rank
+from ..user_warnings import warn_user
+from .chain import DEFAULT_DEPTH, Chain
+from .chains.chain_format import step_name, with_image_files
+from .chains.placement import Placement
+from .definition_checks import require_gpu
+from .graph import Graph, define_pipeline, define_pipeline_of_one
+from .pipeline_arguments import PipelineArguments, complete_arguments, is_count, max_in_flight, seed_of_shard
+from .sent_items import SentItems, unused_names
+
+
+def make_pipeline(
+    chain: Chain, arguments: PipelineArguments, worker_init_fn: Callable[[int], object] | None
+) -> Pipeline:
+    """Make a pipeline; see `PipelineDefinition.get_dali_pipeline`.
+
+    Args:
+        chain: Input and steps.
+        arguments: Arguments of DALI's pipeline, by name; they are completed.
+        worker_init_fn: Called once in each worker process.
+    """
+    if worker_init_fn is not None and not callable(worker_init_fn):
+        raise SettingError(f"`worker_init_fn` must be a function of the worker number, got {worker_init_fn!r}.")
+    chain = _with_batch_size(chain, arguments)
+    parts = chain.parts
+    output, plan, copier = chain.output()
+    is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
+    complete_arguments(arguments, chain.loaded, is_parallel)
+    batch_size, num_workers = arguments["batch_size"], arguments.get("py_num_workers", 1)
+    seed, shard = arguments.get("seed", 0), parts.shard or Shard(0, 1)
+    if "seed" in arguments:
+        arguments["seed"] = seed_of_shard(seed, shard)
+    # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
+    least_ahead = num_ahead = max(chain.prefetch_queue_depth, num_workers)
+    if chain.evens_out and is_parallel and chain.prefetch_queue_depth == DEFAULT_DEPTH:
+        num_ahead = max(num_ahead, evening_depth(num_workers, batch_size))
+    control = ControlBlock(batch_size, max_in_flight(arguments, num_ahead), num_workers)
+    lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
+    has_gpu = arguments["device_id"] is not None and not lacks_gpu
+    placement = chain.placement(has_gpu)
+    array_steps = chain.array_steps(has_gpu)
+    blueprint = chain.blueprint_of_steps()
+    if array_steps is not None:
+        blueprint = SampleDataGroup.from_format(array_steps.output_format)
+    draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, array_steps)
+    source: dict[str, Any] = {}
+    replayed = None
+    if parts.main is not None:
+        if chain.replay_path is not None:
+            from ..providers.replayed_draws import ReplayedDraws
+
+            replayed = ReplayedDraws.of(plan.draws, chain.replay_path, parts.main_field_paths())
+        rank = shard.shard_id if shard.num_shards > 1 else detected_rank()
+        is_callable = parts.has_callable
+        worker_source = (CallableSource if is_callable else IterableSource)(
+            chain.loaded,
+            with_image_files(chain.loaded.used_sample_data_structure.format, chain.steps),
+            control,
+            is_parallel,
+            pickler_functions(arguments.get("py_callback_pickler")),
+            batch_size,
+            draws,
+            replayed,
+            WorkerSetup(seed, rank, worker_init_fn),
+            array_steps,
+        )
+        source = {
+            "source": worker_source,
+            "batch": True,
+            "batch_info": True if is_callable else None,
+            "parallel": is_parallel,
+            "prefetch_queue_depth": num_ahead if is_parallel else None,
+            "cycle": None if is_callable else "raise",
+        }
+    is_debug = bool(arguments.get("debug"))
+    if lacks_gpu and is_debug:  # DALI would abort the process
+        raise DeviceError(
+            f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
+            f"here. Pass device_id=None to debug on the CPU."
+        )
+    # What is said about the outputs of DALI holds for fields that have an output each.
+    about_outputs = ("output_dtype", "output_ndim", "output_layout")
+    is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
+    sent = SentItems.of(parts, plan.draws, array_steps, is_drawn=draws is not None, replay_path=chain.replay_path)
+    in_graph = functools.partial(
+        Graph,
+        blueprint,
+        chain.steps[placement.num_in_workers :],
+        parts,
+        sent,
+        plan=plan,
+        first_step=placement.num_in_workers,
+        checks_data_format=chain.checks_data_format,
+        record_name=chain.record_name,
+        must_declare_draws=chain.must_declare_draws,
+    )
+    graph = in_graph(
+        source,
+        copier,
+        seed=seed,
+        is_packed=is_packed,
+        num_slots=chain.num_slots(blueprint, placement.num_in_workers) if is_packed else 1,
+        operator_seed=arguments.get("seed"),
+    )
+    pipeline = _defined(graph, arguments, lacks_gpu)
+    names = sent.names(plan.draws, num_used=0 if array_steps is None else len(array_steps.draws))
+    if parts.main is not None:
+        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
+        source["source"].layout = layout
+    if is_debug:  # its graph is defined batch by batch
+        return pipeline
+    diagnosis = FailureDiagnosis(
+        chain.data_input,
+        control,
+        batch_size,
+        output.format,
+        functools.partial(define_pipeline_of_one, in_graph, arguments),
+        [step_name(step) for step in graph.steps],
+        draws,
+        array_steps,
+        replayed,
+        placement.num_in_workers,
+    )
+    context = PipelineContext(
+        output_blueprint=output,
+        control=control,
+        data_input=chain.loaded,
+        native={part.operator_name: part.source for part in parts.native},
+        has_workers=parts.main is not None,
+        check_dtypes=chain.checks_data_format,
+        delivery=graph.delivery,
+        plan="\n".join([*_lines_of_placement(chain, placement), graph.plan_text]),
+        steps_in_workers=placement.num_in_workers,
+        not_folded=graph.not_folded,
+        merged_fields=graph.merged_fields,
+        batch_size=batch_size,
+        unused_fields=unused_names(graph.delivery.layout, names),
+        last_changed_by=graph.last_changed_by,
+        worker_source=source.get("source"),
+        least_ahead=least_ahead,
+        diagnose=_cannot_diagnose if parts.native else diagnosis,
+    )
+    return StructuredPipeline.adopt(pipeline, context)
+
+
+def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
+    """Give an input the batch size that is asked for, where it has none, or can have any."""
+    source, size = chain.loaded, arguments.get("batch_size")
+    if not isinstance(source, PlannedInput) or source.batch_size == size:
+        return chain
+    if source.batch_size is None:
+        bound = source.with_settings(batch_size=size)
+    elif source.takes_any_batch_size and is_count(size):
+        bound, consequence = cast(Any, source).for_pipeline(size)
+        warn_user(consequence)
+    else:
+        return chain
+    return attrs.evolve(chain, data_input=chain.parts.with_main(bound))
+
+
+def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pipeline:
+    """Define the graph; with a GPU that is not there for the CPU, which the arguments then tell.
+
+    Steps may draw or count while they define the graph, so that is done once, unless less can be folded.
+
+    Raises:
+        DeviceError: A step needs a GPU, and none is usable.
+    """
+    batch_size, device_id = arguments["batch_size"], arguments["device_id"]
+    pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
+    if graph.num_slots > 1 and graph.num_slots_used < graph.num_slots:
+        graph.num_slots = graph.num_slots_used
+        pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
+    if graph.inspection.gpu_users and (lacks_gpu or device_id is None):
+        require_gpu(graph.inspection.gpu_users, device_id)
+    if (
+        lacks_gpu
+    ):  # the graph was defined as for a GPU, to find out whether it needs one; before it is built it can move
+        log_cpu_fallback_once(device_id)
+        move_to_cpu(pipeline)
+        arguments["device_id"] = None
+    return pipeline
+
+
+def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
+    count = placement.num_in_workers
+    if not chain.steps or (chain.run == "graph" and count == 0):
+        return []
+    in_workers = enumerate(chain.steps[:count])
+    return [
+        f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
+        *(f"step {number} ({step_name(step)}): on arrays, in the workers" for number, step in in_workers),
+    ]
+
+
+def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+    return "Which samples form the batch is not known: native readers of DALI do not tell.", ()

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remote files of which only parts are read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import attrs
+
+from .archive_members import start_of_member
+from .http_answers import is_http, part
+from .remote_reading import RemoteReading
+from .remote_version import ChangedFileError, FileVersion
+
+_BUFFER: Final = 1 << 20
+_BLOCK: Final = 1 << 18
+_NUM_KEPT: Final = 16
+_MOST_AT_ONCE: Final = 8
+_MOST_RUNS: Final = 4
+
+_locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+class RangeSource(Protocol):
+    """Bytes of a file, by their places."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of the file."""
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)``, which is within the file."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+def open_file(file_system: Any, path: str, reading: RemoteReading) -> io.BufferedIOBase:
+    """Open a remote file that is mostly read on."""
+    version = reading(lambda: FileVersion(file_system, path))
+    if version.size is None:  # there is no telling where it ends
+        opened: io.BufferedIOBase = reading(lambda: file_system.open(path, "rb"))
+        return opened
+    return io.BufferedReader(RemoteFile(_ranges(version, reading)), _BUFFER)
+
+
+def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
+    """Open a version of a remote file that is read here and there: blocks of it are kept.
+
+    Raises:
+        UnsupportedOperation: The store does not say how long it is.
+    """
+    if version.size is None:
+        raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
+    return RemoteFile(KeptBlocks(_ranges(version, reading)))
+
+
+def _ranges(version: FileVersion, reading: RemoteReading) -> RangeSource:
+    if version.archive is not None and version.archive.size is not None:
+        archive = _ranges(version.archive, reading)
+        start = start_of_member(version.file_system, version.path, archive.read)
+        if start is not None:
+            return ArchiveMember(archive, start, version.size or 0)
+    return RangeReader(version, reading)
+
+
+class RangeReader:
+    """Reads parts of one version of a remote file; one that is changed meanwhile is an error."""
+
+    def __init__(self, version: FileVersion, reading: RemoteReading) -> None:
+        """Read nothing yet."""
+        self._file_system, self._path = version.file_system, version.path
+        self._version, self._reading = version, reading
+        self._opened: Any = None
+        self._fetch: Callable[[int, int], bytes] = self._fetched
+        if is_http(self._file_system):
+            self._fetch = self._answered
+        elif _is_s3(self._file_system):
+            self._fetch = self._matched
+        elif not _reads_ranges(self._file_system):
+            self._fetch = self._followed
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of the file."""
+        return self._version.size or 0
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)``, which is within the file."""
+        return self._reading(lambda: self._fetch(start, end))
+
+    def _answered(self, start: int, end: int) -> bytes:
+        answer = part(self._file_system, self._path, start, end)
+        if self._reading.checks_length:
+            self._version.require_answer(answer.size, answer.marks)
+        return self._complete(answer.content, end - start)
+
+    def _fetched(self, start: int, end: int) -> bytes:
+        content = self._complete(self._file_system.cat_file(self._path, start=start, end=end), end - start)
+        if self._reading.checks_length:
+            self._version.require_same()
+        return content
+
+    def _matched(self, start: int, end: int) -> bytes:
+        try:  # asks for parts of the version that was there when it was opened
+            content, opened = self._read_on(start, end, cache_type="none")
+        except OSError:
+            self._version.require_same()
+            raise
+        self._version.require_info(opened.details)
+        return content
+
+    def _followed(self, start: int, end: int) -> bytes:
+        is_member = self._version.archive is not None  # all members are read by one file
+        with _lock_of(self._file_system) if is_member else contextlib.nullcontext():
+            content, _ = self._read_on(start, end)
+        if self._reading.checks_length:
+            self._version.require_same()
+        return content
+
+    def _read_on(self, start: int, end: int, **settings: Any) -> tuple[bytes, Any]:
+        """Read by a file of the file system, which is opened on first use, and again after an error."""
+        opened, self._opened = self._opened, None  # an attempt that took too long may still use it
+        if opened is None:
+            opened = self._file_system.open(self._path, "rb", **settings)
+        try:
+            opened.seek(start)
+            content = self._complete(opened.read(end - start), end - start)
+        except BaseException:
+            opened.close()
+            raise
+        self._opened = opened
+        return content, opened
+
+    def _complete(self, content: bytes, length: int) -> bytes:
+        if len(content) != length:
+            self._version.require_same()
+            raise ChangedFileError(f"the answer was cut short: {len(content)} of {length} bytes came")
+        return content
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            opened.close()
+
+
+def _reads_ranges(file_system: Any) -> bool:
+    """Whether a file system has a way to read a part of a file, other than to open it and to go there."""
+    from fsspec.spec import AbstractFileSystem
+
+    return getattr(file_system.cat_file, "__func__", None) is not AbstractFileSystem.cat_file
+
+
+def _is_s3(file_system: Any) -> bool:
+    return any(cls.__module__.partition(".")[0] == "s3fs" for cls in type(file_system).__mro__)
+
+
+def _lock_of(file_system: Any) -> threading.Lock:
+    with _locks_lock:
+        return _locks.setdefault(file_system, threading.Lock())
+
+
+@attrs.frozen
+class ArchiveMember:
+    """A part of the file of an archive.
+
+    Attributes:
+        archive: The file.
+        start: Where the part begins.
+        size: Its number of bytes.
+    """
+
+    archive: RangeSource
+    start: int
+    size: int
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)`` of the part."""
+        return self.archive.read(self.start + start, self.start + end)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.archive.close()
+
+
+class KeptBlocks:
+    """Blocks of a file, of which the last ones are kept.
+
+    Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
+    are read in vain and long parts take few requests. That holds for each of several places at which reading goes
+    on, as in a video with sound::
+
+        blocks    |  0 | ... | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
+        requests  |    |     | 1  | 2       | 3 ...
+    """
+
+    def __init__(self, source: RangeSource) -> None:
+        """Read nothing yet."""
+        self._source = source
+        self._kept: OrderedDict[int, bytes] = OrderedDict()  # least recently used first
+        self._unused: set[int] = set()  # of those that are kept
+        self._runs: OrderedDict[int, int] = OrderedDict()  # block behind a request -> how many blocks that had
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of the file."""
+        return self._source.size
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)``, which is within the file."""
+        first = start // _BLOCK
+        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
+        return blocks[start - first * _BLOCK : end - first * _BLOCK]
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._kept:
+            self._request(number)
+        self._kept.move_to_end(number)
+        self._unused.discard(number)
+        return self._kept[number]
+
+    def _request(self, number: int) -> None:
+        wanted = range(number, min(number + self._num_at_once(number), -(-self.size // _BLOCK)))
+        behind = next((each for each in wanted if each in self._kept), wanted.stop)
+        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self.size))
+        for each in range(number, behind):
+            place = (each - number) * _BLOCK
+            self._kept[each] = content[place : place + _BLOCK]
+            self._unused.add(each)
+        while len(self._kept) > _NUM_KEPT:
+            self._unused.discard(self._kept.popitem(last=False)[0])
+        self._runs[behind] = behind - number
+        while len(self._runs) > _MOST_RUNS:
+            self._runs.popitem(last=False)
+
+    def _num_at_once(self, number: int) -> int:
+        num_before = self._runs.pop(number, 0)
+        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
+            return 1
+        return min(2 * num_before, _MOST_AT_ONCE)
+
+    def close(self) -> None:
+        """Let go of the blocks."""
+        self._kept.clear()
+        self._unused.clear()
+        self._source.close()
+
+
+class RemoteFile(io.RawIOBase):
+    """A remote file, read in parts."""
+
+    def __init__(self, source: RangeSource) -> None:
+        """Begin at its first byte."""
+        super().__init__()
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte; returns where that is."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
+        if base + offset < 0:
+            raise OSError(f"there is no byte {base + offset} in a file")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes, as many as there is room for."""
+        view = memoryview(buffer).cast("B")
+        end = min(self._position + len(view), self._source.size)
+        if end <= self._position:
+            return 0
+        content = self._source.read(self._position, end)
+        view[: len(content)] = content
+        self._position = end
+        return len(content)
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._source.close()
+        super().close()
