@@ -59,7 +59,8 @@ class _StackOfKnownLines:
             frames.append(frame)
             frame = frame.f_back
         stack = list(map(self._summary, frames[::-1][start_frame:end_frame]))
-        frame_map, frame_filter = dali_trace.get_frame_map(), dali_trace.get_frame_filter()
+        by_dali: Any = dali_trace
+        frame_map, frame_filter = by_dali.get_frame_map(), by_dali.get_frame_filter()
         if not frame_map and not frame_filter:
             return stack
         filtered: list[traceback.FrameSummary] = dali_trace._filter_autograph_frames(
