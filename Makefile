@@ -12,12 +12,13 @@ IMAGES ?=
 OUTPUT ?= demo_output
 # What tests compare with. It asks for packages of its time (NumPy 1, Shapely 1); those in `test` do.
 DEVKIT := nuscenes-devkit==1.1.11
-# Tests run in two processes, file by file, in the order of the files: the longest tests are not among the last.
 # Two more, with what they ask for (notebooks, Ray, another PyAV), get an environment of their own.
 READERS := build/readers/venv
 PY123D := py123d==0.7.0
 AV2 := av2==0.3.6
-PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Tests run file by file, in the order of tests/conftest.py: the longest are not among the last. In more processes
+# than there are cores, since tests wait: for workers to start and to end, for other processes, for time to pass.
+PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,7 +39,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/test.stamp
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 docs: $(VENV)/test.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,16 +20,51 @@ from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 
-NAME = "accvlab.dali_pipeline_framework"
 # Before PyTorch is imported. Its threads wait busily for each other, which takes the time of other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What the workers of the fork server need not import again, each of them for about a second.
+# What the workers of the fork server need not import again, each of them for as long as the rest of a test.
 multiprocessing.set_forkserver_preload(
-    [f"{NAME}.engine.worker_source", f"{NAME}.sources.sampler_input_callable", "nvidia.dali._multiproc.worker"]
+    [
+        "nvidia.dali._multiproc.worker",
+        "numpy.random",
+        "pytest",
+        "hypothesis",
+        "psutil",
+        "torch",
+        "support.loaders",
+        "support.providers",
+    ]
 )
 
-# They begin before the others, which fill up the time of the two processes.
-LONG = {"test_check_step.py", "test_published_pipelines.py", "test_sampler_contract.py"}
+# They begin before the others, the longest first; the others then fill up the time of the processes.
+LONGEST = [
+    "test_docs.py",
+    "test_kill_and_resume.py",
+    "test_imports.py",
+    "test_loader_state.py",
+    "test_sampler_contract.py",
+    "test_check_step.py",
+    "test_demo.py",
+    "test_distributed.py",
+    "test_lifetime.py",
+    "test_processes_and_memory.py",
+    "test_report.py",
+    "test_timing.py",
+    "test_pipeline_arguments.py",
+    "test_failures.py",
+    "test_automatic_workers.py",
+    "test_driving_scenes.py",
+    "test_last_batch.py",
+    "test_frame_sequence_decoder.py",
+    "test_worker_faults.py",
+    "test_ledger_of_loaders.py",
+    "test_rank_agreement.py",
+    "test_bench.py",
+    "test_bench_nuscenes.py",
+]
+
+_LARGE_PAGE = 1 << 21
+_COLLAPSE = 25  # MADV_COLLAPSE of Linux >= 6.1
 
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.register_profile("wide", deadline=None, max_examples=100)  # else it inherits those of the default
@@ -41,7 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONG)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     if not config.getoption("--wide"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
@@ -53,10 +94,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="no CUDA device is usable here"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any("forkserver" in item.name for item in session.items):
+        _start_fork_server()
     # PyTorch and what else the tests import are a million objects: each full collection would look at them.
     gc.collect()
     gc.freeze()
+    _use_large_pages()
+
+
+def _use_large_pages() -> None:
+    """Keep what this process has in memory in pages of 2 MiB, where the kernel can.
+
+    To fork a worker takes longer than most tests do with it: the kernel copies its notes about each page.
+    """
+    with contextlib.suppress(OSError):  # not on this system
+        madvise = ctypes.CDLL(None).madvise
+        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        for start, end in _memory():
+            for page in range(-(-start // _LARGE_PAGE), end // _LARGE_PAGE):
+                madvise(page * _LARGE_PAGE, _LARGE_PAGE, _COLLAPSE)
+
+
+def _memory() -> Iterator[tuple[int, int]]:
+    """Where there is memory of this process alone, much of it in use."""
+    start = end = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        match line.split():
+            case [place, "rw-p", _, _, "0", *name] if name in ([], ["[heap]"]):
+                start, end = (int(address, 16) for address in place.split("-"))
+            case ["Anonymous:", kib, "kB"]:
+                if int(kib) * 1024 > (end - start) // 2 > 0:
+                    yield start, end
+                start = end = 0
+
+
+def _start_fork_server() -> None:
+    """Start it with the path of this process, by which it finds what it is to import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        forkserver.ensure_running()
 
 
 @pytest.fixture(autouse=True)

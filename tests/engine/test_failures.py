@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import pickle
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pipelines import indices, make_iterator, shuffled
+from support import pipelines
+from support.pipelines import indices, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
@@ -76,6 +78,9 @@ FAULTS = {
     "stop_iteration": (RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
     "exit": (SourceError, r"Loading sample 6 failed with SystemExit: 3"),
 }
+
+# What fails in one worker must not depend on what the other one does.
+make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
 
 
 @pytest.mark.parametrize(

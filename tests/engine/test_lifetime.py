@@ -6,8 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ import psutil
 import pytest
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
+from support.scripts import Script, start_script
 from support.start_methods import ALL_START_METHODS, START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
@@ -53,7 +52,7 @@ def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     gc.collect()
     memory_before = shared_memory_kib()
     num_files_before = psutil.Process().num_fds()
-    iterator = make_iterator(shuffled(NumberProvider()), py_start_method=method)
+    iterator = make_iterator(shuffled(NumberProvider()), py_num_workers=2, py_start_method=method)
     held = next(iter(iterator))
     assert len(worker_pids()) == 2
     assert shared_memory_kib() > memory_before + 1000
@@ -70,7 +69,7 @@ def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
 
 def test_many_pipelines_leave_nothing_behind() -> None:
     def once() -> None:
-        with make_iterator(shuffled(IndexProvider()), py_start_method="fork") as iterator:
+        with make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork") as iterator:
             indices(iterator, 2)
 
     once()
@@ -102,7 +101,7 @@ def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(meth
 
 
 def test_a_closed_iterator_says_so() -> None:
-    iterator = make_iterator(shuffled(IndexProvider()))
+    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2)
     epoch = iter(iterator)
     iterator.close()
     for use in (lambda: next(epoch), lambda: iter(iterator), iterator.reset):
@@ -111,7 +110,7 @@ def test_a_closed_iterator_says_so() -> None:
 
 
 def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None:
-    iterator = make_iterator(shuffled(FaultyProvider("value_error")))
+    iterator = make_iterator(shuffled(FaultyProvider("value_error")), py_num_workers=2)
     with pytest.raises(ValueError, match="calibration") as caught:
         indices(iterator)
     assert wait_until(lambda: worker_pids() == [])
@@ -120,7 +119,7 @@ def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None
 
 def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
     def fail_in_loop() -> None:
-        with make_iterator(shuffled(IndexProvider())) as iterator:
+        with make_iterator(shuffled(IndexProvider()), py_num_workers=2) as iterator:
             for _ in iterator:
                 raise ZeroDivisionError
 
@@ -130,37 +129,29 @@ def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
 
 
 @pytest.fixture
-def run_script(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def run_script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
     """Starts a script as the leader of a process group of its own; nothing of it is left after the test."""
-    started = []
+    scripts: list[Script] = []
 
-    def run(body: str) -> subprocess.Popen[str]:
-        started.append(start_script(tmp_path, body))
-        return started[-1]
+    def run(body: str) -> Script:
+        scripts.append(started(tmp_path, body))
+        return scripts[-1]
 
     yield run
-    for script in started:
+    for script in scripts:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(script.pid, signal.SIGKILL)
         script.communicate()
 
 
-def start_script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, body: str) -> Script:
     script = tmp_path / "script.py"
     script.write_text(
-        f"import signal, sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        # A shell that runs the tests in the background has them, and their children, ignore Ctrl-C.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from support.pipelines import *\nfrom support.providers import *\n"
         'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
     )
-    return subprocess.Popen(
-        [sys.executable, "-u", str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return start_script(script, start_new_session=True)
 
 
 def scripts(by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
@@ -179,12 +170,10 @@ ENDINGS = {"": 0, "raise RuntimeError": 1, "sys.exit(3)": 3, "import torch": 0}
 
 
 @scripts({"fork": [*ENDINGS], "spawn": [""], "forkserver": ["raise RuntimeError"]})
-def test_a_script_that_closes_nothing_ends(
-    method: str, what: str, run_script: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: Callable[[str], Script]) -> None:
     script = run_script(
         f"""
-        iterator = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
+        iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method={method!r})
         for batch in iterator:
             break
         print(*worker_pids())
@@ -199,7 +188,7 @@ def test_a_script_that_closes_nothing_ends(
 
 
 SLOW_LOOP = """
-        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_start_method={method!r})
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2, py_start_method={method!r})
         first = True
         for batch in iterator:
             if first:
@@ -215,12 +204,10 @@ SLOW_LOOP = """
         "forkserver": ["kill"],
     }
 )
-def test_no_worker_outlives_its_parent(
-    method: str, what: str, run_script: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Callable[[str], Script]) -> None:
     if what == "kill_before_first_batch":
         body = f"""
-        pipeline = make_iterator(shuffled(IndexProvider()), py_start_method={method!r})
+        pipeline = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method={method!r})
         print(*worker_pids())
         import time
         time.sleep(100)
@@ -246,11 +233,11 @@ def test_no_worker_outlives_its_parent(
 
 
 def test_ctrl_c_can_be_caught_and_the_iterator_closed(
-    run_script: Callable[[str], subprocess.Popen[str]],
+    run_script: Callable[[str], Script],
 ) -> None:
     script = run_script(
         """
-        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)))
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2)
         try:
             for number, batch in enumerate(iterator):
                 if number == 0:
@@ -276,12 +263,10 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(
 
 
 @pytest.mark.parametrize("method", ALL_START_METHODS)
-def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(
-    method: str, run_script: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(method: str, run_script: Callable[[str], Script]) -> None:
     script = run_script(
         f"""
-        for batch in make_iterator(shuffled(BlockedProvider()), py_start_method={method!r}):
+        for batch in make_iterator(shuffled(BlockedProvider()), py_num_workers=2, py_start_method={method!r}):
             print(*worker_pids())
         """
     )

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from support.scripts import Script, start_script
 
 GONE_WITHIN_S = 10.0
 
 
-def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> Script | subprocess.Popen[str]:
     """Run lines with a loader of large samples; ``before`` is a command that runs the rest."""
     path = tmp_path / "script.py"
     path.write_text(
@@ -29,6 +30,8 @@ def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> subprocess.
         "                      **arguments)\n"
         'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
     )
+    if not before:
+        return start_script(path, start_new_session=True)
     return subprocess.Popen(
         [*before, sys.executable, "-u", str(path)],
         stdout=subprocess.PIPE,

@@ -248,10 +248,9 @@ def _read_array(path: Path) -> None:
     from accvlab.dali_pipeline_framework.datasets.driving.driving_index import _mapped
     from accvlab.dali_pipeline_framework.sources.readers.array_files import type_of_array_file
 
-    with contextlib.suppress(_errors()):
-        type_of_array_file(str(path))
     with contextlib.suppress(OSError, ValueError):  # which the caller translates
         _mapped(path).tobytes()
+    type_of_array_file(str(path))
 
 
 # --- videos ---------------------------------------------------------------------------------------------------

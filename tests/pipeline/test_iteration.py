@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
-from support.pipelines import indices, make_iterator, shuffled
+from support import pipelines
+from support.pipelines import indices, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
 from support.samplers import EndlessSampler, EpochSampler
 from support.start_methods import ALL_START_METHODS, START_METHODS
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+
+# Epochs end and are left while several workers load.
+make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
 
 
 def permutation(epoch: int, num_batches: int = 5, seed: int = 21) -> list[list[int]]:

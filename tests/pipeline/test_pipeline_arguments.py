@@ -246,7 +246,7 @@ class TestArgumentsOfDali:
     @pytest.mark.parametrize("depth", [1, 2, 7])
     def test_prefetch_depth_of_the_workers(self, depth: int) -> None:
         definition = {"prefetch_queue_depth": depth}
-        with make_iterator(shuffled(IndexProvider(8)), definition=definition) as iterator:
+        with make_iterator(shuffled(IndexProvider(8)), definition=definition, py_num_workers=2) as iterator:
             [group] = iterator.internal_iterator._parallel_input_callbacks
             assert group.prefetch_queue_depth == max(depth, 2)  # two workers: each loads whole batches
             assert indices(iterator) == EIGHT

@@ -15,7 +15,8 @@ import numpy as np
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
-SERVER = b"multiprocessing.forkserver"
+# What they fork has their command line.
+_SERVERS = (b"multiprocessing.forkserver", b"support/script_server.py")
 
 
 def make_iterator(
@@ -25,8 +26,8 @@ def make_iterator(
     iterator: dict[str, Any] | None = None,
     **pipeline: Any,
 ) -> DALIStructuredOutputIterator:
-    """Make an iterator with NumPy output; two forked workers unless told otherwise."""
-    pipeline = {"num_threads": 2, "py_num_workers": 2, **pipeline}
+    """Make an iterator with NumPy output; one forked worker unless told otherwise."""
+    pipeline = {"num_threads": 2, "py_num_workers": 1, **pipeline}
     made = PipelineDefinition(data_input, [*steps], **(definition or {})).get_dali_pipeline(**pipeline)
     return DALIStructuredOutputIterator(None, made, **{"output_type": "numpy", **(iterator or {})})
 
@@ -66,9 +67,10 @@ def _is_alive(pid: int) -> bool:
 
 def _is_helper(pid: int, parent: int) -> bool:
     command = _read(f"/proc/{pid}/cmdline")
-    # What the fork server forks has its command line.
-    is_server = SERVER in command and SERVER not in _read(f"/proc/{parent}/cmdline")
-    return is_server or b"resource_tracker" in command
+    if any(server in command for server in _SERVERS):
+        of_parent = _read(f"/proc/{parent}/cmdline")
+        return any(server in command and server not in of_parent for server in _SERVERS)
+    return b"resource_tracker" in command
 
 
 def _read(path: str) -> bytes:

@@ -29,7 +29,8 @@ _Array: TypeAlias = npt.NDArray[Any]
 _MOST_IN_WORDS = 384  # with more boxes, blocks are as fast
 _WORD_SIZE = 64
 _BLOCK_SIZE = 32
-_NUMBERS = np.arange(1 << 18, dtype=np.int32)  # of more boxes, the result alone would take terabytes to compute
+# A constant of all numbers would take most of the time in which a pipeline is built.
+_NUMBERS = np.arange(1 << 9, dtype=np.int32)
 _BITS = (np.uint64(1) << np.arange(_WORD_SIZE, dtype=np.uint64)).view(np.int64)
 
 
@@ -78,7 +79,7 @@ def visible_boxes(
     rounding = "inwards" if shrink else "outwards"
     if not functions.is_node(bboxes, depths, image_hw):
         return _visible_on_canvas(*_cut(_checked(bboxes, depths.shape), image_hw, rounding), depths)
-    numbers = types.Constant(_NUMBERS)
+    numbers = _numbers_up_to(depths.shape(dtype=_DT.INT32) * 2 + 2 * _WORD_SIZE)
     # A first box without pixels, so that there is one.
     boxes = with_row_before(_checked(bboxes, depths.shape()), 0)
     corners = fn.cat(*_cut(boxes, image_hw, rounding), axis=1)
@@ -112,6 +113,15 @@ def _visible_on_canvas(low: _Array, high: _Array, depths: _Array) -> _Array:
             canvas[top[box] : bottom[box], left[box] : right[box]] = box
     is_visible[canvas[canvas >= 0]] = True
     return is_visible
+
+
+def _numbers_up_to(count: DataNode) -> DataNode:
+    """0, 1, 2, ..., ``(count,)`` int32, up to ``2 ** 18``; of more boxes, the result would take terabytes."""
+    number = types.Constant(_NUMBERS, device="cpu")
+    first = fn.slice(number, start=[0], end=(count + (len(_NUMBERS) - 1)) // len(_NUMBERS), axes=[0])
+    return fn.slice(
+        fn.reshape(column(first * len(_NUMBERS)) + row(number), shape=[-1]), start=[0], end=count, axes=[0]
+    )
 
 
 def _places(depths: DataNode, numbers: DataNode) -> DataNode:

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from nvidia.dali._utils import dali_trace
@@ -53,22 +53,26 @@ class _StackOfKnownLines:
         self._known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary]] = {}
 
     def __call__(self, start_frame: int = 0, end_frame: int | None = None) -> list[traceback.FrameSummary]:
-        stack = []
-        frame = sys._getframe(1)
+        frames = []
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code
-            place = (id(code), frame.f_lasti)
-            known = self._known.get(place)
-            if known is None:
-                known = code, traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-                self._known[place] = known
-            stack.append(known[1])
-            frame = frame.f_back  # type: ignore[assignment]
-        stack = stack[::-1][start_frame:end_frame]
-        frame_map, frame_filter = dali_trace.get_frame_map(), dali_trace.get_frame_filter()
+            frames.append(frame)
+            frame = frame.f_back
+        stack = list(map(self._summary, frames[::-1][start_frame:end_frame]))
+        by_dali: Any = dali_trace
+        frame_map, frame_filter = by_dali.get_frame_map(), by_dali.get_frame_filter()
         if not frame_map and not frame_filter:
             return stack
         filtered: list[traceback.FrameSummary] = dali_trace._filter_autograph_frames(
             stack, frame_map, frame_filter
         )
         return filtered
+
+    def _summary(self, frame: FrameType) -> traceback.FrameSummary:
+        code = frame.f_code
+        place = (id(code), frame.f_lasti)
+        known = self._known.get(place)
+        if known is None:
+            known = code, traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+            self._known[place] = known
+        return known[1]
