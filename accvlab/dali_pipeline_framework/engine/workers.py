@@ -84,8 +84,9 @@ def refuse_while_main_script_is_imported() -> None:
     report_path = os.environ.get(_REPORT_PATH_VARIABLE)
     if report_path is not None:
         with contextlib.suppress(OSError):
-            with open(report_path, "w") as report:
-                report.write(message)
+            # All write the same. The parent may read what the first one wrote: it must not be cut off by the next.
+            report = os.open(report_path, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(report, message.encode())
             os._exit(1)
     raise WorkerStartError(message)
 
