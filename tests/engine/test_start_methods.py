@@ -8,6 +8,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.pipelines import indices
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
 @pytest.mark.timeout(60)
@@ -46,3 +51,19 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
     assert result.stderr == ""
     assert result.stdout == 3 * "[[0, 1, 2, 3], [4, 5, 6, 7]] 1\n" + "[]\n"
+
+
+class OfAnotherLoader(IndexProvider):
+    """Has what a loader delivers that it makes itself, where it loads."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        with DataLoader(IndexProvider(8), 4, num_workers=0, output_type="numpy") as loader:
+            return super().get_data(sum(indices(loader)[0]) + sample_index)
+
+
+@pytest.mark.timeout(60)
+def test_a_forked_worker_may_use_a_loader_itself() -> None:
+    faults = FaultPolicy(blocked_after=20)
+    provider = OfAnotherLoader(2)
+    with DataLoader(provider, 1, num_workers=1, start_method="fork", faults=faults, output_type="numpy") as loader:
+        assert indices(loader) == [[6], [7]]

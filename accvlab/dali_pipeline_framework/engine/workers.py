@@ -114,3 +114,12 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ.pop(name, None)
         else:
             os.environ[name] = previous
+
+
+def _renew_lock() -> None:
+    """In a forked worker, which is started while the lock is held: a data provider may use a loader itself."""
+    global _one_start_at_a_time
+    _one_start_at_a_time = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
