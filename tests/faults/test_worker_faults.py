@@ -15,10 +15,12 @@ from disturbed_loaders import DETECTED_WITHIN_S, loader_of, stream
 from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
 from support.inputs import NumberIterable
 from support.loaders import frozen, make_loader
-from support.pipelines import worker_pids
+from support.pipelines import indices, worker_pids
+from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import FaultPolicy
-from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError, WorkerStartError
+from accvlab.dali_pipeline_framework.loader.pipeline_owner import LoaderPipeline
 
 pytestmark = pytest.mark.timeout(60)  # nothing may hang
 
@@ -90,6 +92,27 @@ def test_restarts_are_counted(tmp_path: Path) -> None:
 
 
 # --- samples that end each worker ------------------------------------------------------------------------
+
+
+def test_another_epoch_is_set_while_no_workers_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(run: LoaderPipeline) -> bool:
+        raise WorkerStartError("There is no memory.")
+
+    with DataLoader(
+        IndexProvider(8), 4, shuffle=True, num_workers=1, start_method="fork", faults=FaultPolicy(restarts=1)
+    ) as loader:
+        loader.set_epoch(3)
+        expected = indices(loader)
+        loader.set_epoch(0)
+        loop = iter(loader)
+        for pid in worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        with monkeypatch.context() as patch:
+            patch.setattr(LoaderPipeline, "start", fail)
+            with pytest.raises(WorkerStartError, match="no memory"):
+                next(loop)
+        loader.set_epoch(3)
+        assert indices(loop) == expected
 
 
 def test_a_sample_that_ends_two_workers_is_named(tmp_path: Path) -> None:

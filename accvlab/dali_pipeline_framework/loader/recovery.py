@@ -168,6 +168,8 @@ class Recovery:
     def go_to(self, position: Position) -> None:
         """Have the pipeline go on at a position. What was prepared before is thrown away, also where it fails."""
         run = self._run
+        if run.is_lost:  # and its replacement not started: the next batch has it begin where the loop stands
+            return
         pipeline: Any = run.pipeline
         pipeline.watch.waiting_since = time.monotonic()
         try:

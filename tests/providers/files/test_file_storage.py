@@ -259,6 +259,7 @@ class TestUrls:
         ("url", "expected"),
         [
             ("https://me:pass@h:8/a.mp4", "https://h:8/a.mp4"),
+            ("https://me:p@ss@h:8/a@b.mp4", "https://h:8/a@b.mp4"),
             ("zip://a::https://me@h/a.zip", "zip://a::https://h/a.zip"),
             ("https://h/a?X-Amz-Signature=1a&part=1&sig=b%3D", "https://h/a?X-Amz-Signature=...&part=1&sig=..."),
             ("500: 'https://h/a?token=x'", "500: 'https://h/a?token=...'"),

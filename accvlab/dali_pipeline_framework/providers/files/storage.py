@@ -26,7 +26,7 @@ StoragePath = str | os.PathLike[str]
 
 _READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
-_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_USER = re.compile(r"(?<=://)[^/\s]+@")  # a password may have an "@" in it
 _SECRET = re.compile(
     r"([?&][^=&\s]*(?:signature|sig|token|key|secret|password|credential)[^=&\s]*=)[^&\s'\"]+", re.I
 )
