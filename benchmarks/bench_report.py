@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import math
@@ -32,6 +33,7 @@ from unittest import mock
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali.types import DALIDataType
 from PIL import Image
 
@@ -66,16 +68,22 @@ class Numbers(DataProvider):
         return sample
 
 
+@functools.cache
+def encoded_image() -> npt.NDArray[np.uint8]:
+    """A JPEG file."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    noise = np.random.default_rng(1).integers(0, 24, (HEIGHT, WIDTH, 3))
+    pixels = (np.stack([rows // 5, columns // 9, (rows + columns) // 13], -1) + noise) % 256
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "jpeg", quality=85)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
 class Images(DataProvider):
     """An image per sample, which is in memory already."""
 
     def __init__(self) -> None:
-        rows, columns = np.mgrid[:HEIGHT, :WIDTH]
-        noise = np.random.default_rng(1).integers(0, 24, (HEIGHT, WIDTH, 3))
-        pixels = (np.stack([rows // 5, columns // 9, (rows + columns) // 13], -1) + noise) % 256
-        file = io.BytesIO()
-        Image.fromarray(pixels.astype(np.uint8)).save(file, "jpeg", quality=85)
-        self.encoded = np.frombuffer(file.getvalue(), np.uint8)
+        self.encoded = encoded_image()
 
     def get_number_of_samples(self) -> int:
         return 1_000_000

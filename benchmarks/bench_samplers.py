@@ -24,7 +24,6 @@ whether other programs ran at the same time.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import platform
@@ -199,7 +198,6 @@ def measure(contestant: Contestant, turn: int, num_seeks: int) -> dict[str, floa
 
 def peak_memory(contestant: Contestant) -> int:
     """Largest number of bytes that were allocated at the same time."""
-    gc.collect()
     tracemalloc.start()
     sampler = contestant.create()
     sampler.get_batch_indices(0, contestant.first_batch)

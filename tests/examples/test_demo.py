@@ -370,7 +370,7 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
 
 
 def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
-    options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 6)
+    options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 2)
     result = _run_script("--data", frames, *options, "--num-workers", 1)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "1 subfolder(s) without images are left out: empty\n"
