@@ -13,6 +13,11 @@ DALI = Path(nvidia.dali.__file__).parent
 
 
 @functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
 def private_names_of_dali() -> frozenset[str]:
     """Names with an underscore that DALI's Python code defines: attributes, functions, classes, modules."""
     names: set[str] = set()
@@ -38,7 +43,7 @@ def defined_names(node: ast.AST) -> list[str]:
 
 def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
     """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
-    trees = {module: ast.parse(source) for module, source in modules.items()}
+    trees = {module: parsed(source) for module, source in modules.items()}
     own = {
         name
         for tree in trees.values()
@@ -47,12 +52,13 @@ def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[st
         if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
         and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
     }
+    foreign = private - own
     return [
         f"{module}:{node.lineno} uses {name}"
         for module, tree in trees.items()
         for node in ast.walk(tree)
         for name in used_names(node)
-        if name in private - own
+        if name in foreign
     ]
 
 
@@ -64,7 +70,9 @@ def used_names(node: ast.AST) -> list[str]:
         return [*str(node.module).split("."), *(alias.name for alias in node.names)]
     if isinstance(node, ast.Import):
         return [part for alias in node.names if alias.name[:6] == "nvidia" for part in alias.name.split(".")]
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    if node.func.id in ("getattr", "setattr", "hasattr"):
         return [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
     return []
 
@@ -80,7 +88,7 @@ def private_names_in(source: str, private: Set[str]) -> set[str]:
 
     What a module defines itself is its own, but for attributes of DALI's pipeline.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     own: set[str] = set()
     used: set[str] = set()
     for node in ast.walk(tree):
