@@ -66,7 +66,7 @@ LONGEST = [
 _LARGE_PAGE = 1 << 21
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux >= 6.1
 
-settings.register_profile("default", deadline=None, max_examples=50)
+settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("wide", deadline=None, max_examples=100)  # else it inherits those of the default
 
 

@@ -414,7 +414,7 @@ def checked_chain(
 def test_markers_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=examples(10, 30), deadline=None, derandomize=True, phases=PHASES)
+    @settings(max_examples=examples(5, 30), deadline=None, derandomize=True, phases=PHASES)
     @given(
         chains,
         st.one_of(st.just([]), croppers.map(lambda step: [step])),
@@ -433,7 +433,7 @@ def test_markers_stay_where_their_points_are_projected_to() -> None:
 def test_markers_of_image_files_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=6, deadline=None, derandomize=True, phases=PHASES)
+    @settings(max_examples=examples(3, 6), deadline=None, derandomize=True, phases=PHASES)
     @given(
         st.just(ImageDecoder("image", False)) | resizers(True) | crop_flippers(True),
         st.lists(affine | crop_flippers(False) | bev, max_size=1),

@@ -64,7 +64,7 @@ ODD_BOXES = st.lists(st.tuples(*[COORDINATES | SPECIAL] * 4, COORDINATES | SPECI
     height=st.integers(1, 14),
     width=st.integers(1, 14),
 )
-@settings(max_examples=examples(8, 24), deadline=None)  # each builds a large graph
+@settings(max_examples=examples(4, 24), deadline=None)  # each builds a large graph
 def test_boxes_are_visible_as_on_a_painted_canvas(samples: list[Any], height: int, width: int) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5) for sample in samples]
     found = visible([{"boxes": array[:, :4], "depths": array[:, 4]} for array in arrays], (height, width))
@@ -149,7 +149,7 @@ def test_a_box_with_nan_is_not_visible_and_hides_nothing() -> None:
 
 
 @given(samples=st.lists(BOXES, min_size=1, max_size=3), size=st.sampled_from([0, 0.5, 3, 4.5]))
-@settings(max_examples=examples(10, 20), deadline=None)
+@settings(max_examples=examples(5, 20), deadline=None)
 def test_small_boxes(samples: list[Any], size: float) -> None:
     arrays = [np.array(sample, np.float32).reshape(-1, 5)[:, :4] for sample in samples]
     step = VisibleBboxSelector(
