@@ -324,7 +324,8 @@ def measured(num_sources):
     curve = RateCurve(knots=[(0, one), (500, [1 / num_sources] * num_sources)])
     parts = [ShuffledSampler(size, seed=seed) for seed in range(num_sources)]
     sampler = MixedSampler(parts, curve, offsets=provider.offsets, num_per_epoch=400)
-    with DataLoader(provider, 32, sampler=sampler, num_workers=2, start_method="fork") as loader:
+    options = {"num_workers": 2, "start_method": "fork", "output_type": "numpy"}
+    with DataLoader(provider, 32, sampler=sampler, **options) as loader:
         for batch in loader:
             pass
         children = psutil.Process().children(recursive=True)
