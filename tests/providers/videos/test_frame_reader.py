@@ -42,7 +42,7 @@ def test_frames_are_those_of_decoding_from_the_start(
     expected = all_frames(path)
     reader = FrameReader(path, index_video(path), num_threads=num_threads)
     order = np.random.default_rng(0).permutation(len(expected))
-    for number in order:
+    for number in order[:: examples(3, 1)]:
         np.testing.assert_array_equal(reader.frames([number]), expected[[number]], err_msg=f"frame {number}")
     np.testing.assert_array_equal(reader.frames(np.arange(len(expected))), expected)
     reader.close()
