@@ -17,7 +17,12 @@ from pathlib import Path
 
 import pytest
 from support.laws import examples, spread
-from support.private_names import parsed, private_names_of_dali, uses_of_private_names
+from support.private_names import (  # noqa: F401 (a fixture)
+    parsed,
+    private_names_of_dali,
+    trees_are_forgotten,
+    uses_of_private_names,
+)
 
 import accvlab.dali_pipeline_framework as package
 

@@ -19,7 +19,7 @@ import pytest
 from nvidia.dali import backend, fn, pipeline_def, types
 from nvidia.dali.pickling import _DaliPickle
 from nvidia.dali.pipeline import Pipeline
-from support.private_names import private_names_in, private_names_of_dali
+from support.private_names import private_names_in, private_names_of_dali, trees_are_forgotten  # noqa: F401
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework.engine.dali import texts

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Set
+import gc
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import nvidia.dali
+import pytest
 
 DALI = Path(nvidia.dali.__file__).parent
 
 
-@functools.cache
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
+def tree_of(source: str) -> ast.Module:
+    is_enabled = gc.isenabled()
+    gc.disable()  # it would look at all the trees, again and again: more than half of the time
+    try:
+        return ast.parse(source)
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
+parsed = functools.cache(tree_of)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_forgotten() -> Iterator[None]:
+    """In modules that import it: else each later collection of garbage looks at a million nodes."""
+    yield
+    parsed.cache_clear()
 
 
 @functools.cache
@@ -23,7 +40,7 @@ def private_names_of_dali() -> frozenset[str]:
     names: set[str] = set()
     for path in DALI.rglob("*.py"):
         names.update(path.relative_to(DALI).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path.read_text())):
             names.update(defined_names(node))
             if isinstance(node, ast.alias):
                 names.add((node.asname or node.name).split(".")[-1])
@@ -79,7 +96,7 @@ def used_names(node: ast.AST) -> list[str]:
 
 @functools.cache
 def names_of_pipeline() -> frozenset[str]:
-    tree = ast.parse((DALI / "pipeline.py").read_text())
+    tree = tree_of((DALI / "pipeline.py").read_text())
     return frozenset(name for node in ast.walk(tree) for name in defined_names(node))
 
 
