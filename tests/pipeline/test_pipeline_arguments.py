@@ -81,7 +81,7 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any], Callable[[Any], Any], Any]] = {
     "py_start_method": ("spawn", {}, lambda pipeline: pipeline.py_start_method, "spawn"),
     "py_callback_pickler": (
         cloudpickle,
-        {"py_start_method": "spawn"},
+        {"py_start_method": "forkserver"},
         lambda pipeline: pipeline._py_callback_pickler,
         cloudpickle,
     ),

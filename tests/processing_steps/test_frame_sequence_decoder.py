@@ -67,7 +67,7 @@ trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_siz
 )
 
 
-@settings(max_examples=examples(15, 40), deadline=None)
+@settings(max_examples=examples(7, 40), deadline=None)
 @given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +130,7 @@ def mixed_tree(root):
     return sizes
 
 
-@settings(max_examples=examples(6, 12), deadline=None)
+@settings(max_examples=examples(3, 12), deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 3),

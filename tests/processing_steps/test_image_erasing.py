@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -58,7 +59,7 @@ def torchvision_rectangle(
     return 0, 0, 0, 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 24)), min_size=1, max_size=4),
     scale=st.sampled_from([(0.02, 0.33), (0.1, 0.1), (0.4, 1.0)]),
@@ -106,7 +107,7 @@ def test_rectangles_as_those_of_torchvision(
         np.testing.assert_array_equal(found[index], expected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=3),
     tile=st.sampled_from([(3, 9), (8, 8)]),
