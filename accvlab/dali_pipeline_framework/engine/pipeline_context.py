@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ class PipelineContext:
         return explained
 
 
-class DescribedPipeline(Pipeline):
+class DescribedPipeline(Pipeline, ABC):
     """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
 
     _context: PipelineContext

@@ -88,7 +88,7 @@ def check_provider(
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
                     check.worker_rule(indices, samples, num_workers, start_method)
-    check.raise_broken(provider, "data providers")
+    check.raise_broken(provider)
 
 
 def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
@@ -99,6 +99,7 @@ def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
 
 @attrs.define
 class _ProviderCheck(RuleCheck):
+    kind = "data providers"
     provider: DataProvider
 
     def blueprint_rule(self) -> bool:
