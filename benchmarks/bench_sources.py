@@ -36,22 +36,8 @@ from typing import Any
 import attrs
 from races import Pace, Race, Target, judged, run, show, show_targets
 from results_file import load_average, machine, write_results
-from source_contestants import (
-    NUM_THREADS,
-    SEQUENCE_LENGTH,
-    decoded_per_delivered,
-    files,
-    sequences,
-    videos,
-)
-from source_data import (
-    FRAMES_PER_SECOND,
-    VIDEO_KINDS,
-    VideoKind,
-    large_picture,
-    make_frames,
-    make_videos,
-)
+from source_contestants import NUM_THREADS, SEQUENCE_LENGTH, decoded_per_delivered, files, sequences, videos
+from source_data import FRAMES_PER_SECOND, VIDEO_KINDS, VideoKind, large_picture, make_frames, make_videos
 
 MOST_DECODED_PER_DELIVERED = 1.1
 

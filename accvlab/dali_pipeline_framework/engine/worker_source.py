@@ -34,13 +34,7 @@ from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing.ranges import mark
 from .told_samples import samples_of
-from .transport import (
-    DimensionClashError,
-    ReusedMemory,
-    TooLargeError,
-    TransportLayout,
-    outputs_of_batch,
-)
+from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.stacks import answer_requests
 from .worker_process import (
     WorkerSetup,

@@ -359,9 +359,7 @@ def _parsed_header(content: bytes) -> tuple[LedgerHeader, int]:
     if not is_whole or shard_id >= num_shards or num_samples < -1:
         raise _DamagedError("is a ledger whose header is damaged")
     name = host.rstrip(b"\0").decode(errors="replace")
-    header = LedgerHeader(
-        *(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns),
-    )
+    header = LedgerHeader(*(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns))
     return header, checksum
 
 

@@ -105,11 +105,7 @@ class ArrayApplication:
         return self._declared[key]
 
     def _checked(
-        self,
-        step: PipelineStepBase,
-        result: SampleDataGroup,
-        declared: _Declared,
-        originals: _Originals,
+        self, step: PipelineStepBase, result: SampleDataGroup, declared: _Declared, originals: _Originals
     ) -> SampleDataGroup:
         require_format(step, require_group(step, result, "_process_arrays"), declared.after, "_process_arrays")
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]

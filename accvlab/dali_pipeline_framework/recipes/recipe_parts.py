@@ -30,14 +30,7 @@ Float64Array = npt.NDArray[np.float64]
 
 _Settings = TypeVar("_Settings")
 
-CAMERAS = (
-    "CAM_FRONT",
-    "CAM_FRONT_RIGHT",
-    "CAM_FRONT_LEFT",
-    "CAM_BACK",
-    "CAM_BACK_LEFT",
-    "CAM_BACK_RIGHT",
-)
+CAMERAS = ("CAM_FRONT", "CAM_FRONT_RIGHT", "CAM_FRONT_LEFT", "CAM_BACK", "CAM_BACK_LEFT", "CAM_BACK_RIGHT")
 """Cameras of nuScenes, in the order of the published code."""
 
 CLASSES = tuple(DETECTION_CLASSES)

@@ -223,11 +223,7 @@ _FIELDS = {
     "ego_pose": (DT.FLOAT, 2),
     "ego_pose_inv": (DT.FLOAT, 2),
 }
-_FIELDS_OF_TRAINING = {
-    "prev_exists": (DT.FLOAT, 0),
-    "gt_bboxes_3d": (DT.FLOAT, 2),
-    "gt_labels_3d": (DT.INT64, 1),
-}
+_FIELDS_OF_TRAINING = {"prev_exists": (DT.FLOAT, 0), "gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
 _FIELDS_OF_CAMERAS = {
     "gt_bboxes": (DT.FLOAT, 2),
     "gt_labels": (DT.INT64, 1),

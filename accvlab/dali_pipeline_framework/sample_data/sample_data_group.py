@@ -191,8 +191,7 @@ class SampleDataGroup(ValueAssignment):
         Arguments and errors are those of `add_data_field` and `create_data_field_array`.
         """
         self.add_data_group_field(
-            name,
-            SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content),
+            name, SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content)
         )
 
     def add_data_group_field_array(
@@ -404,11 +403,7 @@ def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
 
 
 def _leaf(
-    path: FieldPath,
-    dtype: object,
-    mapping: Mapping[Any, Any] | None,
-    ndim: int | None,
-    content: ImageContent,
+    path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None, content: ImageContent
 ) -> LeafFormat:
     where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:

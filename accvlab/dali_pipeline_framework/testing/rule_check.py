@@ -41,10 +41,7 @@ class RuleCheck(ABC):
             self.break_rule(rule, f"{type(error).__name__}: {error}")
 
     def compare(
-        self,
-        rule: str,
-        pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]],
-        **how: Any,
+        self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any
     ) -> None:
         """Check that samples are equal: number, expected and found sample; the first that differs is reported."""
         for number, expected, found in pairs:

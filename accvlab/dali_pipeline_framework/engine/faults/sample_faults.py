@@ -273,12 +273,7 @@ class SampleFaults:
         return description_of(InputAdapter(self._pipeline.data_input), index)
 
 
-_OUTCOMES = {
-    "raise": "raised",
-    "skip": "skipped",
-    "replace": "another sample in its place",
-    "mask": "masked",
-}
+_OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place", "mask": "masked"}
 
 
 def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:

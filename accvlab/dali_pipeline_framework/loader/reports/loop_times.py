@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...engine.timing.processor_times import (
-    processor_time_of_process,
-    processor_time_of_threads,
-    queued_time,
-)
+from ...engine.timing.processor_times import processor_time_of_process, processor_time_of_threads, queued_time
 from ...engine.timing.stage_times import StageTimes
 
 if TYPE_CHECKING:
