@@ -24,11 +24,7 @@ _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 def starting_workers(
     control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
 ) -> Iterator[None]:
-    """Around the code by which DALI starts its workers.
-
-    Args:
-        control: What they share with this process.
-        limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
+    """Around the code by which DALI starts its workers; limits: ``blocked_after``, ``stacks_after``.
 
     Raises:
         WorkerStartError: They could not be started; says why as far as a worker could tell.

@@ -101,12 +101,7 @@ class LoopTimes:
         self.due_at = 0
 
     def read_clocks(self, next_ns: int, pipeline: StructuredPipeline) -> None:
-        """Read the clocks; behind the first batch, begin to count.
-
-        Args:
-            next_ns: How long the last ``next`` has taken.
-            pipeline: The pipeline that has delivered the batch.
-        """
+        """Read the clocks after a ``next`` that took so long; behind the first batch, begin to count."""
         is_first = self._is_first or pipeline is not self.pipeline
         if pipeline is not self.pipeline:
             self._graph_threads = pipeline.graph_threads()

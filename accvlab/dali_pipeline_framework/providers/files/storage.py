@@ -337,11 +337,7 @@ def open_regular_file(path: str) -> BinaryIO:
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
-    Args:
-        path: The file.
-        parts: Its content.
-        outlives_machine: Whether it is on the disk when this returns, and before it takes the place of an old one.
-            That takes a few milliseconds.
+    To have it on the disk before it takes the place of an old one takes a few milliseconds.
     """
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:

@@ -28,8 +28,7 @@ _CONTAINERS: Final = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"tr
 def excessive_claim(source: Any) -> str:
     """Say what a video claims that cannot be, as part of a sentence; empty where it may be opened.
 
-    Args:
-        source: Path of a file, its bytes, or an open binary file, whose position is restored.
+    It is a path, bytes, or an open binary file, whose position is restored.
     """
     try:
         with opened(source) as file:
