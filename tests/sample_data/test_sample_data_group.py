@@ -12,6 +12,7 @@ from nvidia.dali._debug_mode import DataNodeDebug
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIDataType
 from sample_data_strategies import formats, groups
+from support.array_samples import group_of
 
 from accvlab.dali_pipeline_framework.errors import (
     DuplicateFieldError,
@@ -32,17 +33,6 @@ FLOAT, INT32, UINT8, STRING = (
     DALIDataType.UINT8,
     DALIDataType.STRING,
 )
-
-
-def group_of(**fields):
-    """Group with the given fields: a DALI type or a blueprint each."""
-    group = SampleDataGroup()
-    for name, field in fields.items():
-        if isinstance(field, SampleDataGroup):
-            group.add_data_group_field(name, field)
-        else:
-            group.add_data_field(name, field)
-    return group
 
 
 @pytest.fixture
