@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,10 +14,11 @@ from typing import Any
 
 import pytest
 from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
+from nvidia.dali._multiproc.shared_queue import ShmQueue
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
-from accvlab.dali_pipeline_framework.errors import WorkerDiedError
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
 
@@ -141,3 +145,55 @@ def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
         r"after [456]\.\d s: The worker processes had not started after 4 s, and were end", ended.stdout
     )
     assert re.search(r"Workers have not started for 1 s\.\nWorker process \d+: it sleeps\.", ended.stderr)
+
+
+MOMENTS = ["holds the lock", "has taken note of the one that waits", "has woken the one that waits"]
+
+
+class DeadlyReport:
+    """Workers that are killed while they report that they have started, which is their first message."""
+
+    def __init__(self, folder: Path, moment: str, num_times: int) -> None:
+        self._folder = folder
+        self._moment = MOMENTS.index(moment)
+        self._num_times = num_times
+        self._put = ShmQueue.put
+        self._parent = os.getpid()
+
+    def __call__(self, queue: Any, messages: list[Any]) -> int | None:
+        if os.getpid() != self._parent and self._is_due():
+            self._die(queue)
+        return self._put(queue, messages)
+
+    def _is_due(self) -> bool:
+        for number in range(self._num_times):
+            with contextlib.suppress(FileExistsError):
+                (self._folder / f"killed{number}").touch(exist_ok=False)
+                return True
+        return False
+
+    def _die(self, queue: Any) -> None:
+        condition = queue.cv_not_empty
+        while True:
+            queue.lock.acquire()
+            if self._moment == 0 or condition._sleeping_count.acquire(False):
+                break
+            queue.lock.release()
+            time.sleep(0.01)
+        if self._moment == 2:
+            condition._wait_semaphore.release()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_workers_that_are_killed_while_they_report_their_start(
+    tmp_path: Path, undisturbed: list[Any], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = DeadlyReport(tmp_path, moment, 2)
+    monkeypatch.setattr(ShmQueue, "put", lambda queue, messages: deadly(queue, messages))
+    loader = loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=1))
+    began = time.monotonic()
+    with pytest.raises(WorkerStartError, match=r"process \d+ was ended by SIGKILL"):
+        loader.start()
+    assert time.monotonic() - began < DETECTED_WITHIN_S
+    assert stream(loader, 1) == undisturbed
