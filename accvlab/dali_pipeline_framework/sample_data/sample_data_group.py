@@ -92,17 +92,9 @@ class SampleDataGroup(ValueAssignment):
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
     ) -> SampleDataGroup:
-        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike.
+        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike; none if that is not positive.
 
-        Args:
-            type: See `add_data_field`.
-            num_fields: Number of fields; none if it is not positive.
-            mapping: See `add_data_field`.
-            ndim: See `add_data_field`.
-            content: See `add_data_field`.
-
-        Raises:
-            As `add_data_field`.
+        Other arguments, and errors, are those of `add_data_field`.
         """
         leaf = _leaf((), type, mapping, ndim, content)
         count = max(0, operator.index(num_fields))
