@@ -23,6 +23,7 @@ from ..errors import SettingError
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.chains.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..sample_data import (
@@ -33,7 +34,7 @@ from ..sample_data import (
     get_numpy_type_for_dali_type,
     normalized_path,
 )
-from .given_samples import REPLAYED, GivenSamples, filled
+from .given_samples import REPLAYED, GivenSamples
 
 _RECORDED = "recorded draws"
 
