@@ -131,12 +131,7 @@ class LedgerWriter:
         self._append(_RECORD.pack(_START, why, 0, 0, 0, epoch, batch, time.time_ns() // 1_000_000), b"")
 
     def note_batch(self, epoch: int, batch: int, samples: PackedBatch | None) -> None:
-        """Note a batch.
-
-        Args:
-            epoch: Its epoch.
-            batch: Its number in the epoch.
-            samples: Its samples; None where they are not known.
+        """Note a batch of an epoch with its samples; None where they are not known.
 
         Raises:
             FileError: There is no room for it.
@@ -359,9 +354,7 @@ def _parsed_header(content: bytes) -> tuple[LedgerHeader, int]:
     if not is_whole or shard_id >= num_shards or num_samples < -1:
         raise _DamagedError("is a ledger whose header is damaged")
     name = host.rstrip(b"\0").decode(errors="replace")
-    header = LedgerHeader(
-        *(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns),
-    )
+    header = LedgerHeader(*(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns))
     return header, checksum
 
 

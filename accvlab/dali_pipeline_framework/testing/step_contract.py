@@ -124,11 +124,12 @@ def check_step(
         check.elements_rule()
         check.forms_rule(runs)
         check.wrong_format_rules()
-    check.raise_broken(step, "processing steps")
+    check.raise_broken(step)
 
 
 @attrs.define
 class _StepCheck(RuleCheck):
+    kind = "processing steps"
     step: PipelineStepBase
     samples: Sequence[SampleDataGroup]
     how: Mapping[str, Any]

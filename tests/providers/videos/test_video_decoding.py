@@ -167,8 +167,7 @@ def test_sizes_that_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "codec"),
-    [("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")],
+    ("name", "codec"), [("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")]
 )
 @pytest.mark.parametrize("frame", [3, 12, 20])
 def test_damage_is_named(tmp_path: Path, name: str, codec: str, frame: int) -> None:

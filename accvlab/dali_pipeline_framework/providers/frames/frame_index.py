@@ -91,12 +91,7 @@ class FrameIndex:
         return encoded(as_utf8(self.path(frame, camera)))
 
     def places(self, frame: int, has: Sequence[bool]) -> list[Any]:
-        """Get the name and number of the recording, and the number of the frame in it, as values of fields.
-
-        Args:
-            frame: The frame.
-            has: Whether there is each of the three fields.
-        """
+        """Get name and number of the recording of a frame, and its number there, as far as there are fields."""
         recording = self.recording_of(frame)
         values = (
             encoded(as_utf8(self.recording_names[recording])),
@@ -121,12 +116,7 @@ class FrameIndex:
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames; for errors see `FrameDataProvider`.
-
-    Args:
-        folders: Where they are.
-        has_timestamps: Whether time stamps are kept also where they do not align cameras.
-    """
+    """List the frames, with time stamps if asked for; for errors see `FrameDataProvider`."""
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
         raise SettingError(
             "`timestamp` is for `align='time'` and `timestamp_name`, and neither is given: leave it out."
