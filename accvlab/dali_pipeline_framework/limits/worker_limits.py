@@ -26,13 +26,13 @@ def is_start_method(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and str.__str__(value) in ("fork", "spawn", "forkserver")
 
 
-def checked_worker_count(value: object, name: str, start_method: object) -> int:
+def checked_worker_count(value: object, name: str, start_method: object, *, at_least: int = 0) -> int:
     """Check a number of worker processes: at most 1024, and as many as the memory could hold at all.
 
     Raises:
-        SettingError: It is no whole number of at least 0, or larger than that.
+        SettingError: It is no whole number of at least ``at_least``, or larger than that.
     """
-    count = whole_number(value, name, at_least=0)
+    count = whole_number(value, name, at_least=at_least)
     least_bytes = (
         _FORKED_BYTES if is_start_method(start_method) and str.__str__(start_method) == "fork" else _OWN_BYTES
     )
