@@ -65,7 +65,9 @@ def require_pages(read: _ReadBytes, metadata: Any, names: Sequence[str]) -> None
                 for page in _pages(read, group.column(place)):
                     # Of lists, one row can have all values of a page; other columns are read some rows at a time.
                     is_unpacked_at_once = page.kind == _DICTIONARY or has_lists
-                    claimed += _PAGE_BYTES + page.unpacked_bytes + _VALUE_BYTES * page.num_values * is_unpacked_at_once
+                    claimed += (
+                        _PAGE_BYTES + page.unpacked_bytes + _VALUE_BYTES * page.num_values * is_unpacked_at_once
+                    )
                     UNPACKED_BYTES.require(claimed, "a column has pages of {} bytes, unpacked")
 
 
