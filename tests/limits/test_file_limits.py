@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import time
 import tracemalloc
@@ -445,3 +446,74 @@ DAMAGED_HEADERS = [b"", b"\x15", b"\xff" * 40, b"\x00", b"\x15\x01\x15\x01\x15\x
 def test_damaged_headers_of_pages(content: bytes) -> None:
     with pytest.raises((OSError, IndexError)):
         parsed_page(content)
+
+
+TAR_BOMBS = """
+import resource, sys
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (256 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+for name in sys.argv[1:]:
+    try:
+        Storage(f"tar://::{name}").read_bytes("a")
+    except FileError as error:
+        print(name, error)
+print("end")
+"""
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.timeout(120)
+def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) -> None:
+    """16 GB of zeros, a header of 4 GB, a million files; each in 17 MB at most, in a process of 256 MB more."""
+
+    def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+        member = tarfile.TarInfo(name)
+        member.size, member.type = size, kind
+        return member.tobuf(tarfile.GNU_FORMAT)
+
+    zeros = zlib_member(bytes(1 << 24))
+    files = zlib_member(b"".join(header(f"{number}", 0) for number in range(1 << 10)))
+    bombs = {
+        "zeros": [zlib_member(header("a", 16 << 30)), *[zeros] * 1024],
+        "name": [zlib_member(header("a", 4 << 30, tarfile.GNUTYPE_LONGNAME)), *[zeros] * 256],
+        "rest": [zlib_member(header("b", 1)), *[zeros] * 1024],
+        "files": [files] * (1 << 10),
+    }
+    for name, members in bombs.items():
+        (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
+    environment = {**os.environ, "ACCVLAB_MOST_UNPACKED_BYTES": str(16 << 20)}
+    names = [f"{name}.tar.gz" for name in bombs]
+    ended = subprocess.run(
+        [sys.executable, "-c", TAR_BOMBS, *names],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
+    told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])
+    unpacked = (16 << 30) + 511
+    assert f"unpacked it has at least {unpacked} bytes, more than the limit of {1 << 33}" in told["zeros.tar.gz"]
+    assert f"a header in it claims {4 << 30} bytes" in told["name.tar.gz"]
+    assert told["rest.tar.gz"] == "The file 'tar://a::rest.tar.gz' cannot be read: there is none."
+    assert f"its headers take {(16 << 20) + 2048} bytes of memory, more than the limit of" in told["files.tar.gz"]
+
+
+def zlib_member(content: bytes) -> bytes:
+    """A part of a gzip file: these can be put behind each other."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(content) + packer.flush()
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_compressed_tar_archives_are_read(tmp_path: Path, suffix: Any) -> None:
+    contents = {f"{number}/{'long' * number}.bin": bytes([number]) * 1000 * number for number in range(1, 60)}
+    with tarfile.open(tmp_path / f"all.tar.{suffix}", f"w:{suffix}") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    storage = Storage(f"tar://::{tmp_path}/all.tar.{suffix}")
+    for name, content in reversed(contents.items()):
+        assert storage.read_bytes(name).tobytes() == content
+        assert storage.open_binary(name).read() == content
