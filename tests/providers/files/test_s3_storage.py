@@ -74,7 +74,7 @@ def test_workers_read_what_this_process_reads(server: S3Server, options: dict[st
     assert read == [[0, 1], [2, 3], [4, 5]]
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "500"])
+@pytest.mark.parametrize("fault", ["503", "cut"])
 def test_what_may_pass_is_tried_again(server: S3Server, options: dict[str, Any], fault: str) -> None:
     server.put("a.bin", CONTENT)
     storage = Storage("s3://bucket", options)
