@@ -92,8 +92,9 @@ class VideoFrames:
         wrong = [number for number in numbers if not 0 <= number < num_frames]
         if wrong:
             raise VideoError(
-                f"The data set asks for frame {wrong[0]} of the video {without_secrets(path)!r}, whose frames are 0 "
-                f"to {num_frames - 1}: the video was cut short, or is not the one that the data set was made with."
+                f"The data set asks for frame {wrong[0]} of the video {without_secrets(path)!r}, whose frames are "
+                f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
+                f"with."
             )
         if path not in self._numbers:
             self._paths.append(path)
