@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
-from ..checks import bullets, flag
+from ..checks import bullets, flag, shown
 from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
@@ -43,8 +43,10 @@ def fields_as_lists(ragged: RaggedArgument, output_format: GroupFormat) -> tuple
     """
     policies = ragged if isinstance(ragged, Mapping) else {(): ragged}
     for policy in policies.values():
-        if policy not in ("raise", "list"):
-            raise SettingError(f"`ragged` must be 'raise' or 'list', or a dict of these by field, got {ragged!r}.")
+        if not isinstance(policy, str) or str.__str__(policy) not in ("raise", "list"):
+            raise SettingError(
+                f"`ragged` must be 'raise' or 'list', or a dict of these by field, got {shown(ragged)}."
+            )
     leaves = output_format.flat_paths
     is_list = [False] * len(leaves)
     for key, policy in policies.items():
@@ -91,7 +93,7 @@ class OutputConverter:
         """
         makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _NumpyArrays}
         if not isinstance(output_type, str) or output_type not in makers:
-            raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {output_type!r}.")
+            raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {shown(output_type)}.")
         self._arrays = makers[output_type](must_copy)
         self._advice = advice
         self._paths = output_format.flat_paths

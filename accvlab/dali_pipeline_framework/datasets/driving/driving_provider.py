@@ -113,7 +113,7 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
-            storage_options: Arguments of the remote file system of ``data_root``.
+            storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
             **fields: What the samples hold: settings of `DrivingFields`.
 
         Raises:
@@ -122,6 +122,7 @@ class DrivingProvider(DataProvider):
         """
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
+        self._storage_options = storage_options
         self._fields = DrivingFields(**fields).completed(self._index)
         self._scenes = _chosen_scenes(self._index, scenes)
         if not self.get_number_of_samples():
@@ -140,7 +141,7 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(cache_folder(self._index_cache) / "videos")
+        return VideoFrames(cache_folder(self._index_cache) / "videos", self._storage_options)
 
     # --- what there is ----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also
 from ...limits.tables import opened_file
+from .bounded_tar import with_bounds
 from .remote_file import open_blocks, open_file
 from .remote_reading import RemoteReading, read_file
 from .remote_version import FileVersion
@@ -388,7 +389,7 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
     try:
-        file_system, path = fsspec.core.url_to_fs(root, **options)
+        file_system, path = fsspec.core.url_to_fs(root, **with_bounds(root, options))
     except Exception as error:
         message = f"{without_secrets(root)!r} cannot be opened: {without_secrets(str(error)).rstrip('.')}."
         if root.startswith(_ARCHIVES) and "::" not in root:

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import bullets, choice, listed, number, valid
+from ...checks import bullets, choice, listed, number, shown, valid
 from ...errors import SettingError
 from .frame_times import Int64Array
 
@@ -62,9 +62,9 @@ class CameraRig(ABC):
             self._check_camera(self.reference_camera, "reference_camera")
 
     def _check_camera(self, name: str, argument: str) -> None:
-        if name not in (self.cameras or ()):
+        if not isinstance(name, str) or name not in (self.cameras or ()):
             known = listed(map(repr, self.cameras or ()))
-            raise SettingError(f"`{argument}` must name one of `cameras` ({known}), got {name!r}.")
+            raise SettingError(f"`{argument}` must name one of `cameras` ({known}), got {shown(name)}.")
 
     @property
     def camera_names(self) -> tuple[str, ...]:

@@ -135,6 +135,7 @@ class VideoReader(ReaderInput):
     """
 
     operator_name = "experimental.readers.video"
+    remote_advice = "Use VideoDataProvider(Videos(url, storage_options=...)), which reads remote videos in parts."
 
     def __init__(
         self,
