@@ -131,7 +131,7 @@ class _WorkerSource(ABC):
             if not self._is_torch_seeded:  # it may be imported by the first sample
                 self._is_torch_seeded = self._setup.seed_torch(self._worker_number)
             return
-        if os.getpid() == self._control.parent_pid:
+        if not self._is_parallel or os.getpid() == self._control.parent_pid:
             return
         self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)

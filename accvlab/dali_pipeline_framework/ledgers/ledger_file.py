@@ -285,12 +285,12 @@ def _parsed(content: bytes, path: str) -> Ledger:
     size = len(content)
     view = memoryview(content)
     while position < size:
-        if size - position < _RECORD_SIZE or not any(content[position : position + _RECORD_SIZE]):
-            break  # it was not closed
+        if size - position < _RECORD_SIZE:
+            break
         if not any(content[position : position + 8]):
             if any(content[position + _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE :]):
                 raise _damaged_at(position)
-            break  # a process was killed while it wrote the rest of the record
+            break  # it was not closed, or a process was killed while it wrote the rest of the record
         head = view[position : position + _RECORD.size]
         kind, width, flags, reserved, count, epoch, batch, time_ms = _RECORD.unpack(head)
         begin = position + _RECORD_SIZE

@@ -112,7 +112,7 @@ class Storage:
             self._refuse("The file", name, error)
         if not len(content):
             # DALI's decoders fail on an empty file with a message that does not name it.
-            raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
+            raise FileError(f"The file {without_secrets(self.path(name))!r} is empty: it has 0 bytes.")
         return content
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
@@ -249,7 +249,7 @@ class Storage:
         return hash(self._root)
 
     def __repr__(self) -> str:
-        return f"Storage({self._root!r})"  # without the options: they may hold credentials
+        return f"Storage({without_secrets(self._root)!r})"  # without the options: they may hold credentials
 
 
 def is_url(path: str) -> bool:
@@ -385,7 +385,7 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise SettingError(
-            f"{root!r} is a URL: reading it needs fsspec. "
+            f"{without_secrets(root)!r} is a URL: reading it needs fsspec. "
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
     try:

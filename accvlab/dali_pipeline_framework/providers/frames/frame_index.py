@@ -108,7 +108,8 @@ class FrameIndex:
     def summary(self, samples: str) -> str:
         """Say what was found: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
         cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
-        return f"{self.storage.root!r}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
+        root, num_recordings = without_secrets(self.storage.root), len(self.recording_names)
+        return f"{root!r}: {samples}{cameras} in {num_recordings} recording(s)"
 
     def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
         """Read a file."""
