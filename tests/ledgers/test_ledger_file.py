@@ -328,7 +328,7 @@ def test_only_where_reserved_room_stays_files_are_mapped(
 ) -> None:
     """On XFS a copy shares the room of a file until either is written, which then needs new room."""
     device = os.stat(tmp_path).st_dev
-    mount = f"30 1 {os.major(device)}:{os.minor(device)} / / rw - {system} /dev/vda rw\n"
-    monkeypatch.setattr(Path, "read_text", lambda path: mount)
+    mount = f"30 1 {os.major(device)}:{os.minor(device)} / / rw - {system} /dev/vda rw\n".encode()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: mount)
     with open(tmp_path / "a", "wb") as file:
         assert appended_file._is_safe_to_map(file.fileno()) is is_safe
