@@ -298,7 +298,8 @@ def streampetr_training(
             so many frames that end at each frame (``queue_length``).
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random. Of use with
             ``queue_length`` only.
-        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``.
+        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``. Windows of ``queue_length``
+            frames are not cut.
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
             index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
