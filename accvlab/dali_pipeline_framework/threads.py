@@ -15,12 +15,9 @@ _size_lock = threading.Lock()  # the size of stacks is a setting of the process
 
 
 def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) -> Future[_T]:
-    """Call a function in a new thread, which ends with the process at the latest.
+    """Call a function in a new thread of a name, which ends with the process at the latest.
 
-    Args:
-        action: The function.
-        name: Name of the thread.
-        stack_bytes: Memory for its calls; 0 for as much as other threads have.
+    Its calls get the memory that other threads have, or so many bytes.
     """
     future: Future[_T] = Future()
 

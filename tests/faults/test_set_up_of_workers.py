@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,49 +152,82 @@ MOMENTS = ["holds the lock", "has taken note of the one that waits", "has woken 
 
 
 class DeadlyReport:
-    """Workers that are killed while they report that they have started, which is their first message."""
+    """Ends workers while they report that they have started, which is their first message."""
 
-    def __init__(self, folder: Path, moment: str, num_times: int) -> None:
+    def __init__(self, folder: Path, moment: str, num_times: int, end: Callable[[], object]) -> None:
         self._folder = folder
         self._moment = MOMENTS.index(moment)
         self._num_times = num_times
+        self._end = end
         self._put = ShmQueue.put
         self._parent = os.getpid()
 
-    def __call__(self, queue: Any, messages: list[Any]) -> int | None:
-        if os.getpid() != self._parent and self._is_due():
-            self._die(queue)
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ShmQueue, "put", lambda queue, messages: self._in_worker(queue, messages))
+
+    def _in_worker(self, queue: Any, messages: list[Any]) -> int | None:
+        if os.getpid() != self._parent:
+            self._reach(queue)
+            if self._is_due():
+                if self._moment == 2:
+                    queue.cv_not_empty._wait_semaphore.release()
+                self._end()
+            if self._moment:
+                queue.cv_not_empty._sleeping_count.release()
+            queue.lock.release()
         return self._put(queue, messages)
+
+    def _reach(self, queue: Any) -> None:
+        while True:
+            queue.lock.acquire()
+            if not self._moment or queue.cv_not_empty._sleeping_count.acquire(False):
+                return
+            queue.lock.release()
+            time.sleep(0.01)
 
     def _is_due(self) -> bool:
         for number in range(self._num_times):
             with contextlib.suppress(FileExistsError):
-                (self._folder / f"killed{number}").touch(exist_ok=False)
+                (self._folder / f"ended{number}").touch(exist_ok=False)
                 return True
         return False
 
-    def _die(self, queue: Any) -> None:
-        condition = queue.cv_not_empty
-        while True:
-            queue.lock.acquire()
-            if self._moment == 0 or condition._sleeping_count.acquire(False):
-                break
-            queue.lock.release()
-            time.sleep(0.01)
-        if self._moment == 2:
-            condition._wait_semaphore.release()
-        os.kill(os.getpid(), signal.SIGKILL)
+
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_workers_that_are_killed_while_they_report_their_start(
     tmp_path: Path, undisturbed: list[Any], moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deadly = DeadlyReport(tmp_path, moment, 2)
-    monkeypatch.setattr(ShmQueue, "put", lambda queue, messages: deadly(queue, messages))
-    loader = loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=1))
-    began = time.monotonic()
-    with pytest.raises(WorkerStartError, match=r"process \d+ was ended by SIGKILL"):
-        loader.start()
-    assert time.monotonic() - began < DETECTED_WITHIN_S
-    assert stream(loader, 1) == undisturbed
+    DeadlyReport(tmp_path, moment, 1, kill_this_process).install(monkeypatch)
+    with loader_of(ImageProvider(), start_method="fork") as loader:
+        began = time.monotonic()
+        with pytest.raises(WorkerStartError, match=r"process \d+ was ended by SIGKILL") as raised:
+            loader.start()
+        assert raised.value.was_killed
+        assert "; process" not in str(raised.value)  # the other one was killed here
+        assert time.monotonic() - began < DETECTED_WITHIN_S
+        assert stream(loader, 1) == undisturbed  # it can be started again
+
+
+def test_workers_that_are_killed_while_they_start_are_started_again(
+    tmp_path: Path, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeadlyReport(tmp_path, MOMENTS[0], 1, kill_this_process).install(monkeypatch)
+    assert (
+        stream(loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=1)), 1) == undisturbed
+    )
+    assert [message for message in caplog.messages if "Restart 1 of at most 1" in message]
+
+
+def test_workers_that_end_by_themselves_while_they_start_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeadlyReport(tmp_path, MOMENTS[0], 1, lambda: os._exit(3)).install(monkeypatch)
+    with loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=3)) as loader:
+        with pytest.raises(WorkerStartError, match="exited with code 3") as raised:
+            loader.start()
+        assert not raised.value.was_killed
+        assert caplog.messages == []

@@ -318,3 +318,17 @@ def test_a_limit_of_the_size_of_files_leaves_whole_records(tmp_path: Path, is_ma
     (ledger,) = ledgers_in([tmp_path])
     assert ledger.torn_bytes in (0, 2**19 - 112 - 32 - 64 * len(done.stdout))
     assert len(ledger.parts[0].batches) == len(done.stdout) > 7000
+
+
+@pytest.mark.parametrize(
+    ("system", "is_safe"), [("ext4", True), ("tmpfs", True), ("xfs", False), ("btrfs", False), ("nfs4", False)]
+)
+def test_only_where_reserved_room_stays_files_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, is_safe: bool
+) -> None:
+    """On XFS a copy shares the room of a file until either is written, which then needs new room."""
+    device = os.stat(tmp_path).st_dev
+    mount = f"30 1 {os.major(device)}:{os.minor(device)} / / rw - {system} /dev/vda rw\n".encode()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: mount)
+    with open(tmp_path / "a", "wb") as file:
+        assert appended_file._is_safe_to_map(file.fileno()) is is_safe

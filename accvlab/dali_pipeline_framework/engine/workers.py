@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from .watching.worker_watch import WorkerWatch
 
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
+_ADVICE = (
+    "What it printed on stderr says why. Frequent causes: a module that cannot be imported in the worker, too "
+    "little memory."
+)
 _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 
@@ -70,14 +74,14 @@ def starting_workers(
         what = "The worker processes could not be started. "
         if reason:
             raise WorkerStartError(what + reason) from None
-        ended = [
-            f"process {pid} {describe_exit_code(code, watch.kernel_kills)}"
-            for pid, code in first_ended(watch).items()
-        ]
-        raise WorkerStartError(
-            f"{what}A worker ended while it was set up ({'; '.join(ended) or error}); what it printed on stderr "
-            f"says why. Frequent causes: a module that cannot be imported in the worker, too little memory."
-        ) from error
+        codes = first_ended(watch)
+        ended = [f"process {pid} {describe_exit_code(code, watch.kernel_kills)}" for pid, code in codes.items()]
+        was_killed = any(code < 0 for code in codes.values())
+        advice = "" if was_killed else f" {_ADVICE}"
+        text = f"{what}A worker ended while it was set up: {'; '.join(ended) or error}.{advice}"
+        explained = WorkerStartError(text)
+        explained.was_killed = was_killed
+        raise explained from error
 
 
 def refuse_while_main_script_is_imported() -> None:

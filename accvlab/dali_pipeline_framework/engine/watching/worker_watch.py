@@ -64,6 +64,7 @@ class WorkerWatch:
         self._processes: list[Any] = []
         self._contexts: list[weakref.ref[Any]] = []
         self._queues: list[Any] = []
+        self._not_ended: set[int] = set()  # when they were told to
         self._control = control
         self._describe_work = weakref.WeakMethod(describe_work)
         self._blocked_after: float | None = None
@@ -94,11 +95,12 @@ class WorkerWatch:
         self._contexts = [weakref.ref(context) for context in contexts]
 
     def exit_codes(self, within_s: float) -> dict[int, int]:
-        """How the processes have ended: once all have, or after a time."""
+        """How the processes have ended that were not killed when others had: once all have, or after a time."""
         deadline = time.monotonic() + within_s
         while any(process.exitcode is None for process in self._processes) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return {process.pid: process.exitcode for process in self._processes if process.exitcode is not None}
+        codes = {process.pid: process.exitcode for process in self._processes if process.exitcode is not None}
+        return {pid: code for pid, code in codes.items() if pid not in self._not_ended}
 
     def _start(self) -> None:
         self._wake, self._waker = os.pipe()
@@ -189,6 +191,7 @@ class WorkerWatch:
             for sentinel in connection.wait([*left], max(0.0, deadline - time.monotonic())):
                 del left[sentinel]
         for process in left.values():
+            self._not_ended.add(process.pid)
             process.kill()
 
     # --- standing still ---------------------------------------------------------------------------
