@@ -35,6 +35,11 @@ def doubled(pair: Any) -> Any:
     return pair * 2
 
 
+class Endless(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return itertools.count()
+
+
 DOUBLED = LambdaStep(doubled, input_names="pair", output_types={"pair": DT.FLOAT})
 
 
@@ -106,6 +111,7 @@ class TestComposition:
             ({"batch_size": None}, "`batch_size` must be given"),
             ({"source": IndexProvider}, "must be an object, got the class IndexProvider: create one"),
             ({"source": [1, 2]}, r"must be a DataProvider .*, got list.* TorchDatasetProvider\(dataset\)"),
+            ({"source": Endless()}, r"got Endless\. Describe your data set"),
             ({"source": torch.utils.data.DataLoader([1, 2])}, r"TorchDatasetProvider\(loader\.dataset\)"),
             ({"source": IndexProvider(0)}, "The data set is empty"),
             ({"steps": DOUBLED}, "must be a sequence of steps"),

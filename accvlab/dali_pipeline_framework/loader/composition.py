@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 
 from ..checks import shown
@@ -129,7 +129,11 @@ def _require_input(source: Any) -> None:
 def _advice_for(source: object) -> str:
     if hasattr(source, "collate_fn") and hasattr(source, "dataset"):
         return "In place of a loader of PyTorch, give its data set: TorchDatasetProvider(loader.dataset)."
-    if hasattr(source, "__getitem__") and not isinstance(source, str | bytes | Mapping):
+    if (
+        hasattr(source, "__getitem__")
+        and isinstance(source, Sized)
+        and not isinstance(source, str | bytes | Mapping)
+    ):
         return "A map-style data set, or a sequence of items, is given as TorchDatasetProvider(dataset)."
     return (
         "Describe your data set by a class derived from DataProvider: "
