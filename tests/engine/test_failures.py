@@ -267,7 +267,7 @@ class TestSpawn:
 
         data_input = shuffled(LocalProvider())
         pipeline = PipelineDefinition(data_input).get_dali_pipeline(py_start_method="spawn")
-        with pytest.raises(SourcePicklingError, match=ADVICE):
+        with pytest.raises(SourcePicklingError, match=f"Define its class at the top level of a module.*{ADVICE}"):
             pipeline.build()
         with make_iterator(
             data_input, py_start_method="spawn", py_num_workers=1, py_callback_pickler=cloudpickle

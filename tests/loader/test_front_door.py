@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -22,11 +23,21 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.errors import (
+    FormatError,
+    NotSupportedError,
+    SettingError,
+    SourcePicklingError,
+)
 
 
 def doubled(pair: Any) -> Any:
     return pair * 2
+
+
+class Endless(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return itertools.count()
 
 
 DOUBLED = LambdaStep(doubled, input_names="pair", output_types={"pair": DT.FLOAT})
@@ -99,21 +110,41 @@ class TestComposition:
             ({"sampler": SequentialSampler(11)}, "set up for 11 samples, but the data set has only 10"),
             ({"batch_size": None}, "`batch_size` must be given"),
             ({"source": IndexProvider}, "must be an object, got the class IndexProvider: create one"),
-            ({"source": [1, 2]}, "must be a DataProvider .*, got list"),
+            ({"source": [1, 2]}, r"must be a DataProvider .*, got list.* TorchDatasetProvider\(dataset\)"),
+            ({"source": Endless()}, r"got Endless\. Describe your data set"),
+            ({"source": torch.utils.data.DataLoader([1, 2])}, r"TorchDatasetProvider\(loader\.dataset\)"),
             ({"source": IndexProvider(0)}, "The data set is empty"),
             ({"steps": DOUBLED}, "must be a sequence of steps"),
             ({"steps": type(DOUBLED)}, r"must be a sequence of steps, got <class .*Step'> \(a class"),
             ({"steps": 3}, "must be a sequence of steps, got 3"),
+            ({"steps": [lambda data: data]}, r"Step 0 must be .* \(a function: MapStep or LambdaStep makes"),
+            ({"ragged": {"idnex": "list"}}, r"no such field.* Did you mean 'index'\?"),
             ({"stack_arrays": "no"}, "`stack_arrays` must be True or False, got 'no'"),
             ({"pin_memory": "no"}, "`pin_memory` must be True or False, got 'no'"),
             ({"as_torch_data_loader": "no"}, "`as_torch_data_loader` must be True or False, got 'no'"),
             ({"dataset": 1}, "`dataset` is not an argument of DataLoader. Use `source`"),
             ({"drop_last": True}, "Use `last_batch`"),
+            ({"timeout": 3}, r"Use `faults=FaultPolicy\(blocked_after=\.\.\.\)`"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(SettingError, match=message):
             loader_of(**arguments)
+
+    def test_an_error_shows_its_message_once_and_none_of_the_machinery_below(self) -> None:
+        step = LambdaStep(doubled, input_names="piar", output_types={"pair": DT.FLOAT})
+        with pytest.raises(FormatError, match=r"Did you mean 'pair'\?") as refused:
+            loader_of(NumberProvider(10), steps=[step])
+        assert refused.value.__cause__ is None
+        provider = IndexProvider(10)
+        provider.lock = threading.Lock()  # type: ignore[attr-defined]
+        with (
+            loader_of(provider, num_workers=1) as loader,
+            pytest.raises(SourcePicklingError, match=r"provider\.lock`") as caught,
+        ):
+            loader.start()
+        assert len(caught.traceback) == 2
+        assert caught.value.__cause__ is not None
 
     @pytest.mark.parametrize(
         ("name", "value"), [("steps", []), ("shuffle", False), ("sampler", SequentialSampler(10))]

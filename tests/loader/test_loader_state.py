@@ -611,6 +611,7 @@ def test_damaged_text_is_refused(text: str | bytes) -> None:
     error = refusal(make_loader(streams(), 4), text)
     assert "not valid JSON" in str(error)
     assert "written to its end" in str(error)
+    assert ("load_state(loader, path)" in str(error)) == (text == "nothing")
 
 
 @pytest.mark.parametrize("value", [None, 3, [1, 2], "[]", b"3"])

@@ -172,8 +172,8 @@ class TestEncoded:
         assert refused(fields, DECODE, DECODE) == (
             "step 1 (ImageDecoder): image: must hold the bytes of an image file, but is a decoded "
             "image since step "
-            "0 (ImageDecoder). Images are decoded once, before anything is done to their pixels: put ImageDecoder "
-            "before ImageDecoder, or leave one of them out"
+            "0 (ImageDecoder). Images are decoded once, before anything is done to their pixels: leave one of the "
+            "two out"
         )
 
     @pytest.mark.parametrize("name", OF_PIXELS | OF_ARRAYS)

@@ -56,11 +56,13 @@ def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
         return dumps(value)
     except Exception as error:
         path, culprit = _find_culprit(value, name, dumps, set())
+        advice = "Create it on first use instead of in the constructor, leave it out in `__getstate__`"
+        if "<locals>" in type(culprit).__qualname__:
+            advice = "Define its class at the top level of a module, not in a function"
         raise SourcePicklingError(
             f"{what} cannot be sent to a spawned worker process, because `{path}` "
             f"({type(culprit).__module__}.{type(culprit).__qualname__}) cannot be pickled: {error}\n"
-            f"Create it on first use instead of in the constructor, leave it out in `__getstate__`, "
-            f"{PICKLING_ADVICE}."
+            f"{advice}, {PICKLING_ADVICE}."
         ) from error
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 
 from ..checks import shown
@@ -29,6 +29,7 @@ LOADER_COUNTERPARTS = {
     "prefetch_factor": "pipeline_arguments",
     "multiprocessing_context": "start_method",
     "generator": "seed",
+    "timeout": "faults=FaultPolicy(blocked_after=...)",
     "transforms": "steps",
     "persistent_workers": None,  # they always are
 }
@@ -121,6 +122,20 @@ def _require_input(source: Any) -> None:
     if not hasattr(source, "used_sample_data_structure"):
         raise SettingError(
             f"The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, "
-            f"or a PipelineDefinition), got {type(source).__name__}. Describe your data set by a class derived "
-            f"from DataProvider: DataLoader(MyProvider(), batch_size=4, steps=[...], shuffle=True)."
+            f"or a PipelineDefinition), got {type(source).__name__}. {_advice_for(source)}"
         )
+
+
+def _advice_for(source: object) -> str:
+    if hasattr(source, "collate_fn") and hasattr(source, "dataset"):
+        return "In place of a loader of PyTorch, give its data set: TorchDatasetProvider(loader.dataset)."
+    if (
+        hasattr(source, "__getitem__")
+        and isinstance(source, Sized)
+        and not isinstance(source, str | bytes | Mapping)
+    ):
+        return "A map-style data set, or a sequence of items, is given as TorchDatasetProvider(dataset)."
+    return (
+        "Describe your data set by a class derived from DataProvider: "
+        "DataLoader(MyProvider(), batch_size=4, steps=[...], shuffle=True)."
+    )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..checks import flag, shown, whole_number
-from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
+from ..errors import ClosedError, NotSupportedError, SettingError, SourcePicklingError, WorkerStartError
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
@@ -238,7 +238,7 @@ class DataLoader(TorchInterface, ReportInterface):
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         try:
             is_new = self._recovery.start()
-        except WorkerStartError as error:  # its message says all; how it got here does not help
+        except (WorkerStartError, SourcePicklingError) as error:  # its message says all, not how it got here
             raise error.with_traceback(None) from error.__cause__
         if is_new:
             self._warn_of_drift()

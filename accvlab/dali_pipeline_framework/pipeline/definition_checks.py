@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,10 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
     if given is None:
         single = "a single one: " if isinstance(steps, PipelineStepBase) else ""
         hint = _hint_at_class(steps)
-        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got {single}{shown(steps)}{hint}.")
+        raise SettingError(
+            f"`steps` (of a definition: `preprocess_functors`) must be a sequence of steps, got "
+            f"{single}{shown(steps)}{hint}."
+        )
     kept = tuple(step for step in given if step is not None)
     for index, step in enumerate(kept):
         if not isinstance(step, PipelineStepBase):
@@ -65,7 +69,9 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
 
 
 def _hint_at_class(value: object) -> str:
-    return " (a class: create an object of it)" if isinstance(value, type) else ""
+    if isinstance(value, type):
+        return " (a class: create an object of it)"
+    return " (a function: MapStep or LambdaStep makes a step of it)" if inspect.isroutine(value) else ""
 
 
 def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> None:

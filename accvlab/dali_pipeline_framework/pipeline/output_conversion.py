@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
-from ..checks import bullets, flag, shown
+from ..checks import bullets, did_you_mean, flag, shown
 from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
@@ -58,6 +58,7 @@ def fields_as_lists(ragged: RaggedArgument, output_format: GroupFormat) -> tuple
             raise SettingError(
                 f"`ragged` names {key!r}, but the output has no such field. Its fields are "
                 f"{', '.join(map(format_path, leaves))}."
+                f"{did_you_mean(key, dict.fromkeys(name for leaf in leaves for name in leaf))}"
             )
         for index in found:
             is_list[index] = policy == "list"

@@ -257,6 +257,8 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
         return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
     origin = _class_of(leaf.content.origin_of("is_encoded"))
     order = f"put {here} before {origin}, or leave one of them out" if origin else f"leave {here} out"
+    if origin == here:
+        order = "leave one of the two out"
     advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
     return f"must hold the bytes of an image file, but is a decoded image{since}{shown}. {advice}"
 

@@ -88,10 +88,14 @@ class BatchChecker:
             self._size = len(indices)
         may_be_smaller = self._last_batch is not None and not self._has_ended and indices
         if self._has_ended or len(indices) > self._size or (len(indices) < self._size and not may_be_smaller):
+            is_without_policy = self._last_batch is None and 0 < len(indices) < self._size
+            advice = (
+                " For the last one, give the loader or input last_batch='partial' or 'drop'." * is_without_policy
+            )
             raise SettingError(
                 f"All batches of a sampler must have the same size (all but the last of an epoch, where there is "
                 f"a `last_batch` policy): {self._sampler_name} delivered {self._size} indices first and "
-                f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}."
+                f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}.{advice}"
             )
         if min(indices) < 0 or max(indices) >= self._num_samples:
             bad = next(index for index in indices if not 0 <= index < self._num_samples)

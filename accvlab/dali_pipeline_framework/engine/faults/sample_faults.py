@@ -134,7 +134,8 @@ class SampleFaults:
             self._failed.note_not_to_be_tried(failed)
         if len(self._failed.samples) > number:
             file = f" ({failed.file})" if failed.file else ""
-            level = logging.WARNING if number < _MOST_LOGGED else logging.INFO
+            is_error = failed.outcome == _OUTCOMES["raise"]  # then the error says it all
+            level = logging.INFO if is_error or number >= _MOST_LOGGED else logging.WARNING
             _logger.log(
                 level, "Sample %d%s failed: %s [%s]", failed.sample_index, file, failed.reason, failed.outcome
             )
@@ -256,7 +257,9 @@ class SampleFaults:
         reason = str(error).partition("\n")[0]
         epoch, batch = self._pipeline.failed_batch
         self._note(
-            FailedSample(index, reason, "loading", "raised", self._file(index), epoch, batch, message=str(error))
+            FailedSample(
+                index, reason, "loading", _OUTCOMES["raise"], self._file(index), epoch, batch, message=str(error)
+            )
         )
 
     def _file(self, index: int) -> str:

@@ -113,7 +113,10 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         try:
             state = json.loads(state)
         except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, too many brackets
-            raise StateError(f"The state is not valid JSON ({error}). Was the file written to its end?") from error
+            advice = "Was the file written to its end?"
+            if isinstance(state, str) and state and "{" not in state:
+                advice += " If this is its path, use load_state(loader, path)."
+            raise StateError(f"The state is not valid JSON ({error}). {advice}") from error
     foreign = describe_foreign(state)
     if foreign:
         raise StateError(foreign)

@@ -63,7 +63,9 @@ def chain_format(
             on_step(index + 1, blueprint)
     if first_error is not None:
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
-        raise format_error(problems, f"The processing steps do not fit the data: {count}.") from first_error
+        # What a step of one's own raised shows where; a FormatError would only say the same twice.
+        cause = None if isinstance(first_error, FormatError) else first_error
+        raise format_error(problems, f"The processing steps do not fit the data: {count}.") from cause
     return blueprint
 
 
