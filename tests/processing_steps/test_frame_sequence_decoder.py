@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
+from support.array_samples import group_of
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.laws import each_value, examples
 from support.loaders import frozen, make_loader
@@ -415,16 +416,6 @@ def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():
         ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
     assert "frames: must be a data field with an encoded image, is a group" in str(caught.value)
     assert "FrameSequenceDecoder" not in str(caught.value)
-
-
-def group_of(**fields):
-    group = SampleDataGroup()
-    for name, field in fields.items():
-        if isinstance(field, SampleDataGroup):
-            group.add_data_group_field(name, field)
-        else:
-            group.add_data_field(name, field)
-    return group
 
 
 @pytest.mark.parametrize(

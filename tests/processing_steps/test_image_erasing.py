@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
+from support.image_steps import check_format_pickle_and_repr
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
@@ -250,16 +250,7 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_format_pickle_and_repr(kind: str) -> None:
-    step = MAKE[kind]("image")
-    blueprint = ArrayProvider({"image": (DT.UINT8, [])}).sample_data_structure
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        MAKE[kind]("img").check_input_data_format_and_set_output_data_format(blueprint)
-    wrong = ArrayProvider({"image": (DT.INT32, [])}).sample_data_structure
-    with pytest.raises(ValueError, match="image: must be UINT8"):
-        step.check_input_data_format_and_set_output_data_format(wrong)
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
+    check_format_pickle_and_repr(MAKE[kind])
 
 
 @pytest.mark.gpu

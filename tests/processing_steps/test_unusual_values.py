@@ -107,10 +107,7 @@ class TestImagesWithoutPixels:
             "boxes", "mask", image_hw_field_name="size", depths_field_name="depths", minimum_bbox_size=1
         )
         sample = {"boxes": BOXES, "depths": np.zeros(len(BOXES), np.float32)}
-        good, *bad = run_step(
-            step,
-            [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], *sizes)],
-        )
+        good, *bad = run_step(step, [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], *sizes)])
         assert good["mask"].any()
         assert not any(one["mask"].any() for one in bad)
         images = [np.zeros((height, width, 3), np.uint8) for height, width in ((0, 5), (4, 0), (0, 0))]

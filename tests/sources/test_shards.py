@@ -149,18 +149,9 @@ def test_an_unknown_source_is_refused() -> None:
             "RANK and WORLD_SIZE must be set together, but WORLD_SIZE='4' is set and RANK is not. Set both or "
             "neither, or make the Shard yourself.",
         ),
-        (
-            {"RANK": "one", "WORLD_SIZE": "4"},
-            "The variable RANK must be a whole number of at least 0, got 'one'.",
-        ),
-        (
-            {"RANK": "1", "WORLD_SIZE": ""},
-            "The variable WORLD_SIZE must be a whole number of at least 0, got ''.",
-        ),
-        (
-            {"RANK": "-1", "WORLD_SIZE": "4"},
-            "The variable RANK must be a whole number of at least 0, got '-1'.",
-        ),
+        ({"RANK": "one", "WORLD_SIZE": "4"}, "The variable RANK must be a whole number of at least 0, got 'one'."),
+        ({"RANK": "1", "WORLD_SIZE": ""}, "The variable WORLD_SIZE must be a whole number of at least 0, got ''."),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, "The variable RANK must be a whole number of at least 0, got '-1'."),
         (
             {"RANK": "4", "WORLD_SIZE": "4"},
             "RANK must be less than WORLD_SIZE (ranks are counted from 0), got RANK=4 and WORLD_SIZE=4.",
@@ -252,11 +243,9 @@ class FakeDistributed:
         # A build of torch without the package has nothing but `is_available`.
         if not self.available:
             raise AttributeError(name)
-        return {
-            "is_initialized": lambda: self.initialised,
-            "get_rank": lambda: 3,
-            "get_world_size": lambda: 7,
-        }[name]
+        return {"is_initialized": lambda: self.initialised, "get_rank": lambda: 3, "get_world_size": lambda: 7}[
+            name
+        ]
 
 
 def test_torch_counts_once_it_is_initialised(variables: SetVariables, monkeypatch: pytest.MonkeyPatch) -> None:
