@@ -270,14 +270,16 @@ class TestSpawn:
         with pytest.raises(SourcePicklingError, match=f"Define its class at the top level of a module.*{ADVICE}"):
             pipeline.build()
         with make_iterator(
-            data_input, py_start_method="spawn", py_num_workers=1, py_callback_pickler=cloudpickle
+            data_input, py_start_method="forkserver", py_num_workers=1, py_callback_pickler=cloudpickle
         ) as iterator:
             assert indices(iterator, 1) == [[0, 1, 2, 3]]
 
     def test_an_input_that_cannot_be_unpickled_in_the_worker_is_named(self, tmp_path: Path) -> None:
         message = r"The input \(ShuffledShardedInputCallable\) could not be unpickled in the worker process: "
         with (
-            make_iterator(shuffled(UnloadableProvider()), py_start_method="spawn", py_num_workers=1) as iterator,
+            make_iterator(
+                shuffled(UnloadableProvider()), py_start_method="forkserver", py_num_workers=1
+            ) as iterator,
             pytest.raises(RuntimeError, match=message + r"ImportError: gone\n.*must be importable there"),
         ):
             next(iter(iterator))

@@ -64,7 +64,11 @@ def new_bytes_per_batch(threshold: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "is_kept"), [("", True), ("1000M", False)], ids=["by default", "not wanted"]
+    ("threshold", "is_kept"),
+    [
+        pytest.param("", True, id="by default"),
+        pytest.param("1000M", False, marks=pytest.mark.wide, id="not wanted"),
+    ],
 )
 def test_memory_of_batches_is_used_again(threshold: str, is_kept: bool) -> None:
     assert (new_bytes_per_batch(threshold) < 0.5 * BYTES_OF_BATCH) == is_kept

@@ -45,7 +45,7 @@ def wait_until(condition, seconds: float = 5.0) -> bool:
     return True
 
 
-@pytest.mark.parametrize("method", ALL_START_METHODS)
+@pytest.mark.parametrize("method", START_METHODS)
 def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     if method == "forkserver":
         forkserver.ensure_running()  # it has open files of its own

@@ -14,7 +14,7 @@ import pytest
 from disturbed_loaders import DETECTED_WITHIN_S, loader_of, stream
 from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
 from support.inputs import NumberIterable
-from support.laws import each_value
+from support.laws import each_value, some
 from support.loaders import frozen, make_loader
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
@@ -127,7 +127,7 @@ def test_a_sample_that_ends_two_workers_is_named(tmp_path: Path) -> None:
     assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
 
 
-@pytest.mark.parametrize("fault", ["kill", "block"])
+@some("fault", ["kill", "block"], {1})
 def test_a_sample_that_ends_two_workers_is_replaced(tmp_path: Path, undisturbed: list[Any], fault: str) -> None:
     provider = DeadlyProvider(tmp_path, fault, {17: 9})
     faults = FaultPolicy(restarts=5, samples="replace", blocked_after=0.5, quarantine=tmp_path / "failed.jsonl")
@@ -141,7 +141,7 @@ def test_a_sample_that_ends_two_workers_is_replaced(tmp_path: Path, undisturbed:
 # --- workers that stand still ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["block", "stop", "block_unkillably", "block_in_native_code"])
+@some("fault", ["block", "stop", "block_unkillably", "block_in_native_code"], {2, 3})
 def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, undisturbed: list[Any], fault: str) -> None:
     provider = DeadlyProvider(tmp_path, fault, {17: 1})
     start = time.monotonic()
@@ -161,7 +161,7 @@ def test_without_restarts_a_worker_that_stands_still_is_an_error(tmp_path: Path,
     assert received == undisturbed[:10]
 
 
-@pytest.mark.parametrize("num_before", [1, 2])
+@some("num_before", [1, 2], {1})
 def test_workers_that_are_stopped_while_they_have_nothing_to_do(num_before: int) -> None:
     provider = ImageProvider(80)
     with loader_of(provider, faults=FaultPolicy(restarts=1, blocked_after=1.0)) as loader:

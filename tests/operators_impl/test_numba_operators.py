@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from support.arrays import DT
 from support.graphs import run_graph
-from support.laws import examples
+from support.laws import each_value, examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators_impl import numba_operators
@@ -373,8 +373,7 @@ def applied(
 class TestApplyMatrix:
     FLAGS = tuple(itertools.product([False, True], repeat=4))
 
-    @pytest.mark.parametrize("flags", FLAGS, ids=str)
-    @pytest.mark.parametrize("enable_conditionals", [False, True])
+    @each_value(flags=FLAGS, enable_conditionals=[False, True])
     def test_with_all_flags(self, flags: tuple[bool, ...], enable_conditionals: bool) -> None:
         # One pipeline for all samples; invertible matrices, and vectors that stay away from infinity.
         homogeneous, is_transposed, *_ = flags

@@ -25,7 +25,10 @@ def permutation(epoch: int, num_batches: int = 5, seed: int = 21) -> list[list[i
     return order[: 4 * num_batches].reshape(num_batches, 4).tolist()
 
 
-@pytest.mark.parametrize(("method", "num_workers"), [("fork", 1), ("fork", 3), ("forkserver", 3), ("spawn", 1)])
+@pytest.mark.parametrize(
+    ("method", "num_workers"),
+    [("fork", 1), ("fork", 3), ("forkserver", 3), pytest.param("spawn", 1, marks=pytest.mark.wide)],
+)
 def test_two_epochs_deliver_what_two_epochs_should(method: str, num_workers: int) -> None:
     data_input = shuffled(IndexProvider(22), shuffle=True)
     with make_iterator(data_input, py_start_method=method, py_num_workers=num_workers) as iterator:

@@ -16,6 +16,7 @@ import torch
 from nvidia.dali import fn, pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from support.arrays import DT, ArrayProvider
+from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler
@@ -401,8 +402,7 @@ class TestForeignIterators:
             assert batches[0]["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
             assert isinstance(batches[0]["index"], torch.Tensor)
 
-    @pytest.mark.parametrize("parallel", [True, False])
-    @pytest.mark.parametrize("num_before_break", [1, 2, 3, 4, 5])
+    @each_value(parallel=[True, False], num_before_break=[1, 2, 3, 4, 5])
     def test_a_break_ends_the_epoch(self, num_before_break: int, parallel: bool) -> None:
         data_input = shuffled(IndexProvider(20), shuffle=True)
         arguments = {"dali_generic_iterator_class": DALIGenericIterator}

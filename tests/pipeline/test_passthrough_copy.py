@@ -9,6 +9,7 @@ import numpy as np
 import nvidia.dali.fn
 import pytest
 from support.arrays import DT, ArrayProvider
+from support.laws import each_value
 from support.pipelines import make_iterator, shuffled
 from support.providers import NumberProvider
 from support.steps import Renamer
@@ -191,9 +192,8 @@ class TestPipelineDefinition:
                 shuffled(NumberProvider()), copy_external_source_passthrough_outputs=flag, **selection
             )
 
-    @pytest.mark.parametrize(
-        ("definition", "num_copies"),
-        [
+    @each_value(
+        copied=[
             ({}, 0),
             ({"copy_external_source_passthrough_outputs": False}, 0),
             ({"copy_external_source_passthrough_outputs": True}, 7),
@@ -210,12 +210,12 @@ class TestPipelineDefinition:
                 2,
             ),
         ],
+        check_data_format=[True, False],
     )
-    @pytest.mark.parametrize("check_data_format", [True, False])
     def test_copies_what_is_selected_and_delivers_the_same(
-        self, definition: dict[str, Any], num_copies: int, check_data_format: bool
+        self, copied: tuple[dict[str, Any], int], check_data_format: bool
     ) -> None:
-        definition = {**definition, "check_data_format": check_data_format}
+        definition, num_copies = {**copied[0], "check_data_format": check_data_format}, copied[1]
         with make_iterator(shuffled(NumberProvider(8)), definition=definition) as iterator:
             assert operators(iterator.internal_iterator).count("Copy") == num_copies
             batches = [*iterator]

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays
 from nvidia.dali.pipeline import pipeline_def
 from support.arrays import ArrayProvider
 from support.draws import DT, ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, flatten
-from support.laws import examples
+from support.laws import each_value, examples
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
@@ -158,7 +158,9 @@ class TestRecording:
 
     def test_in_the_loader(self) -> None:
         definition = PipelineDefinition(shuffled(NumberProvider(6), 3), steps(), **RECORD)
-        with DataLoader(definition, num_workers=1, seed=4, output_type="numpy") as loader:
+        with DataLoader(
+            definition, num_workers=1, start_method="forkserver", seed=4, output_type="numpy"
+        ) as loader:
             records = [record for batch in loader for record in records_of_batch(batch["draws"])]
         assert _bits(records) == _bits(recorded()[1])
 
@@ -178,17 +180,17 @@ class TestRecording:
         again = ReplayedDrawsProvider(NumberProvider(8), records)
         assert samples_of(batches(shuffled(again, 2), steps(), definition=REPLAY)) == samples_of(found)
 
-    @pytest.mark.parametrize("conditionals", [False, True])
-    @pytest.mark.parametrize(
-        ("operator", "name"),
-        [
+    @each_value(
+        drawing=[
             (lambda value: value + fn.random.uniform(range=[0.0, 1.0]), "fn.random.uniform"),
             (lambda value: fn.noise.gaussian(value) * 2.0, "fn.noise.gaussian"),
             (lambda value: fn.cast_like(fn.random.coin_flip(seed=3), value), "fn.random.coinflip"),
             (lambda value: fn.rotate(fn.stack(value), angle=fn.random.normal()), "fn.random.normal"),
         ],
+        conditionals=[False, True],
     )
-    def test_of_a_step_that_draws_without_declaring_it(self, operator: Any, name: str, conditionals: bool) -> None:
+    def test_of_a_step_that_draws_without_declaring_it(self, drawing: tuple[Any, str], conditionals: bool) -> None:
+        operator, name = drawing
         chain = [
             Drawer(UniformDraw("a")),
             each_camera(LambdaStep(operator, input_names="gain", output_types={"gain": DT.FLOAT})),

@@ -359,7 +359,7 @@ def camera_group(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("enable_conditionals", [False, True])
+@some("enable_conditionals", [False, True], {1})  # in 3D it is the other way round
 def test_detection_in_images(enable_conditionals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("Python on the way of the data")

@@ -87,7 +87,7 @@ def assert_as_painted(samples: list[dict[str, Any]], hw: tuple[int, int]) -> Non
         assert expected.any()
 
 
-@pytest.mark.parametrize("numbers", [(5, 63, 64), (65,), (130, 300), (384,), (385,)], ids=str)
+@some("numbers", [(5, 63, 64), (65,), (130, 300), (384,), (385,)], {0, 1, 4}, ids=str)
 def test_of_a_crowded_image_of_full_size(numbers: tuple[int, ...]) -> None:
     assert_as_painted([crowd(num_boxes, (900, 1600), num_boxes) for num_boxes in numbers], (900, 1600))
 
@@ -100,6 +100,7 @@ def test_of_many_boxes_with_few_places_for_their_edges(hw: tuple[int, int]) -> N
     assert_as_painted(samples, hw)
 
 
+@pytest.mark.wide
 def test_there_may_be_any_number_of_boxes() -> None:
     """In memory that grows with the square of the number; with its third power, it would be 3 GB here."""
     script = """
@@ -208,8 +209,10 @@ def boxes_and_depths(boxes: Any, depths: Any) -> dict[str, np.ndarray]:
     return {"boxes": np.zeros(boxes, np.float32), "depths": np.zeros(depths, np.float32)}
 
 
-@pytest.mark.parametrize(
-    ("boxes", "depths"), [((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))]
+@some(
+    ("boxes", "depths"),
+    [((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))],
+    {0, 2},
 )
 def test_shapes_that_do_not_fit_fail(boxes: Any, depths: Any) -> None:
     with pytest.raises(RuntimeError, match="Error in CPU operator"):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.frame_trees import sequences, write_frames
-from support.laws import examples
+from support.laws import each_value, examples
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
@@ -241,8 +241,7 @@ class TestSharedFrames:
     def folders(self, tmp_path: Any) -> list[Any]:
         return [write_frames(tmp_path / name, {name: number}) for name, number in (("a", 9), ("b", 7), ("c", 8))]
 
-    @pytest.mark.parametrize("batch_size", [1, 3, 5, 8])
-    @pytest.mark.parametrize("shuffle", [False, True])
+    @each_value(batch_size=[1, 3, 5, 8], shuffle=[False, True])
     def test_of_several_data_sets_in_a_batch(self, folders: list[Any], batch_size: int, shuffle: bool) -> None:
         def joined(share_frames: bool) -> ConcatDataProvider:
             return ConcatDataProvider(

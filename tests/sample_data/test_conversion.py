@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as npst
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import DALIDataType
+from support.laws import each_value
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -28,11 +29,21 @@ def stored(value, dtype):
 
 
 class TestResult:
-    @pytest.mark.parametrize("dtype", NUMPY_TYPES, ids=lambda dtype: dtype.name)
-    @pytest.mark.parametrize(
-        "value",
-        [1, 1.0, True, np.bool_(True), np.float64(1), np.int8(1), [1], (1.0,), [[True]], np.ones((2, 1)), []],
-        ids=repr,
+    @each_value(
+        dtype=NUMPY_TYPES,
+        value=[
+            1,
+            1.0,
+            True,
+            np.bool_(True),
+            np.float64(1),
+            np.int8(1),
+            [1],
+            (1.0,),
+            [[True]],
+            np.ones((2, 1)),
+            [],
+        ],
     )
     def test_is_an_array_of_the_fields_type(self, value, dtype):
         result = stored(value, dtype)

@@ -54,7 +54,7 @@ from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import
 every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
 every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
 every_stream = pytest.mark.parametrize("kind", STREAMS)
-law = settings(deadline=None, max_examples=examples(3, 12))
+law = settings(deadline=None, max_examples=examples(2, 12))
 drawn = given(data=st.data())
 
 
@@ -572,7 +572,7 @@ def shard_of(case: Case, shard: int, num_shards: int) -> list[list[SamplePlace]]
 
 class TestShards:
     @every_kind
-    @settings(deadline=None, max_examples=examples(3, 10))
+    @settings(deadline=None, max_examples=examples(2, 10))
     @drawn
     def test_shards_are_the_parts_of_the_global_batch(self, kind: str, data: Any) -> None:
         num_shards = data.draw(st.integers(1, 4))
@@ -596,7 +596,7 @@ class TestShards:
             assert {(place.epoch, place.batch) for place in places} == {(0, number)}
 
     @every_kind_with_epochs
-    @settings(deadline=None, max_examples=examples(3, 10))
+    @settings(deadline=None, max_examples=examples(2, 10))
     @drawn
     def test_partial_batches_have_each_sample_once(self, kind: str, data: Any) -> None:
         num_shards = data.draw(st.integers(1, 4))

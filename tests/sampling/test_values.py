@@ -90,7 +90,7 @@ def test_values_made_alike_are_equal_and_others_are_not() -> None:
 
 
 @pytest.mark.parametrize("kind", WITH_EPOCHS)
-@settings(deadline=None, max_examples=examples(4, 8))
+@settings(deadline=None, max_examples=examples(2, 8))
 @given(data=st.data())
 def test_equal_samplers_plan_the_same(kind: str, data: Any) -> None:
     sampler, other = (draw_case(data, kind).sampler for _ in range(2))

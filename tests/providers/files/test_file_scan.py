@@ -420,7 +420,7 @@ class TestNameFilter:
 
 class TestMemory:
     def test_a_scan_keeps_little_per_file(self, tmp_path: Path) -> None:
-        count = 20_000
+        count = examples(5000, 20_000)
         for folder in range(10):
             (tmp_path / str(folder)).mkdir()
             for number in range(count // 10):

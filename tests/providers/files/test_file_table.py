@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable, FileTableBuilder
@@ -84,7 +85,7 @@ class TestTable:
 
 class TestMemory:
     def test_a_name_costs_its_bytes_and_a_few_more(self) -> None:
-        count = 100_000
+        count = examples(30_000, 100_000)
         gc.collect()
         tracemalloc.start()
         table = FileTable.from_names((f"folder/{i:08}.jpg" for i in range(count)), iter(range(count)))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.laws import each_value, examples
+from support.laws import each_value, examples, some
 from support.video_kinds import KINDS
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 
@@ -277,7 +277,7 @@ class TestPool:
         assert pool.num_open <= 4
         assert pool.statistics.num_delivered == 160
 
-    @pytest.mark.parametrize("num_threads", [1, 2])
+    @some("num_threads", [1, 2], {1})
     def test_fork(self, video: Callable[[str], Path], num_threads: int) -> None:
         script = [sys.executable, "-c", _FORKING, str(video("h264_b.mp4")), str(num_threads)]
         done = subprocess.run(script, capture_output=True, text=True, timeout=60)

@@ -166,11 +166,12 @@ def test_sizes_that_change(tmp_path: Path) -> None:
         decoded(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "codec"), [("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")]
+@each_value(
+    kind=[("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")],
+    frame=[3, 12, 20],
 )
-@pytest.mark.parametrize("frame", [3, 12, 20])
-def test_damage_is_named(tmp_path: Path, name: str, codec: str, frame: int) -> None:
+def test_damage_is_named(tmp_path: Path, kind: tuple[str, str], frame: int) -> None:
+    name, codec = kind
     path = damage(make_video(tmp_path / name, 30, codec, size=(192, 128)), frame)
     with pytest.raises(
         VideoError, match=rf"Cannot decode '.*{name}' after {frame} decoded frames: .* damaged or incomplete"

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
-from support.laws import examples
+from support.laws import each_value, examples, some
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import (
@@ -122,12 +122,13 @@ def later(action: Callable[[], Any], seconds: float = 0.2) -> threading.Timer:
 
 
 class TestFrames:
-    @pytest.mark.parametrize(
+    @some(
         ("codec", "decoder"),
         [
             *itertools.product(FOR_DALI, ("auto", "dali", "pyav")),
             *itertools.product(("libx264", "libx265"), ("auto", "pyav")),
         ],
+        {0, 4, 8, 10, 11},  # each codec, each decoder
     )
     def test_the_example_of_the_reference(self, video_of: Any, codec: str, decoder: Any) -> None:
         # 67 frames, 5 per sequence, 3 sequences per batch: 3, 3, 3, 3, 2; the last has 2 frames.
@@ -299,9 +300,8 @@ class TestPipelines:
             ):
                 next(batches)
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
+    @each_value(
+        arguments=[
             {"prefetch_queue_depth": 1},
             {"prefetch_queue_depth": 4},
             {"exec_dynamic": False},
@@ -309,9 +309,8 @@ class TestPipelines:
             {"exec_async": False},
             {"enable_conditionals": True},
         ],
-        ids=str,
+        batch_size=[1, 2, 4],
     )
-    @pytest.mark.parametrize("batch_size", [1, 2, 4])
     def test_for_any_pipeline(self, video_of: Any, arguments: dict[str, Any], batch_size: int) -> None:
         stream = VideoStreamInput(4, last_sequence_policy="pad", num_frames_name="count")
         got = delivered(stream, video_of(30), video_of(9), batch_size=batch_size, pipeline_arguments=arguments)
