@@ -195,7 +195,7 @@ class _StepCheck(RuleCheck):
                 self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
 
     def _repeats_all_at_once(self, runs: Sequence[StepRun]) -> bool:
-        """Whether a copy gives the same with another seed and with conditionals: in one run, where most steps do."""
+        """Whether a copy gives the same with another seed and with conditionals, in one run: most steps do."""
         try:
             copy = pickle.loads(pickle.dumps(self.step))
             enable_conditionals = self.how["enable_conditionals"] or self.step.has_graph_form
