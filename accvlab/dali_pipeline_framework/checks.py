@@ -10,10 +10,11 @@ message says besides.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -23,9 +24,11 @@ import numpy as np
 from .errors import SettingError, error_that_is_also
 
 _MOST_CHARACTERS = 200
+_MOST_ELEMENTS = 2**20  # of what does not tell how many it has, and may never end
 _T = TypeVar("_T")
 
 MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
+MOST_IN_BATCH = 2**24  # DALI reserves some 200 bytes for each sample that a batch may have
 
 
 # --- numbers --------------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ def _whole(value: object) -> int | None:
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except Exception:  # of an object that is no number, its own as well
         return None
 
 
@@ -174,18 +177,24 @@ def _real(value: object) -> float | None:
         return None
     try:
         return float(value)
-    except OverflowError:  # an int beyond float64
+    except Exception:  # an int beyond float64
         return None
 
 
 def elements(value: object) -> list[Any] | None:
-    """The elements of what has them in an order: a list, an array, a generator; None for others, and for text."""
+    """The elements of what has them in an order: a list, an array, a generator; None for others, and for text.
+
+    What does not tell how many it has, such as a generator, may have a million.
+    """
     if isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable):
         return None
     try:
-        return list(value)
-    except TypeError:  # an array without axes
+        if isinstance(value, Sized):
+            return list(value)
+        found = list(itertools.islice(value, _MOST_ELEMENTS + 1))
+    except Exception:  # an array without axes, or an error of the object's own
         return None
+    return found if len(found) <= _MOST_ELEMENTS else None
 
 
 def _reals(value: object) -> tuple[float, ...] | None:
@@ -226,11 +235,20 @@ def choice(value: object, name: str, allowed: Iterable[_T]) -> _T:
     """Check one of a few values; returns that one."""
     known = list(allowed)
     for each in known:
-        if isinstance(value, type(each)) and value == each:
+        if _is_same(value, each):
             return each
     texts = [repr(each) if isinstance(each, str) else str(each) for each in known]
     meant = did_you_mean(value, [each for each in known if isinstance(each, str)])
     raise SettingError(f"`{name}` must be one of {', '.join(texts)}, got {shown(value)}.{meant}")
+
+
+def _is_same(value: object, known: object) -> bool:
+    if isinstance(value, str) and isinstance(known, str):
+        return str.__eq__(known, value)
+    try:
+        return isinstance(value, type(known)) and bool(value == known)
+    except Exception:  # of an object that compares in a way of its own, such as an array
+        return False
 
 
 def field_name(value: object, name: str) -> str | int:
@@ -263,10 +281,28 @@ def text(value: object, name: str, *, may_be_empty: bool = False) -> str:
 
 def file_path(value: object, name: str) -> str:
     """Check the path of a file or folder: a text or an ``os.PathLike``; not whether it exists."""
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str) or not path or "\0" in path:
+    try:
+        path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+        is_path = isinstance(path, str) and path and "\0" not in path and os.fsencode(path)
+    except Exception:  # characters that no file name has, or an error of the object's own
+        is_path = False
+    if not is_path:
         raise SettingError(f"`{name}` must be the path of a file or folder (str or Path), got {shown(value)}.")
-    return path
+    return str(path)
+
+
+def file_paths(value: object, name: str, what: str = "the path of a file, or several of them") -> tuple[str, ...]:
+    """Check the path of a file or folder, or several, see `file_path`; ``what`` it must be, for the message."""
+    if isinstance(value, str | os.PathLike):
+        return (file_path(value, name),)
+    try:
+        if isinstance(value, Iterable) and not isinstance(value, bytes):
+            return tuple([file_path(path, name) for path in value])
+    except SettingError:
+        raise
+    except Exception as error:  # an array without axes, or an error of the object's own
+        raise SettingError(f"`{name}` must be {what}, got {shown(value)}, which has no elements.") from error
+    raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
 
 
 def _name(value: object) -> str | int | None:
@@ -286,8 +322,11 @@ def valid(check: Callable[..., object], **limits: object) -> Callable[[object, a
 
 
 def shown(value: object) -> str:
-    """Write a value for a message: its ``repr``, cut where it is long."""
-    written = repr(value)
+    """Write a value for a message: its ``repr``, cut where it is long; its type, where it has no ``repr``."""
+    try:
+        written = repr(value)
+    except Exception as error:  # an object's own; also an int of more digits than Python writes
+        return f"<{type(value).__name__} that cannot be written: {type(error).__name__}>"
     return written if len(written) <= _MOST_CHARACTERS else f"{written[:_MOST_CHARACTERS]}..."
 
 
@@ -311,5 +350,5 @@ def did_you_mean(name: object, known: Iterable[str | int], least_similarity: flo
     The right text in the wrong type counts as close: ``0`` for ``'0'``.
     """
     by_text = {str(each): each for each in known}
-    close = difflib.get_close_matches(str(name), by_text, 1, least_similarity)
+    close = difflib.get_close_matches(name if isinstance(name, str) else shown(name), by_text, 1, least_similarity)
     return f" Did you mean {by_text[close[0]]!r}?" if close else ""

@@ -51,7 +51,9 @@ def found(subject: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, TypeError) as error:
+        if isinstance(error, TypeError) and not module_name.startswith("."):  # "..": relative to nothing
+            raise
         raise SettingError(f"The module of {subject!r} cannot be imported: {error}.") from error
     if not hasattr(module, name):
         raise SettingError(f"{module_name!r} has no function {name!r}.{did_you_mean(name, vars(module))}")

@@ -16,10 +16,17 @@ from support.clip_data import (
     write_lerobot,
     write_physical_ai,
 )
+from support.file_server import FileServer
+from support.optional_packages import has
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.datasets import ClipLayout, LeRobotProvider, PhysicalAiProvider
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.datasets import (
+    ClipLayout,
+    DrivingProvider,
+    LeRobotProvider,
+    PhysicalAiProvider,
+)
 from accvlab.dali_pipeline_framework.datasets.clips.lerobot_index import _poses_of
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
@@ -173,6 +180,24 @@ class TestLeRobot:
         assert numbers_of(provider.load_batch([8, 5, 7, 4], range(4))) == [51, 5, 50, 4]
         np.testing.assert_allclose(provider.timestamps[4:7], [0, 0.04, 0.08], atol=1e-7)
         check_provider(provider, start_method="fork", num_samples=2)
+
+    @pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+    def test_videos_of_an_index_can_be_remote(self, tmp_path):
+        write_lerobot(tmp_path / "data")
+        index = LeRobotProvider(tmp_path / "data")._given_index
+        with FileServer(tmp_path / "data") as server:
+
+            def provider(attempts):
+                options = {"reading": RemoteReading(attempts=attempts, first_wait_s=0.001, most_wait_s=0.002)}
+                return DrivingProvider(index, server.url, storage_options=options)
+
+            assert numbers_of(map(provider(1).get_data, (0, 6, 7, 11))) == [0, 6, 50, 54]
+            assert server.ranges
+            server.faults = ["503"]
+            with pytest.raises(FileError, match=f"{server.url}/.*mp4"):
+                provider(1).get_data(7)
+            server.faults = ["503"]
+            assert numbers_of(provider(3).load_batch([8, 5], range(2))) == [51, 5]
 
     def test_poses_and_calibrations_are_those_given(self, tmp_path):
         write_lerobot(tmp_path)

@@ -316,12 +316,7 @@ def test_the_progress_shows_the_rate_that_is_reported(scenes):
     rates = []
     with demo.make_loader(provider, 2, (48, 80), num_workers=0, seed=1, device_id=None) as loader:
         report = train(
-            loader,
-            1,
-            4,
-            device=torch.device("cpu"),
-            kept_batch=0,
-            on_step=lambda loss, rate: rates.append(rate),
+            loader, 1, 4, device=torch.device("cpu"), kept_batch=0, on_step=lambda loss, rate: rates.append(rate)
         )
     assert len(rates) == 4
     assert rates[-1] == report.samples_per_s

@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import time
 import tracemalloc
@@ -29,6 +30,7 @@ from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import re
 from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile, read_columns
 from accvlab.dali_pipeline_framework.datasets.driving.driving_index import _mapped
+from accvlab.dali_pipeline_framework.datasets.driving.parquet_pages import _pages, parsed_page
 from accvlab.dali_pipeline_framework.datasets.kitti.text_files import read_rows
 from accvlab.dali_pipeline_framework.datasets.nuscenes import tables
 from accvlab.dali_pipeline_framework.datasets.nuscenes.can_bus import _messages
@@ -369,3 +371,149 @@ class TestVideos:
         finally:
             limits.set_most_image_pixels(before)
             del os.environ["ACCVLAB_MOST_IMAGE_PIXELS"]
+
+
+def whole(number: int, length: int = 0) -> bytes:
+    """A whole number as Parquet writes it, with bytes that add nothing where it is to be longer."""
+    number *= 2
+    parts = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 7 * length), 7)]
+    return bytes([part | 128 for part in parts[:-1]] + parts[-1:])
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+@pytest.mark.parametrize(("in_page", "in_footer"), [(None, 100), (2**31 - 1, 100), (2**31 - 1, None)])
+def test_pages_that_claim_other_sizes_than_the_footer(
+    tmp_path: Path, in_page: int | None, in_footer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": np.zeros(2**24, np.int64)})
+    one_page = {"data_page_size": 1 << 30, "row_group_size": 1 << 30, "max_rows_per_page": 1 << 30}
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False, **one_page)
+    size = pq.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
+    content = path.read_bytes()
+    assert content[4:7] == b"\x15\0\x15"  # the header of the page; its second number is the size
+    in_header = content[7:12]
+    assert in_header[-1] < 128 <= min(in_header[:-1])
+    if in_footer is not None:
+        content = content.replace(whole(size), whole(in_footer, len(whole(size))))
+    if in_page is not None:
+        content = content.replace(in_header, whole(in_page, 5))
+    path.write_bytes(content)
+    limit = 2**31 - 1 if in_footer is None else 64 << 20
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", limit)
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        message = refusal(lambda: read_columns(path, {"x": "number"}))
+    finally:
+        pa.set_memory_pool(before)
+    claimed = in_page or sum((byte & 127) << 7 * place for place, byte in enumerate(in_header)) // 2
+    assert f"a column has pages of {claimed + 1024} bytes, unpacked, more than the limit of" in message
+    assert pool.max_memory() < 1 << 20
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+def test_pages_are_read_as_they_are_written(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+    from pyarrow import table
+
+    values = {"x": np.arange(3000) % 7, "text": ["a", "b", "c"] * 1000, "list": [[1.0, 2.0]] * 3000}
+    for version, compression, has_statistics in (("1.0", "none", True), ("2.0", "snappy", False)):
+        path = tmp_path / f"{version}.parquet"
+        settings = {"data_page_version": version, "compression": compression, "write_statistics": has_statistics}
+        pq.write_table(table(values), path, data_page_size=512, row_group_size=2000, **settings)
+        file, content = pq.ParquetFile(path), path.read_bytes()
+        for group in range(2):
+            for place in range(3):
+                column = file.metadata.row_group(group).column(place)
+                pages = list(_pages(lambda start, count, content=content: content[start : start + count], column))
+                assert sum(page.header_bytes + page.packed_bytes for page in pages) == column.total_compressed_size
+                assert (
+                    sum(page.header_bytes + page.unpacked_bytes for page in pages)
+                    == column.total_uncompressed_size
+                )
+        read = read_columns(path, {"x": "whole", "text": "text", "list": "numbers"})
+        assert all(np.array_equal(read[name], each) for name, each in values.items())
+
+
+DAMAGED_HEADERS = [b"", b"\x15", b"\xff" * 40, b"\x00", b"\x15\x01\x15\x01\x15\x01\x00", b"\x1c" * 99]
+
+
+@pytest.mark.parametrize("content", DAMAGED_HEADERS)
+def test_damaged_headers_of_pages(content: bytes) -> None:
+    with pytest.raises((OSError, IndexError)):
+        parsed_page(content)
+
+
+TAR_BOMBS = """
+import resource, sys
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (256 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+for name in sys.argv[1:]:
+    try:
+        Storage(f"tar://::{name}").read_bytes("a")
+    except FileError as error:
+        print(name, error)
+print("end")
+"""
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.timeout(120)
+def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) -> None:
+    """16 GB of zeros, a header of 4 GB, a million files; each in 17 MB at most, in a process of 256 MB more."""
+
+    def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+        member = tarfile.TarInfo(name)
+        member.size, member.type = size, kind
+        return member.tobuf(tarfile.GNU_FORMAT)
+
+    zeros = zlib_member(bytes(1 << 24))
+    files = zlib_member(b"".join(header(f"{number}", 0) for number in range(1 << 10)))
+    bombs = {
+        "zeros": [zlib_member(header("a", 16 << 30)), *[zeros] * 1024],
+        "name": [zlib_member(header("a", 4 << 30, tarfile.GNUTYPE_LONGNAME)), *[zeros] * 256],
+        "rest": [zlib_member(header("b", 1)), *[zeros] * 1024],
+        "files": [files] * (1 << 10),
+    }
+    for name, members in bombs.items():
+        (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
+    environment = {**os.environ, "ACCVLAB_MOST_UNPACKED_BYTES": str(16 << 20)}
+    names = [f"{name}.tar.gz" for name in bombs]
+    ended = subprocess.run(
+        [sys.executable, "-c", TAR_BOMBS, *names],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
+    told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])
+    unpacked = (16 << 30) + 511
+    assert f"unpacked it has at least {unpacked} bytes, more than the limit of {1 << 33}" in told["zeros.tar.gz"]
+    assert f"a header in it claims {4 << 30} bytes" in told["name.tar.gz"]
+    assert told["rest.tar.gz"] == "The file 'tar://a::rest.tar.gz' cannot be read: there is none."
+    assert f"its headers take {(16 << 20) + 2048} bytes of memory, more than the limit of" in told["files.tar.gz"]
+
+
+def zlib_member(content: bytes) -> bytes:
+    """A part of a gzip file: these can be put behind each other."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(content) + packer.flush()
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_compressed_tar_archives_are_read(tmp_path: Path, suffix: Any) -> None:
+    contents = {f"{number}/{'long' * number}.bin": bytes([number]) * 1000 * number for number in range(1, 60)}
+    with tarfile.open(tmp_path / f"all.tar.{suffix}", f"w:{suffix}") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    storage = Storage(f"tar://::{tmp_path}/all.tar.{suffix}")
+    for name, content in reversed(contents.items()):
+        assert storage.read_bytes(name).tobytes() == content
+        assert storage.open_binary(name).read() == content

@@ -39,7 +39,7 @@ LOGGER = "accvlab.dali_pipeline_framework.loader.automatic_workers"
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 2)
-    monkeypatch.setattr(automatic_workers, "_free_memory", lambda: 64 * GIB)
+    monkeypatch.setattr(automatic_workers, "free_memory", lambda: 64 * GIB)
 
 
 def automatic(source: Any, batch_size: int | None = 4, **arguments: Any) -> DataLoader:

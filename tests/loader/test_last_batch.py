@@ -306,8 +306,7 @@ def test_stateful_sampler(policy: Any, end: list[list[int]], padding: list[bool]
 
 
 @pytest.mark.parametrize(
-    ("policy", "ends"),
-    [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])],
+    ("policy", "ends"), [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])]
 )
 def test_stateful_sampler_on_two_shards(policy: Any, ends: list[list[int]]) -> None:
     for shard in range(2):

@@ -483,11 +483,7 @@ DIFFERENT: dict[str, tuple[Any, list[str]]] = {
     "lengths": (streams([5, 2, 7, 1, 3, 4]), ["sequence_lengths: "]),
     "number of sequences": (
         streams([5, 2, 7, 1, 7]),
-        [
-            "num_sequences: 6 in the state, 5 here",
-            "sequence_lengths: ",
-            "num_per_epoch: 6 in the state, 5 here",
-        ],
+        ["num_sequences: 6 in the state, 5 here", "sequence_lengths: ", "num_per_epoch: 6 in the state, 5 here"],
     ),
     "data set": (streams(provider=IndexProvider(23)), ["data_set_size: 22 in the state, 23 here"]),
     "policy": (streams(last_batch="drop"), ["last_batch: 'pad' in the state, 'drop' here"]),

@@ -9,21 +9,13 @@ from typing import Literal, TypeAlias, get_args
 
 import attrs
 
-from ..checks import choice, file_path, number, probability, shown, whole_number
+from ..checks import choice, file_path, file_paths, number, probability, shown, whole_number
 from ..errors import SettingError
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace", "mask"]
 """What becomes of samples that fail, see `FaultPolicy`."""
 
 FallbackDecoder: TypeAlias = Literal["pillow", "opencv"]
-
-
-def _file_paths(value: object, name: str) -> tuple[str, ...]:
-    if isinstance(value, str | os.PathLike):
-        return (file_path(value, name),)
-    if not isinstance(value, Iterable):
-        raise SettingError(f"`{name}` must be the path of a file, or several of them, got {shown(value)}.")
-    return tuple([file_path(path, name) for path in value])
 
 
 @attrs.frozen(kw_only=True, init=False)
@@ -97,7 +89,7 @@ class FaultPolicy:
                 else choice(fallback_decoder, "fallback_decoder", get_args(FallbackDecoder))
             ),
             quarantine=None if quarantine is None else file_path(quarantine, "quarantine"),
-            exclude=None if exclude is None else _file_paths(exclude, "exclude"),
+            exclude=None if exclude is None else file_paths(exclude, "exclude"),
             restarts=whole_number(restarts, "restarts", at_least=0),
             blocked_after=None if blocked_after is None else number(blocked_after, "blocked_after", above=0),
             stacks_after=None if stacks_after is None else number(stacks_after, "stacks_after", above=0),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..checks import shown
+from ..checks import file_path, shown
 from ..errors import QuarantineError
+from ..limits.tables import open_table
 
 if TYPE_CHECKING:
     from .failed_samples import FailedSample
@@ -72,7 +73,9 @@ class Quarantine:
 
     def _append(self, line: bytes) -> None:
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Not waiting: else a pipe that nobody reads would be waited for without end.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            file = os.open(self._path, flags, 0o666)
             try:
                 if line:
                     # One write to the end of a file is whole on local disks; network file systems need the lock.
@@ -112,7 +115,7 @@ def read_quarantine(path: str) -> list[QuarantineEntry]:
         QuarantineError: It cannot be read, or a line is not of this form; tells which line.
     """
     try:
-        with open(path, "rb") as file:
+        with open_table(file_path(path, "path")) as file:
             lines = file.read().split(b"\n")
     except OSError as error:
         raise QuarantineError(f"The list of failed samples {path!r} cannot be read: {error.strerror}.") from error

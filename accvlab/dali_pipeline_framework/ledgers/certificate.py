@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 import numpy as np
 
+from ..checks import MOST_SAMPLES, elements, flag, whole_number
 from ..errors import SettingError
 from .ledger_file import NEW, STATE, Int64Array, Ledger, LedgerPart, UInt8Array, ledgers_in
 from .marks import MASKED, PADDING, REPLACED
@@ -66,8 +67,19 @@ def certify(
 
     Raises:
         FileError: A ledger cannot be read, or is damaged.
-        SettingError: The ledgers belong to different trainings, or the number of samples is not known.
+        SettingError: An argument is out of its range, the ledgers belong to different trainings, or the number of
+            samples is not known.
     """
+    times = None if times is None else whole_number(times, "times", at_least=0, at_most=MOST_SAMPLES)
+    if num_samples is not None:
+        num_samples = whole_number(num_samples, "num_samples", at_least=0, at_most=MOST_SAMPLES)
+    if epochs is not None:
+        epochs = [
+            whole_number(epoch, "epochs", at_least=0, at_most=MOST_SAMPLES) for epoch in elements(epochs) or ()
+        ]
+        if not epochs:
+            raise SettingError("`epochs` must be numbers of epochs, one or several.")
+    counts_anew = flag(counts_anew, "counts_anew")
     ledgers = ledgers_in(paths)
     _require_one_training(ledgers)
     known = {ledger.header.num_samples for ledger in ledgers} - {-1}
@@ -147,11 +159,7 @@ def _generations(parts: Iterable[LedgerPart]) -> list[_Generation]:
 
 
 def _limit(
-    part: LedgerPart,
-    generation: _Generation,
-    later: Sequence[_Generation],
-    counts_anew: bool,
-    problems: list[str],
+    part: LedgerPart, generation: _Generation, later: Sequence[_Generation], counts_anew: bool, problems: list[str]
 ) -> tuple[int, int] | None:
     """The position from which a part is void, or None."""
     limits = []

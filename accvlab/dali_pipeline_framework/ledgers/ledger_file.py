@@ -27,7 +27,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import file_path, file_paths, shown
 from ..errors import FileError, error_that_is_also
+from ..limits.tables import open_table
 from .appended_file import AppendedFile
 from .marks import MASKED
 from .packed_batch import BATCH, HAS_MARKS, IS_UNKNOWN, UNKNOWN, PackedBatch
@@ -131,12 +133,7 @@ class LedgerWriter:
         self._append(_RECORD.pack(_START, why, 0, 0, 0, epoch, batch, time.time_ns() // 1_000_000), b"")
 
     def note_batch(self, epoch: int, batch: int, samples: PackedBatch | None) -> None:
-        """Note a batch.
-
-        Args:
-            epoch: Its epoch.
-            batch: Its number in the epoch.
-            samples: Its samples; None where they are not known.
+        """Note a batch of an epoch with its samples; None where they are not known.
 
         Raises:
             FileError: There is no room for it.
@@ -260,19 +257,21 @@ def read_ledger(path: str | os.PathLike[str]) -> Ledger:
     """Read a ledger, and check all of it.
 
     Raises:
+        SettingError: ``path`` is no path.
         FileError: It cannot be read, is no ledger, is one of another version, or is damaged anywhere but in its
             last record.
     """
-    text = os.fspath(path)
+    text = file_path(path, "path")
     try:
-        content = Path(path).read_bytes()
+        with open_table(text) as file:
+            content = file.read()
     except OSError as error:
-        message = f"The ledger {text!r} cannot be read: {error.strerror or error}."
+        message = f"The ledger {shown(text)} cannot be read: {error.strerror or error}."
         raise error_that_is_also(FileError, [type(error)], message) from error
     try:
         return _parsed(content, text)
     except _DamagedError as error:
-        raise FileError(f"{text!r} {error}.") from error
+        raise FileError(f"{shown(text)} {error}.") from error
 
 
 def _parsed(content: bytes, path: str) -> Ledger:
@@ -286,12 +285,12 @@ def _parsed(content: bytes, path: str) -> Ledger:
     size = len(content)
     view = memoryview(content)
     while position < size:
-        if size - position < _RECORD_SIZE or not any(content[position : position + _RECORD_SIZE]):
-            break  # it was not closed
+        if size - position < _RECORD_SIZE:
+            break
         if not any(content[position : position + 8]):
             if any(content[position + _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE :]):
                 raise _damaged_at(position)
-            break  # a process was killed while it wrote the rest of the record
+            break  # it was not closed, or a process was killed while it wrote the rest of the record
         head = view[position : position + _RECORD.size]
         kind, width, flags, reserved, count, epoch, batch, time_ms = _RECORD.unpack(head)
         begin = position + _RECORD_SIZE
@@ -359,9 +358,7 @@ def _parsed_header(content: bytes) -> tuple[LedgerHeader, int]:
     if not is_whole or shard_id >= num_shards or num_samples < -1:
         raise _DamagedError("is a ledger whose header is damaged")
     name = host.rstrip(b"\0").decode(errors="replace")
-    header = LedgerHeader(
-        *(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns),
-    )
+    header = LedgerHeader(*(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns))
     return header, checksum
 
 
@@ -373,11 +370,12 @@ def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[Ledger]:
     """Read the ledgers at some paths: files, or folders with files whose names end with ``.ledger``.
 
     Raises:
+        SettingError: ``paths`` are no paths.
         FileError: One cannot be read or is damaged, or a folder has none.
     """
     found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
+    for path in map(Path, file_paths(paths, "paths")):
+        if os.path.isdir(path):  # of `Path` it raises for names that are too long
             files = sorted(path.glob(f"*{SUFFIX}"))
             if not files:
                 raise FileError(f"The folder {str(path)!r} has no ledgers (*{SUFFIX}).")

@@ -22,13 +22,12 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import attrs
 from nvidia.dali import types
 
-from ..checks import whole_number
+from ..checks import shown
 from ..draws.global_generators import kept_global_generators
 from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
@@ -36,6 +35,7 @@ from ..engine.timing.processor_times import queued_time
 from ..engine.worker_source import infos_of_batch
 from ..engine.workers import refuse_while_main_script_is_imported
 from ..errors import SettingError
+from ..limits.worker_limits import checked_worker_count, free_memory
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..sources.input_adapter import InputAdapter
@@ -108,20 +108,22 @@ class WorkerChoice:
     reason: str
 
 
-def checked_num_workers(value: Any, definition: PipelineDefinition, device_id: int | None) -> WorkerArgument:
+def checked_num_workers(
+    value: Any, start_method: str, definition: PipelineDefinition, device_id: int | None
+) -> WorkerArgument:
     """Check the argument ``num_workers``; find it out where it is None.
 
     Raises:
-        SettingError: It is neither a whole number of at least 0 nor ``"auto"``.
+        SettingError: It is neither a whole number of at least 0 nor ``"auto"``, or there is no memory for so many.
     """
     if value is None:
         has_steps = callable(definition.data_input) and definition.array_steps(_has_gpu(device_id)) is not None
         return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if has_steps else 1
-    if value == "auto":
+    if not isinstance(value, str):
+        return checked_worker_count(value, "num_workers", start_method)
+    if str.__str__(value) == "auto":
         return "auto"
-    if isinstance(value, str):
-        raise SettingError(f"`num_workers` must be a whole number of at least 0 or 'auto', got {value!r}.")
-    return whole_number(value, "num_workers", at_least=0)
+    raise SettingError(f"`num_workers` must be a whole number of at least 0 or 'auto', got {shown(value)}.")
 
 
 def _has_gpu(device_id: int | None) -> bool:
@@ -129,13 +131,7 @@ def _has_gpu(device_id: int | None) -> bool:
 
 
 def choose_for(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> WorkerChoice:
-    """Measure the input and the steps of a loader, and choose; log it.
-
-    Args:
-        definition: The steps.
-        bound: The input.
-        arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
-    """
+    """Measure the input and the steps of a loader, with arguments of `get_dali_pipeline`, and choose; log it."""
     refuse_while_main_script_is_imported()
     choice = _choice_for(definition, bound, arguments)
     threads = "" if choice.num_threads is None else f", num_threads={choice.num_threads}"
@@ -151,7 +147,7 @@ def _choice_for(definition: PipelineDefinition, bound: LoaderInput, arguments: M
     if not bound.is_callable:
         return WorkerChoice(1, None, "an iterable is loaded by one worker")
     num_cores = num_cores_of_rank()
-    memory = _free_memory() * num_cores // len(os.sched_getaffinity(0))
+    memory = free_memory() * num_cores // len(os.sched_getaffinity(0))
     resources = Resources(num_cores, memory, InputAdapter(bound.data_input).num_batches_here(0))
     try:
         with kept_global_generators(), warnings.catch_warnings():
@@ -290,15 +286,3 @@ def _cost_without_workers(definition: PipelineDefinition, arguments: Mapping[str
         return spent / (num_runs * pipeline.max_batch_size) if num_runs else 0.0
     finally:
         pipeline.close()
-
-
-def _free_memory() -> int:
-    """Bytes of memory that are free for this process, as far as the machine and its control group tell."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
-        group = Path("/sys/fs/cgroup")
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return max(0, min(found))

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
+from ..checks import shown
 from ..errors import SettingError
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
@@ -64,9 +65,11 @@ def composed_definition(
         SettingError: An argument does not go with the source, or is of the wrong type.
     """
     if shuffle is not None and not isinstance(shuffle, bool):
-        raise SettingError(f"`shuffle` must be True or False, got {shuffle!r}.")
+        raise SettingError(f"`shuffle` must be True or False, got {shown(shuffle)}.")
+    if run is None and not isinstance(source, PipelineDefinition):
+        run = "auto"
     if isinstance(source, DataProvider):
-        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps, run=run or "auto")
+        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps, run=cast(RunWhere, run))
     is_definition = isinstance(source, PipelineDefinition)
     kind = "a PipelineDefinition" if is_definition else type(source).__name__
     for name, value in (("shuffle", shuffle), ("sampler", sampler)):
@@ -77,7 +80,7 @@ def composed_definition(
             )
     if not is_definition:
         _require_input(source)
-        return PipelineDefinition(source, steps, run=run or "auto")
+        return PipelineDefinition(source, steps, run=cast(RunWhere, run))
     if steps is not None:
         raise SettingError(
             "`steps` does not go with a PipelineDefinition, which has steps already: give them to the definition, "

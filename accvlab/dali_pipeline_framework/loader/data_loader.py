@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ..checks import flag, whole_number
+from ..checks import flag, shown, whole_number
 from ..errors import ClosedError, NotSupportedError, SettingError, WorkerStartError
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
@@ -166,13 +166,13 @@ class DataLoader(TorchInterface, ReportInterface):
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)
         if self._seed >= 2**63:
-            raise SettingError(f"`seed` must be less than 2**63, got {seed}.")
+            raise SettingError(f"`seed` must be less than 2**63, got {shown(self._seed)}.")
         self._faults = FaultPolicy.of(faults)
         self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        self._num_workers = checked_num_workers(num_workers, definition, device_id)
+        self._num_workers = checked_num_workers(num_workers, start_method, definition, device_id)
         asked = AskedSettings(
             batch_size=batch_size,
             shard=shard,
@@ -237,7 +237,7 @@ class DataLoader(TorchInterface, ReportInterface):
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         try:
-            is_new = self._run.start()
+            is_new = self._recovery.start()
         except WorkerStartError as error:  # its message says all; how it got here does not help
             raise error.with_traceback(None) from error.__cause__
         if is_new:
@@ -380,7 +380,7 @@ class DataLoader(TorchInterface, ReportInterface):
         """
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
-            raise SettingError(f"`epoch` must be less than 2**31, got {epoch}.")
+            raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
         has_readers, next_epoch = bool(self._bound.parts.native), self._progress.next_start.epoch
         if has_readers and epoch != next_epoch and not self._bound.is_endless:
             raise NotSupportedError(

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import whole_number
+from ..checks import MOST_IN_BATCH, shown, whole_number
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.random_access_sampler import Description
@@ -94,7 +94,7 @@ def _shard_of(shard: ShardArgument) -> Shard | None:
         return Shard(*shard)
     raise SettingError(
         f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"or a mesh, got {shard!r}."
+        f"or a mesh, got {shown(shard)}."
     )
 
 
@@ -155,7 +155,7 @@ def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
         )
     if asked.batch_size is None:
         raise SettingError("`batch_size` must be given: native readers have none of their own.")
-    size = whole_number(asked.batch_size, "batch_size", at_least=1)
+    size = whole_number(asked.batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     settings = {"shard": _pair(asked.shard), "last_batch": asked.last_batch}
     readers = {part: part.source.with_settings(**settings) for part in parts.native}
     shards = {reader.shard for reader in readers.values()}
@@ -218,12 +218,12 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
     batch_size, last_batch = asked.batch_size, asked.last_batch
     adapter = InputAdapter(source)
     own = adapter.batch_size
-    if own is not None and batch_size not in (None, own):
+    if own is not None and batch_size is not None and whole_number(batch_size, "batch_size") != own:
         raise SettingError(
             f"The input was created for {own} samples per batch, the loader for batch_size={batch_size}. Give "
             f"the batch size in one place only."
         )
-    size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1)
+    size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
     shard = _shard_of_own(source, asked.shard)

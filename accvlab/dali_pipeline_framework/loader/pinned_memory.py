@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..checks import shown
 from ..errors import SettingError
 
 _logger = logging.getLogger(__name__)
@@ -19,10 +20,12 @@ def with_pinning(
     """What a batch goes through: what the user asks for, and then pinning where that is asked for and of use.
 
     Raises:
-        SettingError: Arrays are delivered that cannot be pinned.
+        SettingError: An argument is of the wrong type, or arrays are delivered that cannot be pinned.
     """
+    if post_process is not None and not callable(post_process):
+        raise SettingError(f"`post_process_func` must be a function of a batch, got {shown(post_process)}.")
     if not isinstance(pin_memory, bool):
-        raise SettingError(f"`pin_memory` must be True or False, got {pin_memory!r}.")
+        raise SettingError(f"`pin_memory` must be True or False, got {shown(pin_memory)}.")
     if not pin_memory:
         return post_process
     if output_type != "torch":

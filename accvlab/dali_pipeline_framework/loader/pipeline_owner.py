@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from ..checks import whole_number
+from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, FrameworkError, SettingError, StateError
 from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
+from ..limits.worker_limits import is_start_method
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
@@ -320,10 +321,13 @@ def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None)
         own["num_threads"] = whole_number(own["num_threads"], "num_threads", at_least=1)
     if others is not None and not isinstance(others, Mapping):
         raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
-    if own["py_start_method"] not in ("spawn", "fork", "forkserver"):
-        method = own["py_start_method"]
-        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {method!r}.")
+    method = own["py_start_method"]
+    if not is_start_method(method):
+        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
+    own["py_start_method"] = str.__str__(method)
     for name in others or {}:
+        if not isinstance(name, str):
+            raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
         if name in own:
             raise SettingError(f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself.")
     return {**own, **(others or {})}

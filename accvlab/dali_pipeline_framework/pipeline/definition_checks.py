@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..checks import bullets, elements
+from ..checks import bullets, elements, shown
 from ..engine.gpu import num_usable_gpus
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -54,13 +54,13 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
     given = [] if steps is None else elements(steps)
     if given is None:
         single = "a single one: " if isinstance(steps, PipelineStepBase) else ""
-        raise SettingError(
-            f"`preprocess_functors` must be a sequence of steps, got {single}{steps!r}{_hint_at_class(steps)}."
-        )
+        hint = _hint_at_class(steps)
+        raise SettingError(f"`preprocess_functors` must be a sequence of steps, got {single}{shown(steps)}{hint}.")
     kept = tuple(step for step in given if step is not None)
     for index, step in enumerate(kept):
         if not isinstance(step, PipelineStepBase):
-            raise SettingError(f"Step {index} must be a PipelineStepBase, got {step!r}{_hint_at_class(step)}.")
+            hint = _hint_at_class(step)
+            raise SettingError(f"Step {index} must be a PipelineStepBase, got {shown(step)}{hint}.")
     return kept
 
 

@@ -11,14 +11,19 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import did_you_mean, whole_number
+from ..checks import MOST_IN_BATCH, did_you_mean, shown, whole_number
 from ..draws.keyed_random import derive_key
 from ..errors import SettingError
+from ..limits.worker_limits import checked_worker_count, is_start_method
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard, num_cores_of_rank
 from ..user_warnings import warn_user
 
 PipelineArguments: TypeAlias = dict[str, Any]
+
+_MOST_DEVICES = 2**16
+_MOST_THREADS = 4096
+_MOST_AHEAD = 4096
 
 # In the documentation of older DALI versions, "not given" is written as these values.
 _LEGACY_NOT_GIVEN = {
@@ -92,7 +97,7 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
     batch_size = arguments.setdefault("batch_size", expected)
     if batch_size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
-    whole_number(batch_size, "batch_size", at_least=1)
+    whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if expected is not None and batch_size > expected and not callable(data_input):
         # DALI takes smaller batches, so this has always worked.
         warn_user(
@@ -108,15 +113,23 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
     arguments.setdefault("num_threads", num_cores_of_rank())
     arguments.setdefault("device_id", None)
     device_id = arguments["device_id"]
-    if device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
+    if isinstance(device_id, int) and device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
         arguments["device_id"] = device_id = None
-    if device_id is not None and (isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0):
-        raise SettingError(f"`device_id` must be None (the CPU) or the number of a GPU, got {device_id!r}.")
-    for name, least in (("num_threads", 1), ("py_num_workers", 0)):
-        whole_number(arguments.get(name, least), name, at_least=least)
+    if device_id is not None and not (
+        isinstance(device_id, int) and not isinstance(device_id, bool) and 0 <= device_id < _MOST_DEVICES
+    ):
+        raise SettingError(f"`device_id` must be None (the CPU) or the number of a GPU, got {shown(device_id)}.")
+    depth = arguments.get("prefetch_queue_depth", 2)
+    for each in depth.values() if isinstance(depth, Mapping) else [depth]:
+        if isinstance(each, int):  # DALI refuses others
+            whole_number(each, "prefetch_queue_depth", at_least=1, at_most=_MOST_AHEAD)
+    whole_number(arguments.get("num_threads", 1), "num_threads", at_least=1, at_most=_MOST_THREADS)
     start_method = arguments.get("py_start_method", "fork")
-    if start_method not in ("fork", "spawn", "forkserver"):
-        raise SettingError(f"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got {start_method!r}.")
+    if not is_start_method(start_method):
+        raise SettingError(
+            f"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got {shown(start_method)}."
+        )
+    checked_worker_count(arguments.get("py_num_workers", 1), "py_num_workers", start_method)
     if not is_parallel:
         return
     if not callable(data_input):

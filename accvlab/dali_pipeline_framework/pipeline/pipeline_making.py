@@ -10,6 +10,7 @@ from typing import Any, cast
 import attrs
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import shown
 from ..engine.control_block import ControlBlock
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
@@ -45,7 +46,9 @@ def make_pipeline(
         worker_init_fn: Called once in each worker process.
     """
     if worker_init_fn is not None and not callable(worker_init_fn):
-        raise SettingError(f"`worker_init_fn` must be a function of the worker number, got {worker_init_fn!r}.")
+        raise SettingError(
+            f"`worker_init_fn` must be a function of the worker number, got {shown(worker_init_fn)}."
+        )
     chain = _with_batch_size(chain, arguments)
     parts = chain.parts
     output, plan, copier = chain.output()

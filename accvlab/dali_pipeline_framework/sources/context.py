@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali import types
 
+from ..checks import shown
 from ..draws.sample_place import SamplePlace
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
@@ -30,7 +31,8 @@ def add_context(blueprint: SampleDataGroup, name: str, marks_masked: bool = Fals
         SettingError: The blueprint has a field of that name already, or it is not a text.
     """
     if not isinstance(name, str) or not name:
-        raise SettingError(f"`context_name` must be a text, the name of a field, or None, got {name!r}.")
+        raise SettingError(f"`context_name` must be a text, the name of a field, or None, got {shown(name)}.")
+    name = str.__str__(name)
     if name in blueprint.contained_top_level_field_names:
         raise SettingError(
             f"`context_name` must be a name that is free: the blueprint has a field `{name}` already. "

@@ -7,13 +7,14 @@ import copy
 import itertools
 import logging
 import operator
+from abc import ABC
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import check_shard, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, whole_number
 from ..draws.sample_place import SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
@@ -39,7 +40,7 @@ _logger = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="PlannedInput")
 
 
-class PlannedInput(CallableBase):
+class PlannedInput(CallableBase, ABC):
     """Delivers one shard of the batches of a `RandomAccessSampler`.
 
     Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
@@ -156,7 +157,7 @@ class PlannedInput(CallableBase):
         if shard is not None:
             changed._shard_id, changed._num_shards = shard_given_once("input", self.shard, shard)
         if batch_size is not None:
-            batch_size = whole_number(batch_size, "batch_size", at_least=1)
+            batch_size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
         own, keeps_own = self.batch_size, self._keeps_batch_size_per_shard
         if own is not None and keeps_own:
             if batch_size not in (None, own):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..checks import check_shard, whole_number
+from ..checks import check_shard, shown, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
@@ -64,7 +64,7 @@ class SamplerInputCallable(PlannedInput):
         """
         if not isinstance(sampler, SamplerBase):
             hint = " (a class: create an object of it)" if isinstance(sampler, type) else ""
-            raise SettingError(f"`sampler` must be a SamplerBase, got {sampler!r}{hint}.")
+            raise SettingError(f"`sampler` must be a SamplerBase, got {shown(sampler)}{hint}.")
         self._max_batches: int | None = None
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)

@@ -8,7 +8,7 @@ from typing import cast
 
 from nvidia.dali import types
 
-from ..checks import check_shard, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
@@ -64,7 +64,7 @@ class ShuffledShardedInputCallable(PlannedInput):
             SettingError: An argument is out of its range, the data set is empty, or (with ``"drop"``) the shard
                 holds fewer samples than one batch.
         """
-        size = whole_number(batch_size, "batch_size", at_least=1)
+        size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
         _, shards = check_shard(shard_id, num_shards)
         seed = whole_number(seed, "seed", at_least=0)
         num_samples = check_number_of_samples(data_provider)

@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..checks import number, whole_number
+from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
 from ..faults.failed_samples import FailedSample, summary_of
 from ..faults.quarantine import Quarantine
+from ..limits.worker_limits import checked_worker_count
 
 if TYPE_CHECKING:
     from .sample_trial import Subject
@@ -284,11 +285,13 @@ def run_lint(
     """
     time_limit_s = number(time_limit_s, "--timeout", above=0)
     count = (
-        len(os.sched_getaffinity(0)) if num_workers is None else whole_number(num_workers, "--workers", at_least=1)
+        len(os.sched_getaffinity(0))
+        if num_workers is None
+        else checked_worker_count(num_workers, "--workers", "spawn", at_least=1)
     )
     make_subject = functools.partial(_subject_found, find)
     opened = functools.cache(make_subject)  # in this process only where a sample is to be named
-    quarantine = None if output is None else Quarantine(os.fspath(output))
+    quarantine = None if output is None else Quarantine(file_path(output, "--output"))
     failed = []
     num_samples, begun_s = 0, 0.0
     start_s = time.perf_counter()

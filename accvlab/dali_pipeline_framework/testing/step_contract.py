@@ -124,11 +124,12 @@ def check_step(
         check.elements_rule()
         check.forms_rule(runs)
         check.wrong_format_rules()
-    check.raise_broken(step, "processing steps")
+    check.raise_broken(step)
 
 
 @attrs.define
 class _StepCheck(RuleCheck):
+    kind = "processing steps"
     step: PipelineStepBase
     samples: Sequence[SampleDataGroup]
     how: Mapping[str, Any]
@@ -195,7 +196,7 @@ class _StepCheck(RuleCheck):
                 self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
 
     def _repeats_all_at_once(self, runs: Sequence[StepRun]) -> bool:
-        """Whether a copy gives the same with another seed and with conditionals, in one run: most steps do."""
+        """Whether a copy gives the same with another seed and with conditionals, in one run, as most steps do."""
         try:
             copy = pickle.loads(pickle.dumps(self.step))
             enable_conditionals = self.how["enable_conditionals"] or self.step.has_graph_form

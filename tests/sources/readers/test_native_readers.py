@@ -319,6 +319,15 @@ class TestArguments:
             (lambda: SequenceReader(file_root="/", sequence_lenght=3), "Did you mean `sequence_length`"),
             (lambda: VideoReader(sequence_length=3), "`filenames`, `file_list`, `file_root`, got none"),
             (lambda: VideoReader(filenames=["/no.mp4"], sequence_length=3), "'/no.mp4' does not exist"),
+            (
+                lambda: VideoReader(filenames=["https://me:hidden@host/a.mp4?sig=hidden"], sequence_length=3),
+                r"'https://host/a.mp4\?sig=...' does not exist. This operator of DALI reads local files only. Use "
+                r"VideoDataProvider\(Videos\(url, storage_options=...\)\), which reads remote videos in parts\.$",
+            ),
+            (
+                lambda: VideoReader(file_root="s3://bucket/a", sequence_length=3),
+                r"must be a folder, but 's3://bucket/a' does not exist. This operator .* Use VideoDataProvider",
+            ),
             (lambda: NumpyReader(files=["/no.npy"]), "'/no.npy' cannot be read"),
             (lambda: TFRecordReader(path="a", index_path="b", features={}), "at least one feature"),
             (lambda: TFRecordReader(path="/no", index_path="b", features={"x": 3}), "'/no' does not exist"),

@@ -11,14 +11,16 @@ stands in the metadata of each batch of records, a flatbuffer (Message.fbs and F
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import struct
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from ...limits.file_limits import UNPACKED_BYTES
 from ...limits.tables import open_table
+from .parquet_pages import require_pages
 
 _MAGIC: Final = b"ARROW1"
 _TAIL: Final = 4 + len(_MAGIC)
@@ -37,7 +39,7 @@ def read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequenc
     """Read those of the columns that a Parquet file has, and the names of all.
 
     A few bytes can stand for a million equal rows. So rows are counted as they come, and texts are read as places
-    in a list of those that differ.
+    in a list of those that differ. What pages claim is looked at before, see `require_pages`.
 
     Raises:
         OSError, ArrowException: It cannot be read, or its columns take more memory than the limit.
@@ -56,6 +58,8 @@ def read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequenc
         and (types.is_string(schema.field(name).type) or types.is_large_string(schema.field(name).type))
     ]
     require_memory(_claimed_bytes(file.metadata, wanted))
+    with open_table(path) as content:
+        require_pages(functools.partial(_read_at, content), file.metadata, wanted)
     if texts:
         file = arrow.parquet.ParquetFile(path, read_dictionary=texts)
     batches, num_bytes = [], 0
@@ -75,6 +79,11 @@ def read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequenc
     if not batches:
         return file.read(columns=wanted, use_threads=False), known
     return arrow.Table.from_batches(batches).unify_dictionaries().combine_chunks(), known
+
+
+def _read_at(file: BinaryIO, place: int, length: int) -> bytes:
+    file.seek(place)
+    return file.read(length)
 
 
 def _claimed_bytes(metadata: Any, names: Sequence[str]) -> int:
@@ -110,10 +119,7 @@ class BatchBlocks:
     """The batches of records of an IPC file, and how large each is unpacked."""
 
     def __init__(self, source: Any) -> None:
-        """Read where they are.
-
-        Args:
-            source: The file, mapped by pyarrow.
+        """Read where they are in a file that pyarrow has mapped.
 
         Raises:
             OSError: Its footer or its dictionaries are damaged, or these take more memory than the limit.

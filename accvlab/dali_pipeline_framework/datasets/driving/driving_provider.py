@@ -19,14 +19,7 @@ from ...sample_data import SampleDataGroup
 from ...unknown_arguments import explains_unknown_arguments
 from . import poses
 from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
-from .driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    LidarColumns,
-    LineColumns,
-)
+from .driving_index import Box2dColumns, BoxColumns, CameraColumns, DrivingIndex, LidarColumns, LineColumns
 from .index_cache import cache_folder
 from .video_frames import FrameKey, VideoFrames
 
@@ -120,7 +113,7 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
-            storage_options: Arguments of the remote file system of ``data_root``.
+            storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
             **fields: What the samples hold: settings of `DrivingFields`.
 
         Raises:
@@ -129,6 +122,7 @@ class DrivingProvider(DataProvider):
         """
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
+        self._storage_options = storage_options
         self._fields = DrivingFields(**fields).completed(self._index)
         self._scenes = _chosen_scenes(self._index, scenes)
         if not self.get_number_of_samples():
@@ -147,7 +141,7 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(cache_folder(self._index_cache) / "videos")
+        return VideoFrames(cache_folder(self._index_cache) / "videos", self._storage_options)
 
     # --- what there is ----------------------------------------------------------------------------------
 

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
+from ...providers.files.storage import Storage, without_secrets
 from ...providers.videos.frame_reader import FrameReader, KeptFrames
 from ...providers.videos.frame_reader_pool import FrameReaderPool
+from ...providers.videos.remote_video import located
 from ...providers.videos.video_index import VideoIndex
 from ...providers.videos.video_index_cache import VideoIndexCache
 
@@ -31,9 +33,16 @@ class VideoFrames:
     What is found about a video is kept in files, for other processes.
     """
 
-    def __init__(self, index_folder: Path) -> None:
-        """Name the folder of what is found; it is made when it is needed."""
+    def __init__(self, index_folder: Path, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Set up; nothing is opened.
+
+        Args:
+            index_folder: Folder of what is found; it is made when it is needed.
+            storage_options: Arguments of the remote file system, for videos that are named by URLs.
+        """
         self._index_folder = index_folder
+        self._storage_options = storage_options
+        self._storages: dict[str, Storage] = {}
         self._paths: list[str] = []
         self._numbers: dict[str, int] = {}
         self._indices: dict[str, VideoIndex] = {}
@@ -43,7 +52,10 @@ class VideoFrames:
 
     def _opened(self, video: int) -> FrameReader:
         path = self._paths[video]
-        return FrameReader(path, self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
+        return FrameReader(self._located(path), self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
+
+    def _located(self, path: str) -> Any:
+        return located(path, self._storage_options, self._storages)
 
     def index(self, path: str) -> VideoIndex:
         """What is known of a video.
@@ -54,7 +66,7 @@ class VideoFrames:
             VideoError: It is not a video, or incomplete.
         """
         if path not in self._indices:
-            self._indices[path] = VideoIndexCache(self._index_folder).index(path)
+            self._indices[path] = VideoIndexCache(self._index_folder).index(self._located(path))
         return self._indices[path]
 
     def frame(self, path: str, number: int) -> UInt8Array:
@@ -80,8 +92,9 @@ class VideoFrames:
         wrong = [number for number in numbers if not 0 <= number < num_frames]
         if wrong:
             raise VideoError(
-                f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are 0 to "
-                f"{num_frames - 1}: the video was cut short, or is not the one that the data set was made with."
+                f"The data set asks for frame {wrong[0]} of the video {without_secrets(path)!r}, whose frames are "
+                f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
+                f"with."
             )
         if path not in self._numbers:
             self._paths.append(path)

@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 
+from ...checks import elements, shown
 from ...errors import SettingError
 
 _FNM_CASEFOLD = 1 << 4
@@ -33,13 +34,17 @@ class NameFilter:
             case_sensitive: Whether the case of letters counts.
             argument: Name of the argument that they come from, for messages.
         """
-        self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+        is_unordered = isinstance(patterns, set | frozenset | dict)
+        given = [patterns] if isinstance(patterns, str) else elements([*patterns] if is_unordered else patterns)
+        if given is None:
+            raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(patterns)}.")
+        self._patterns = tuple(given)
         self._case_sensitive = bool(case_sensitive)
         if not self._patterns:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
         for pattern in self._patterns:
-            if not isinstance(pattern, str) or "\0" in pattern:
-                raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {pattern!r}.")
+            if not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
+                raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(pattern)}.")
         # Most patterns are suffixes: `endswith` checks all of these at once.
         fold = (lambda text: text) if self._case_sensitive else str.lower
         self._suffixes = tuple(fold(pattern[1:]) for pattern in self._patterns if _is_suffix(pattern))
@@ -62,6 +67,14 @@ class NameFilter:
         match, encoded = _fnmatch(), os.fsencode(name)
         flags = 0 if self._case_sensitive else _FNM_CASEFOLD
         return any(match(pattern, encoded, flags) == 0 for pattern in patterns)
+
+
+def _can_name(text: str) -> bool:
+    """Whether the name of a file can have these characters."""
+    try:
+        return bool(os.fsencode(text)) or not text
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        return False
 
 
 def _is_suffix(pattern: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ...checks import number, valid
+from ...checks import number, shown, valid
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.storage import StoragePath
@@ -26,18 +26,18 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     if isinstance(cameras, str) or not isinstance(cameras, Mapping | Sequence):
         raise SettingError(
             f"`cameras` must be a dict such as {{'front': 'CAM_FRONT'}} (name and folder), or a list of folders, "
-            f"got {cameras!r}."
+            f"got {shown(cameras)}."
         )
     pairs = [*cameras.items()] if isinstance(cameras, Mapping) else [(folder, folder) for folder in cameras]
     for pair in pairs:
         if not all(isinstance(part, str) and part for part in pair) or pair[1].strip("/") != pair[1]:
             raise SettingError(
                 f"`cameras` must be names and folders, both texts, the folders without a '/' at their ends, got "
-                f"{pair!r}."
+                f"{shown(pair)}."
             )
     folders = [folder for _, folder in pairs]
     if not folders or len(set(folders)) != len(folders):
-        raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {folders!r}.")
+        raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {shown(folders)}.")
     return dict(pairs)
 
 

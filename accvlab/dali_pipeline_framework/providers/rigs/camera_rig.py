@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import logging
+from abc import ABC
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -12,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import bullets, choice, listed, number, valid
+from ...checks import bullets, choice, listed, number, shown, valid
 from ...errors import SettingError
 from .frame_times import Int64Array
 
@@ -48,10 +49,10 @@ def one_of(alternatives: Any) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class CameraRig:
+class CameraRig(ABC):
     """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
 
-    cameras: Mapping[str, Any] | None = None
+    cameras: Mapping[str, Any] | None
     reference_camera: str | None = None
     tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
     missing: MissingPolicy = attrs.field(default="drop", validator=one_of(MissingPolicy))
@@ -61,9 +62,9 @@ class CameraRig:
             self._check_camera(self.reference_camera, "reference_camera")
 
     def _check_camera(self, name: str, argument: str) -> None:
-        if name not in (self.cameras or ()):
+        if not isinstance(name, str) or name not in (self.cameras or ()):
             known = listed(map(repr, self.cameras or ()))
-            raise SettingError(f"`{argument}` must name one of `cameras` ({known}), got {name!r}.")
+            raise SettingError(f"`{argument}` must name one of `cameras` ({known}), got {shown(name)}.")
 
     @property
     def camera_names(self) -> tuple[str, ...]:

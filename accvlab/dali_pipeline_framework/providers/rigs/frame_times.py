@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import number
+from ...checks import number, shown
 from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
@@ -40,18 +40,19 @@ class TimestampParser:
         """
         self._rule = rule
         self._pattern: re.Pattern[str] | None = None
+        given = shown(rule)
         if isinstance(rule, str):
             try:
-                self._pattern = re.compile(rule)
-            except re.error as error:
-                raise SettingError(f"`timestamp` is no valid regular expression: {error} in {rule!r}.") from error
+                self._pattern = re.compile(str.__str__(rule))
+            except (re.error, RecursionError, OverflowError) as error:
+                raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
             if self._pattern.groups < 1:
                 raise SettingError(
-                    f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {rule!r}."
+                    f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {given}."
                 )
         elif rule is not None and not callable(rule):
             raise SettingError(
-                f"`timestamp` must be a regular expression, a function of the file name, or None, got {rule!r}."
+                f"`timestamp` must be a regular expression, a function of the file name, or None, got {given}."
             )
 
     def __call__(self, file_name: str) -> int | float:
@@ -186,12 +187,7 @@ class RigTimes:
 
 
 def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
-    """Match frames by file name without extension.
-
-    Args:
-        files: The sorted file names of each camera.
-        where: The folder of each camera, for messages.
-    """
+    """Match frames by the file names without extension, sorted for each camera; its folder is for messages."""
     if len(files) == 1:
         return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
     by_stem: list[dict[str, str]] = []

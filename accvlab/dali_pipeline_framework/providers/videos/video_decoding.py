@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import whole_number
+from ...checks import shown, whole_number
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ...limits.image_limit import most_image_pixels, too_many_pixels
 from ..files.storage import reason_of
@@ -381,8 +381,8 @@ class FrameConverter:
 
     def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
         """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255])."""
-        if image_type not in _PIXEL_FORMATS:
-            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {image_type!r}.")
+        if not isinstance(image_type, types.DALIImageType) or image_type not in _PIXEL_FORMATS:
+            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {shown(image_type)}.")
         self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
         self._reformatter: Any = None
         self._copy: av.VideoFrame | None = None

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...checks import file_path, flag, number, number_list, shown, valid, whole_number
+from ...checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
 from ..files.name_filter import NameFilter
@@ -33,11 +33,7 @@ MOST_LABEL = 2**31 - 1
 
 
 def _paths(given: VideoPaths, name: str) -> tuple[str, ...]:
-    if isinstance(given, str | os.PathLike):
-        given = [given]
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise SettingError(f"`{name}` must be paths of videos, got {shown(given)}.")
-    paths = tuple(file_path(path, name) for path in given)
+    paths = file_paths(given, name, "paths of videos")
     if not paths:
         raise SettingError(f"`{name}` must name at least one video, got an empty list.")
     return paths

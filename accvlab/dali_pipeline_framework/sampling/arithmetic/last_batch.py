@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
 
+from ...checks import shown
 from ...errors import SettingError
 
 LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
@@ -14,11 +15,11 @@ LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
 
 def check_last_batch(policy: Any) -> LastBatch:
     """Return a policy, or raise a `SettingError` where there is none of that name."""
-    if isinstance(policy, str) and policy in get_args(LastBatch):  # an array would be compared item by item
-        return cast(LastBatch, policy)
+    if isinstance(policy, str) and str.__str__(policy) in get_args(LastBatch):  # an array is compared item by item
+        return cast(LastBatch, str.__str__(policy))
     raise SettingError(
         f"`last_batch` must be 'drop', 'pad' (repeat the last sample, marked), 'partial' (a smaller batch) or "
-        f"'wrap' (go on with the first samples), got {policy!r}."
+        f"'wrap' (go on with the first samples), got {shown(policy)}."
     )
 
 

@@ -9,6 +9,7 @@ import inspect
 import os
 import reprlib
 import warnings
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +25,7 @@ from ...checks import check_shard, did_you_mean, listed
 from ...draws.keyed_random import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
+from ...providers.files.storage import is_url, without_secrets
 from ...sample_data import ImageContent, Name, SampleDataGroup
 from ...sample_data.image_content import UNKNOWN_CONTENT
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
@@ -59,7 +61,7 @@ class ReaderField:
     content: ImageContent = UNKNOWN_CONTENT
 
 
-class ReaderInput(NativeInput):
+class ReaderInput(NativeInput, ABC):
     """A reader of DALI as the input of a pipeline: the base class of all of them.
 
     All arguments of DALI's operator can be given by name, and reach it unchanged. The loader's arguments
@@ -72,10 +74,12 @@ class ReaderInput(NativeInput):
 
     Attributes:
         fields: The outputs, in DALI's order; set before the constructor of this class runs.
+        remote_advice: What reads URLs in its place, for the error where one is given.
         is_resumable: True, since DALI's checkpoints know where readers stand.
     """
 
     fields: Sequence[ReaderField]
+    remote_advice = "Use a data provider, such as FileDataProvider, which reads URLs as well."
     is_resumable = True
 
     def __init__(self, operator: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
@@ -132,7 +136,8 @@ class ReaderInput(NativeInput):
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
             raise SettingError(
-                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} {what}."
+                f"`file_root` of fn.{self.operator_name} must be a folder, but {without_secrets(str(root))!r} "
+                f"{what}.{self._advice_on(root)}"
             )
 
     def _require_files(self, *names: str) -> None:
@@ -141,7 +146,15 @@ class ReaderInput(NativeInput):
             for path in [paths] if isinstance(paths, str) else paths or ():
                 if not os.path.isfile(path):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
-                    raise SettingError(f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.")
+                    shown = repr(without_secrets(str(path)))
+                    raise SettingError(
+                        f"`{name}` of fn.{self.operator_name}: {shown} {what}.{self._advice_on(path)}"
+                    )
+
+    def _advice_on(self, path: Any) -> str:
+        if not is_url(str(path)):
+            return ""
+        return f" This operator of DALI reads local files only. {self.remote_advice}".rstrip()
 
     # --- the operator -----------------------------------------------------------------------------
 

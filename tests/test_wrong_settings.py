@@ -1,0 +1,190 @@
+"""Every argument of what users create first, with wrong values of every kind: all are refused in one way."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FrameFolders, Videos
+from accvlab.dali_pipeline_framework.command_line import main
+from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError
+from accvlab.dali_pipeline_framework.ledgers.certificate import certify
+from accvlab.dali_pipeline_framework.limits import worker_limits
+
+
+class Hostile:
+    """Raises wherever it is looked at."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _fail(self, *_: object) -> Any:
+        raise ZeroDivisionError
+
+    __eq__ = __bool__ = __index__ = __iter__ = __fspath__ = __repr__ = __float__ = __len__ = _fail
+
+
+class HostileText(str):
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError
+
+
+def endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "array of a number": lambda: np.array(5),
+    "array of a text": lambda: np.array("raise"),
+    "array": lambda: np.arange(3),
+    "array of texts": lambda: np.array(["a", "b"]),
+    "NaN": lambda: float("nan"),
+    "no time": lambda: np.datetime64("NaT"),
+    "bytes": lambda: b"raise",
+    "10**30": lambda: 10**30,
+    "2**40": lambda: 2**40,
+    "5000 digits": lambda: 10**5000,
+    "true of NumPy": lambda: np.bool_(True),
+    "set": lambda: {1, 2},
+    "generator": lambda: (each for each in (1, "a")),
+    "endless": endless,
+    "hostile": Hostile,
+    "hostile text": lambda: HostileText("spawn"),
+    "hostile list": lambda: [Hostile()],
+    "folder": lambda: Path("folder"),
+    "half a character": lambda: "a\ud800",
+    "NUL": lambda: "a\0b",
+    "long text": lambda: "x" * 100_000,
+    "dict": lambda: {1: object()},
+    "class": lambda: int,
+}
+
+
+def loader(**arguments: Any) -> None:
+    given = {"batch_size": 4, "num_workers": 0, "num_threads": 1, "start_method": "fork", "output_type": "numpy"}
+    given.update(arguments)
+    DataLoader(given.pop("source", IndexProvider(22)), **given).close()
+
+
+def masking_policy(**arguments: Any) -> None:
+    FaultPolicy(**{"samples": "mask", **arguments})
+
+
+def videos(**arguments: Any) -> None:
+    Videos(**{"filenames": ["a.mp4"], **arguments})
+
+
+def videos_of_cameras(**arguments: Any) -> None:
+    Videos(**{"cameras": {"a": ["a.mp4"]}, **arguments})
+
+
+def folders(**arguments: Any) -> None:
+    FrameFolders(**{"file_root": "folder", "cameras": ["a", "b"], "align": "time", **arguments})
+
+
+def ledgers(**arguments: Any) -> None:
+    certify(**{"paths": "folder", **arguments})
+
+
+MAKERS = (
+    (DataLoader, loader),
+    (FaultPolicy, masking_policy),
+    (Videos, videos),
+    (Videos, videos_of_cameras),
+    (FrameFolders, folders),
+    (certify, ledgers),
+)
+CASES = [(make, name) for called, make in MAKERS for name in inspect.signature(called).parameters]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("make", "argument"), CASES, ids=[f"{make.__name__}-{name}" for make, name in CASES])
+def test_wrong_values_are_refused_by_errors_of_the_package(make: Callable[..., None], argument: str) -> None:
+    bare = []
+    for kind, value in WRONG.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                make(**{argument: value()})
+        except FrameworkError as error:
+            if len(str(error)) > 1000:
+                bare.append(f"{kind}: a message of {len(str(error))} characters")
+        except Exception as error:
+            bare.append(f"{kind}: {type(error).__name__}")
+    assert not bare
+
+
+@pytest.mark.parametrize("argument", ["run", "device_id", "num_workers", "start_method", "ragged"])
+def test_arrays_are_no_settings_of_a_loader(argument: str) -> None:
+    with pytest.raises(SettingError, match=rf"^`{argument}` must be .*got array\(\[0, 1, 2\]\)"):
+        loader(**{argument: np.arange(3)})
+
+
+def test_functions_of_a_batch_can_be_called() -> None:
+    with pytest.raises(SettingError, match=r"`post_process_func` must be a function of a batch, got 5\."):
+        loader(post_process_func=5)
+
+
+@pytest.mark.parametrize(
+    ("gib", "method", "most"), [(4, "spawn", 85), (4, "forkserver", 85), (4, "fork", 512), (999, "spawn", 1024)]
+)
+def test_there_are_no_more_workers_than_memory_holds(
+    gib: int, method: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_limits, "all_memory", lambda: gib * 2**30)
+    loader(num_workers=most, start_method=method)
+    with pytest.raises(
+        SettingError, match=rf"^`num_workers` must be at most {most} here, got {most + 1}: each worker"
+    ):
+        loader(num_workers=most + 1, start_method=method)
+
+
+COMMANDS = {
+    "too many processes": ["lint", "a:b", "--workers", "1000000"],
+    "a pipe that nobody reads": ["lint", "a:b", "--output", "pipe"],
+    "a folder": ["lint", "a:b", "--output", "folder"],
+    "a list with NUL": ["lint", "a:b", "--output", "a\0b"],
+    "a list of half a character": ["lint", "a:b", "--output", "a\ud800"],
+    "no time": ["lint", "a:b", "--timeout", "nan"],
+    "relative to nothing": ["describe", "..a:b"],
+    "a ledger with NUL": ["ledger", "a\0b"],
+    "a ledger of half a character": ["ledger", "a\ud800"],
+    "a ledger that is a pipe": ["ledger", "pipe"],
+    "a ledger without end": ["ledger", "/dev/zero"],
+    "10**30 samples": ["ledger", "folder", "--samples", str(10**30)],
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_wrong_arguments_of_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    assert main(arguments) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"{arguments[0]}: ")
+    assert "Traceback" not in told
+
+
+@pytest.mark.timeout(60)
+def test_a_list_of_failed_samples_is_no_pipe() -> None:
+    os.mkfifo("pipe")
+    for policy in ({"quarantine": "pipe"}, {"exclude": "pipe"}):
+        with pytest.raises(FrameworkError, match="'pipe' cannot be"):
+            loader(faults=FaultPolicy(samples="replace", **policy))
