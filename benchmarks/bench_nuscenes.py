@@ -39,6 +39,7 @@ from results_file import write_results
 from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
 
 QUICK = (2, 12, 400)
+START_METHOD = "spawn"
 MOST_OPEN_SECONDS, MOST_MEGABYTES, MOST_CONVERSION_MEGABYTES = 0.2, 50.0, 3000.0
 NUM_SAMPLES = 1000
 _FIELDS: dict[str, Any] = {"boxes_2d": True, "num_future_frames": 6, "classes": "detection"}
@@ -104,8 +105,8 @@ def in_worker(pickled: bytes) -> dict[str, Any]:
 
 
 def _alone(function: Any, *arguments: Any) -> Any:
-    """The result of a function, in a spawned process of its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    """The result of a function, in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(START_METHOD)) as pool:
         pool.submit(_memory).result()  # the imports are no part of it
         return pool.submit(function, *arguments).result()
 

@@ -1,5 +1,6 @@
 """``python -m accvlab.dali_pipeline_framework``: commands that look at a provider, a definition or a loader."""
 
+import functools
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image
 
 from accvlab.dali_pipeline_framework.command_line import main
+from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
 
 MODULE = """
 from pathlib import Path
@@ -126,7 +128,10 @@ class TestCheck:
             ("loader", "The loader delivers."),
         ],
     )
-    def test_accepts_what_is_right(self, subject, said, capsys):
+    @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+    def test_accepts_what_is_right(self, subject, said, start_method, capsys, monkeypatch):
+        check = functools.partial(check_provider, start_method=start_method)
+        monkeypatch.setattr(provider_contract, "check_provider", check)
         assert main(["check", f"commanded:{subject}"]) == 0
         assert said in capsys.readouterr().out
 

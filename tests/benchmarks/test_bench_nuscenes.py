@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bench_nuscenes
 import pytest
 from bench_nuscenes import QUICK, main
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
 def test_a_quick_run_reports_conversion_opening_and_memory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    start_method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(bench_nuscenes, "START_METHOD", start_method)
     output = tmp_path / "results" / "nuscenes.json"
     main(["--quick", "--output", str(output), "--folder", str(tmp_path)])
     printed = capsys.readouterr().out

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from bench_recipes import LIBRARY, PYTORCH, REDUCED, SETTINGS, in_torch, main, make_data, recipe
 from recipe_torch import LISTED
+from support.laws import each_value
 
 from accvlab.dali_pipeline_framework.recipes import ImageAugmentation
 
 
-@pytest.mark.parametrize("is_flipped", [False, True])
-@pytest.mark.parametrize("scale", [0.42, 0.53])
+@each_value(scale=[0.42, 0.53], is_flipped=[False, True])
 def test_contestants_deliver_the_same(tmp_path: Path, scale: float, is_flipped: bool) -> None:
     images = ImageAugmentation(
         scale_range=(scale, scale), crop_x_range=(0.3, 0.3), flip_prob=1.0 if is_flipped else 0.0

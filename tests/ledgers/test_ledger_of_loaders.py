@@ -6,9 +6,7 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from support.killed_ranks import TRAINING, ledger_of_killed_ranks
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 from support.samplers import EndlessSampler
+from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -130,29 +129,17 @@ def test_a_full_disk_ends_the_ledger_and_not_the_training(
     assert not certify([tmp_path]).is_exact
 
 
-def run_ranks(folder: Path, num_ranks: int, kill_at: int) -> list[int]:
-    """Run the ranks of a training as plain processes; when one is killed, end the others as a launcher does."""
-    env = {**os.environ, "WORLD_SIZE": str(num_ranks), "MASTER_PORT": "1234"}
+def run_rank(folder: Path, kill_at: int) -> int:
+    """Run the only rank of a training; returns how it has ended."""
+    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1234"}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    command = [sys.executable, str(TRAINING), str(folder), str(kill_at)]
-    ranks = [subprocess.Popen(command, env={**env, "RANK": str(rank)}) for rank in range(num_ranks)]
-    deadline = time.monotonic() + 60
-    try:
-        while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
-            if any(rank.poll() not in (None, 0) for rank in ranks):
-                break
-            time.sleep(0.02)
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [rank.wait(10) for rank in ranks]
+    return run_script(TRAINING, str(folder), str(kill_at), env=env, timeout=60).returncode
 
 
 def test_ranks_that_are_killed_and_started_again_deliver_each_sample_once(tmp_path: Path) -> None:
     # The ranks do not wait for each other here: only one that runs alone may save while others are behind.
-    for num_ranks, kill_at in ((1, 10), (1, 17), (1, -1)):
-        codes = run_ranks(tmp_path, num_ranks, kill_at)
-        assert codes == [0 if kill_at < 0 else -signal.SIGKILL], codes
+    codes = [run_rank(tmp_path, kill_at) for kill_at in (10, 17, -1)]
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
     certificate = certify([tmp_path / "ledger"])
     assert certificate.is_exact, str(certificate)
     assert certificate.notes[0].startswith("3 ledgers, 3 runs: 52 batches count, ")

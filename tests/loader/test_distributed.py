@@ -1,10 +1,9 @@
-"""Loaders on real ranks: gloo connects them; `torchrun` starts those of the first part."""
+"""Loaders on real ranks: gloo connects them; in a wide run `torchrun` starts them too."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -13,32 +12,21 @@ from typing import Any
 
 import psutil
 import pytest
-from support.distributed_run import DISTRIBUTED, deliver, loader_of
+from support.distributed_run import DISTRIBUTED, deliver, loader_of, main
 from support.loaders import LENGTHS
+from support.rank_processes import run_ranks
 
 TESTS = Path(__file__).parents[1]
 SCRIPT = str(TESTS / "support" / "distributed_run.py")
 
 
-def torchrun(num_ranks: int, folder: Path, part: str) -> list[dict[str, Any]]:
+def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+    """Have ranks run `support/distributed_run.py`, and return what it reports."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    return run_ranks([*launcher, SCRIPT, str(folder), part], folder, [part])
-
-
-def forked(folder: Path, **parts: int) -> list[dict[str, Any]]:
-    arguments = []
-    for part, num_ranks in parts.items():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            arguments += [part, str(num_ranks), str(free.getsockname()[1])]
-    return run_ranks([SCRIPT, str(folder), *arguments], folder, [*parts])
-
-
-def run_ranks(arguments: list[str], folder: Path, parts: list[str]) -> list[dict[str, Any]]:
-    """Have ranks run `support/distributed_run.py`, and return what it reports of each part."""
-    command = [sys.executable, *arguments]
+    command = [sys.executable, *launcher, SCRIPT, str(folder), part]
     paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    environment["ALL_HAVE_WORKERS"] = "1"
     for name in ("RANK", "WORLD_SIZE"):
         environment.pop(name, None)
     with subprocess.Popen(
@@ -56,20 +44,27 @@ def run_ranks(arguments: list[str], folder: Path, parts: list[str]) -> list[dict
     left = [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
     assert left == []
     assert process.returncode == 0, output
-    return [json.loads((folder / f"{part}.json").read_text()) for part in parts]
+    return report_of(folder, part)
+
+
+def forked(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+    """Do the same on processes of the fork server."""
+    run_ranks(num_ranks, main, folder, part)
+    return report_of(folder, part)
+
+
+def report_of(folder: Path, part: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / f"{part}.json").read_text())
+    return report
 
 
 # Both give ranks the same environment; each process that `torchrun` starts imports PyTorch, which takes seconds.
-@pytest.fixture(scope="module", params=["forked", pytest.param("torchrun", marks=pytest.mark.wide)])
+@pytest.fixture(scope="module", params=["forkserver", pytest.param("torchrun", marks=pytest.mark.wide)])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Two ranks begin epoch 0, three continue it, and one (this process) goes through the rest."""
     folder = tmp_path_factory.mktemp("ranks")
-    if request.param == "torchrun":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("ALL_HAVE_WORKERS", "1")
-            reports = [*torchrun(2, folder, "two"), *forked(folder, three=3)]
-    else:
-        reports = forked(folder, two=2, three=3)
+    start = torchrun if request.param == "torchrun" else forked
+    reports = [start(2, folder, "two"), start(3, folder, "three")]
     rest = {}
     for name in DISTRIBUTED:
         with loader_of(name, None, 1) as loader:

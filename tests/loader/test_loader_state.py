@@ -100,7 +100,7 @@ OTHER_WORKERS = [
 ]
 
 
-@spread("name", ORDERS, 8)  # each of the workers with two orders or more
+@spread("name", ORDERS, 6)  # each of the workers with two orders or more
 def test_workers_and_depths_do_not_matter(name: str) -> None:
     order = ORDERS[name]
     loops, states = loops_with_states(order)

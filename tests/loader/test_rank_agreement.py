@@ -9,6 +9,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import torch.distributed as dist
 from support.loaders import make_loader
 from support.providers import IndexProvider
+from support.rank_processes import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -295,43 +297,27 @@ def _environment() -> dict[str, str]:
 
 # --- real ranks -------------------------------------------------------------------------------------------
 
-RANKS = """
-import os, sys
-import torch.distributed as dist
-from datetime import timedelta
-from accvlab.dali_pipeline_framework.errors import SettingError
-from test_rank_agreement import begin, loader_of
 
-rank = 0 if os.fork() else 1
-store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 2, rank == 0, timeout=timedelta(seconds=30))
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-
-if rank == 0:
-    with loader_of() as only_here:
-        begin(only_here)
-dist.barrier()
-with loader_of(2 + rank) as loader:
-    found = "nothing"
-    for _ in range(2):
-        try:
-            begin(loader)
-        except SettingError as error:
-            found = str(error).splitlines()[1]
-        dist.barrier()  # the other one has begun by then
-objects = [None, None]
-dist.all_gather_object(objects, found)
-if rank == 0:
-    os.wait()
-    print(objects)
-dist.destroy_process_group()
-"""
+def what_is_found() -> str:
+    """Begin a loop with settings that differ from those of the other rank."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    rank = dist.get_rank()
+    if rank == 0:
+        with loader_of() as only_here:
+            begin(only_here)
+    dist.barrier()
+    with loader_of(2 + rank) as loader:
+        found = "nothing"
+        for _ in range(2):
+            try:
+                begin(loader)
+            except SettingError as error:
+                found = str(error).splitlines()[1]
+            dist.barrier()  # the other one has begun by then
+    dist.destroy_process_group()
+    return found
 
 
 def test_two_processes_see_it_and_do_not_hang() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-W", "ignore", "-c", RANKS, port]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=_environment())
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
-    assert result.stdout.strip() in (str([f"  - {a}"] * 2), str([f"  - {b}"] * 2)), result.stderr
+    assert run_ranks(2, what_is_found) in ([f"  - {a}"] * 2, [f"  - {b}"] * 2)

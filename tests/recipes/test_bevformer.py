@@ -146,9 +146,10 @@ PINNED = [147, 51, 69, 135, 6]
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def test_the_provider_keeps_the_contract(data: Any) -> None:
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_the_provider_keeps_the_contract(start_method: str, data: Any) -> None:
     for is_training in (False, True):
-        check_provider(BEVFormerQueues(provider_of(data), is_training=is_training))
+        check_provider(BEVFormerQueues(provider_of(data), is_training=is_training), start_method=start_method)
 
 
 def test_queues_stay_in_their_scene_unless_emulated(data: Any) -> None:

@@ -1,15 +1,10 @@
-"""What each rank does in `tests/loader/test_distributed.py`.
+"""What each rank does in `tests/loader/test_distributed.py`. `torchrun` starts it, or `support.rank_processes`::
 
-`torchrun` starts it, or, with numbers of ranks, it forks those of one part after the other, which saves each of
-them seconds of imports::
-
-    python distributed_run.py FOLDER PART
-    python distributed_run.py FOLDER PART NUM_RANKS PORT [PART NUM_RANKS PORT ...]
+torchrun --nproc-per-node=2 distributed_run.py FOLDER PART
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -103,27 +98,7 @@ def main(folder: Path, part: str) -> None:
     dist.destroy_process_group()
 
 
-def fork_ranks(folder: Path, part: str, num_ranks: int, port: str) -> int:
-    """Have children do it, with the environment that `torchrun` would give them; the worst of their exit codes."""
-    ranks = []
-    for rank in range(num_ranks):
-        ranks.append(os.fork())
-        if ranks[-1] == 0:
-            number, count = str(rank), str(num_ranks)
-            os.environ |= {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            main(folder, part)
-            sys.exit(0)
-    return max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) != 0 for rank in ranks)
-
-
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
-    given_folder, *given = sys.argv[1:]
-    if given[1:]:
-        gc.collect()
-        gc.freeze()  # else each rank would look at what was imported, and so get a copy of it
-        parts = zip(given[::3], map(int, given[1::3]), given[2::3], strict=True)
-        sys.exit(max(fork_ranks(Path(given_folder), *each) for each in parts))
-    main(Path(given_folder), *given)
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -15,6 +15,7 @@ from support.lint_subjects import blocked_provider, definition, late_provider, p
 
 from accvlab.dali_pipeline_framework import read_quarantine
 from accvlab.dali_pipeline_framework.command_line import main
+from accvlab.dali_pipeline_framework.testing import data_set_lint
 from accvlab.dali_pipeline_framework.testing.data_set_lint import _Rest, lint
 from accvlab.dali_pipeline_framework.testing.sample_trial import SampleTrial, subject_of
 
@@ -33,6 +34,13 @@ def test_what_fails_is_found_where_it_fails(form: Any) -> None:
     assert failed[2].file == "sample 5"
 
 
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def _start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How processes start: those of the fork server need not import DALI first."""
+    monkeypatch.setattr(data_set_lint, "_START_METHOD", request.param)
+
+
+@pytest.mark.usefixtures("_start_method")
 def test_samples_that_end_their_process_or_do_not_end_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,11 +84,13 @@ def test_the_time_limit_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "`--timeout` must be a number above 0, got 0" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_start_method")
 def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "support.lint_subjects:good_provider", "--workers", "1"]) == 0
     assert "All can be loaded and decoded." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_start_method")
 def test_what_has_no_provider_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "support.lint_subjects:reader"]) == 1
     assert "lint needs a data provider" in capsys.readouterr().err

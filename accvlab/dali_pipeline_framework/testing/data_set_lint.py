@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .sample_trial import Subject
 
 DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
+_START_METHOD = "spawn"  # a process that is forked would have what this one has done
 _LONGEST_START_S = 600.0  # imports, and opening the data set
 _LONGEST_END_S = 5.0
 _MOST_STARTS = 3
@@ -187,7 +188,7 @@ def lint(
 
 
 def _started(make_subject: Callable[[], Subject]) -> _Worker:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(_START_METHOD)
     pipe, other_end = context.Pipe()
     place = context.RawArray("d", [_STARTING, time.monotonic()])
     process = context.Process(target=_work, args=(make_subject, other_end, place), daemon=True)
