@@ -154,7 +154,13 @@ class WorkerDiedError(FrameworkError, RuntimeError):
 
 
 class WorkerStartError(FrameworkError, RuntimeError):
-    """The worker processes could not be started."""
+    """The worker processes could not be started.
+
+    Attributes:
+        was_killed: Whether a signal has ended one of them, so that another try may succeed.
+    """
+
+    was_killed: bool = False
 
 
 class GraphError(FrameworkError, RuntimeError):

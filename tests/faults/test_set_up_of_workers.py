@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
+from nvidia.dali._multiproc.shared_queue import ShmQueue
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
-from accvlab.dali_pipeline_framework.errors import WorkerDiedError
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
 
@@ -141,3 +146,88 @@ def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
         r"after [456]\.\d s: The worker processes had not started after 4 s, and were end", ended.stdout
     )
     assert re.search(r"Workers have not started for 1 s\.\nWorker process \d+: it sleeps\.", ended.stderr)
+
+
+MOMENTS = ["holds the lock", "has taken note of the one that waits", "has woken the one that waits"]
+
+
+class DeadlyReport:
+    """Ends workers while they report that they have started, which is their first message."""
+
+    def __init__(self, folder: Path, moment: str, num_times: int, end: Callable[[], object]) -> None:
+        self._folder = folder
+        self._moment = MOMENTS.index(moment)
+        self._num_times = num_times
+        self._end = end
+        self._put = ShmQueue.put
+        self._parent = os.getpid()
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ShmQueue, "put", lambda queue, messages: self._in_worker(queue, messages))
+
+    def _in_worker(self, queue: Any, messages: list[Any]) -> int | None:
+        if os.getpid() != self._parent:
+            self._reach(queue)
+            if self._is_due():
+                if self._moment == 2:
+                    queue.cv_not_empty._wait_semaphore.release()
+                self._end()
+            if self._moment:
+                queue.cv_not_empty._sleeping_count.release()
+            queue.lock.release()
+        return self._put(queue, messages)
+
+    def _reach(self, queue: Any) -> None:
+        while True:
+            queue.lock.acquire()
+            if not self._moment or queue.cv_not_empty._sleeping_count.acquire(False):
+                return
+            queue.lock.release()
+            time.sleep(0.01)
+
+    def _is_due(self) -> bool:
+        for number in range(self._num_times):
+            with contextlib.suppress(FileExistsError):
+                (self._folder / f"ended{number}").touch(exist_ok=False)
+                return True
+        return False
+
+
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_workers_that_are_killed_while_they_report_their_start(
+    tmp_path: Path, undisturbed: list[Any], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeadlyReport(tmp_path, moment, 1, kill_this_process).install(monkeypatch)
+    with loader_of(ImageProvider(), start_method="fork") as loader:
+        began = time.monotonic()
+        with pytest.raises(WorkerStartError, match=r"process \d+ was ended by SIGKILL") as raised:
+            loader.start()
+        assert raised.value.was_killed
+        assert "; process" not in str(raised.value)  # the other one was killed here
+        assert time.monotonic() - began < DETECTED_WITHIN_S
+        assert stream(loader, 1) == undisturbed  # it can be started again
+
+
+def test_workers_that_are_killed_while_they_start_are_started_again(
+    tmp_path: Path, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeadlyReport(tmp_path, MOMENTS[0], 1, kill_this_process).install(monkeypatch)
+    assert (
+        stream(loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=1)), 1) == undisturbed
+    )
+    assert [message for message in caplog.messages if "Restart 1 of at most 1" in message]
+
+
+def test_workers_that_end_by_themselves_while_they_start_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeadlyReport(tmp_path, MOMENTS[0], 1, lambda: os._exit(3)).install(monkeypatch)
+    with loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=3)) as loader:
+        with pytest.raises(WorkerStartError, match="exited with code 3") as raised:
+            loader.start()
+        assert not raised.value.was_killed
+        assert caplog.messages == []

@@ -118,7 +118,8 @@ class StructuredPipeline(DescribedPipeline):
                 self._prefetch_queue_depth = max(depth.values())
             if self._context.has_workers and self.py_num_workers:
                 require_shared_memory()
-            with starting_workers(self._context.control, self.limits):
+            watch = WorkerWatch(self._context.control, self._context.describe_loading)
+            with starting_workers(watch, self._context.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False
@@ -127,9 +128,10 @@ class StructuredPipeline(DescribedPipeline):
                 time_waits(self._py_pool.pool, self.times)
                 sources = self._parallel_input_callbacks
                 self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
-            self.watch = WorkerWatch(self._py_pool, self._context.control, self._context.describe_loading)
-            self.watch.limit(*self.limits)
-            weakref.finalize(self, self.watch.close).atexit = False
+                watch.count_batches(self._py_pool.contexts)
+            watch.limit(*self.limits)
+            weakref.finalize(self, watch.close).atexit = False
+            self.watch = watch
             close_at_exit(self)
         finally:
             self._prefetch_queue_depth = depth

@@ -8,25 +8,36 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..errors import SourcePicklingError, WorkerStartError
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .watching.pool import told_of_pool
 from .watching.shared_memory import REMEDY
 from .watching.start_watch import StartWatch
+from .watching.worker_death import describe_exit_code, first_ended
 from .worker_process import forked_children_are_workers
 
+if TYPE_CHECKING:
+    from .watching.worker_watch import WorkerWatch
+
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
+_ADVICE = (
+    "What it printed on stderr says why. Frequent causes: a module that cannot be imported in the worker, too "
+    "little memory."
+)
 _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 
 @contextlib.contextmanager
 def starting_workers(
-    control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
+    watch: WorkerWatch, control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
 ) -> Iterator[None]:
     """Around the code by which DALI starts its workers.
 
     Args:
+        watch: Begins to watch as soon as they run.
         control: What they share with this process.
         limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
 
@@ -34,23 +45,24 @@ def starting_workers(
         WorkerStartError: They could not be started; says why as far as a worker could tell.
     """
     refuse_while_main_script_is_imported()
-    watch, mark = StartWatch(), f"{_REPORT_PATH_VARIABLE}={control.start_report_path}"
+    start_watch, mark = StartWatch(), f"{_REPORT_PATH_VARIABLE}={control.start_report_path}"
     try:
         with (
             _one_start_at_a_time,
             forked_children_are_workers(),
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
-            watch.watching(mark, *limits),
+            start_watch.watching(mark, *limits),
+            told_of_pool(watch.begin),
         ):
             yield
     except SourcePicklingError:
         raise
     except (RuntimeError, EOFError, OSError) as error:
         reason = control.read_start_report()
-        if watch.waited_s is not None:
+        if start_watch.waited_s is not None:
             raise WorkerStartError(
-                f"The worker processes had not started after {watch.waited_s:g} s, and were ended. Does the main "
-                f"script, which a spawned worker imports first, wait for something when it is imported?"
+                f"The worker processes had not started after {start_watch.waited_s:g} s, and were ended. Does the "
+                f"main script, which a spawned worker imports first, wait for something when it is imported?"
             ) from error
         if NO_SHARED_MEMORY in str(error):
             raise WorkerStartError(
@@ -62,10 +74,14 @@ def starting_workers(
         what = "The worker processes could not be started. "
         if reason:
             raise WorkerStartError(what + reason) from None
-        raise WorkerStartError(
-            f"{what}A worker ended while it was set up ({error}); what it printed on stderr says why. Frequent "
-            f"causes: a module that cannot be imported in the worker, too little memory."
-        ) from error
+        codes = first_ended(watch)
+        ended = [f"process {pid} {describe_exit_code(code, watch.kernel_kills)}" for pid, code in codes.items()]
+        was_killed = any(code < 0 for code in codes.values())
+        advice = "" if was_killed else f" {_ADVICE}"
+        text = f"{what}A worker ended while it was set up: {'; '.join(ended) or error}.{advice}"
+        explained = WorkerStartError(text)
+        explained.was_killed = was_killed
+        raise explained from error
 
 
 def refuse_while_main_script_is_imported() -> None:

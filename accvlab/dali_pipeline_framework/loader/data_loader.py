@@ -237,7 +237,7 @@ class DataLoader(TorchInterface, ReportInterface):
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         try:
-            is_new = self._run.start()
+            is_new = self._recovery.start()
         except WorkerStartError as error:  # its message says all; how it got here does not help
             raise error.with_traceback(None) from error.__cause__
         if is_new:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError, WorkerStartError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..faults.fault_policy import FaultPolicy
     from .pipeline_owner import LoaderPipeline
     from .states.position import LoopProgress, Position
+
+_T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
 
@@ -146,17 +149,22 @@ class Recovery:
         _logger.warning("%s\nRestart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
         return True
 
+    def start(self) -> bool:
+        """Start the pipeline, again where a worker was killed; return whether it was not started before."""
+        return self._started(self._run.start, lambda error: error.was_killed)
+
     def renew(self) -> None:
         """Replace the pipeline by one that goes on where the loop stands."""
-        for number in range(_MOST_STARTS):
+        self._started(lambda: self._run.renew(self._progress.pipeline), lambda _: True)
+
+    def _started(self, start: Callable[[], _T], may_try_again: Callable[[WorkerStartError], bool]) -> _T:
+        for _ in range(_MOST_STARTS - 1):
             try:
-                self._run.renew(self._progress.pipeline)
-            except WorkerStartError as error:  # e.g. one was killed while it started
-                self._run.is_lost = True
-                if number == _MOST_STARTS - 1 or not self._may_restart(error):
+                return start()
+            except WorkerStartError as error:
+                if not may_try_again(error) or not self._may_restart(error):
                     raise
-            else:
-                return
+        return start()
 
     def restore(self) -> None:
         """Before a new loop: replace the pipeline where it was lost."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 from nvidia.dali import types
@@ -38,12 +37,7 @@ def worker_died_error(
         data_input: The user's input.
         batch_size: Samples per batch.
     """
-    codes = {} if pool is None else _exit_codes(pool.pool._processes)
-    # As soon as one worker is gone, the others are terminated, if they do not end by themselves before.
-    not_first = ({-signal.SIGTERM, 0}, {-signal.SIGTERM}, set[int]())
-    suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
-    for ignored in not_first:
-        suspects = suspects or {pid: code for pid, code in codes.items() if code not in ignored}
+    suspects = first_ended(watch)
     texts, all_loading = [], {}
     for pid, code in suspects.items():
         loading = control.find_loading(pid) if callable(data_input) else None
@@ -87,15 +81,20 @@ def describe_place(index: int | None, place: tuple[int, int, int]) -> str:
     return "{} (epoch {}, batch {}, slot {})".format(sample, *place)
 
 
-def _exit_codes(processes: Any) -> dict[int, int]:
-    # One has died, whereupon DALI ends the others. The exit codes are there once they are waited for.
-    deadline = time.monotonic() + _LONGEST_END_S
-    while any(process.exitcode is None for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return {process.pid: process.exitcode for process in processes if process.exitcode is not None}
+def first_ended(watch: WorkerWatch) -> dict[int, int]:
+    """Exit codes of the worker processes that have ended by themselves, or were killed by others than DALI.
+
+    As soon as one worker is gone, DALI terminates the others, if they do not end by themselves before.
+    """
+    codes = watch.exit_codes(_LONGEST_END_S)
+    not_first = ({-signal.SIGTERM, 0}, {-signal.SIGTERM}, set[int]())
+    suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
+    for ignored in not_first:
+        suspects = suspects or {pid: code for pid, code in codes.items() if code not in ignored}
+    return suspects
 
 
-def describe_exit_code(code: int, kills: KernelKills, pool: Any) -> str:
+def describe_exit_code(code: int, kills: KernelKills, pool: Any = None) -> str:
     """Say how a process ended: a negative code stands for a signal."""
     if code >= 0:
         hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread that watches the workers of a pipeline: those that die, that stand still, and that do not end.
 
+It runs from the moment on at which the processes do: one may be killed before it has reported that it has started.
 DALI notices that a worker has ended, and then ends the others. It does not notice that one stands still; and it
 waits for ever for locks that dead workers held, and for workers that do not end when they are told to::
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_SHORT_S = 0.05  # the main thread needs that to wake up
 _LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
 _MOST_TRIES = 8
 _GRACE_S = 2.0  # for workers that were told to end
@@ -49,21 +51,20 @@ class WorkerWatch:
         killed: Processes that were ended here because they stood still: for how long, in seconds.
     """
 
-    def __init__(self, pool: Any, control: ControlBlock, describe_work: Callable[[int], str]) -> None:
-        """Begin to watch.
+    def __init__(self, control: ControlBlock, describe_work: Callable[[int], str]) -> None:
+        """Watch for nothing yet.
 
         Args:
-            pool: DALI's pool of workers (`WorkerPool`), started; None where there is none.
             control: What workers tell.
             describe_work: Says what a process is at (empty: nothing that is known). A method of an object that may
                 be gone before the workers are.
         """
         self.waiting_since: float | None = None
         self.killed: dict[int, float] = {}
-        self._processes = [] if pool is None else list(pool.pool._processes)
-        self._contexts = [] if pool is None else [weakref.ref(context) for context in pool.contexts]
-        self._queues = [] if pool is None else queues_of(pool.pool)
-        self._result_queue: Any = None if pool is None else pool.pool._result_queue
+        self._processes: list[Any] = []
+        self._contexts: list[weakref.ref[Any]] = []
+        self._queues: list[Any] = []
+        self._not_ended: set[int] = set()  # when they were told to
         self._control = control
         self._describe_work = weakref.WeakMethod(describe_work)
         self._blocked_after: float | None = None
@@ -75,8 +76,31 @@ class WorkerWatch:
         self._wake = self._waker = -1
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        if self._processes:
-            self._start()
+
+    def begin(self, pool: Any) -> None:
+        """Begin to watch.
+
+        Args:
+            pool: DALI's pool of processes (`ProcPool`), which run, but may not have reported yet.
+        """
+        self._processes, self._queues = list(pool._processes), queues_of(pool)
+        self._start()
+
+    def count_batches(self, contexts: list[Any]) -> None:
+        """Count the batches that workers are asked for.
+
+        Args:
+            contexts: What DALI keeps of each input (`WorkerPool.contexts`).
+        """
+        self._contexts = [weakref.ref(context) for context in contexts]
+
+    def exit_codes(self, within_s: float) -> dict[int, int]:
+        """How the processes have ended that were not killed when others had: once all have, or after a time."""
+        deadline = time.monotonic() + within_s
+        while any(process.exitcode is None for process in self._processes) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        codes = {process.pid: process.exitcode for process in self._processes if process.exitcode is not None}
+        return {pid: code for pid, code in codes.items() if pid not in self._not_ended}
 
     def _start(self) -> None:
         self._wake, self._waker = os.pipe()
@@ -110,10 +134,13 @@ class WorkerWatch:
 
     def _watch(self) -> None:
         try:
-            if self._await_end():
+            is_fault = self._await_end()
+            if is_fault:
                 self._close_task_queues()
             self._await_workers()
             self._release_locks()
+            if is_fault:
+                _wake_reader(self._queues[0])
         finally:
             with self._lock:
                 os.close(self._waker)
@@ -145,9 +172,8 @@ class WorkerWatch:
 
         To put one, it wakes a worker, and waits for it to say so: for ever, where that was asleep when it died.
         """
-        for queue in self._queues:
-            if queue is not self._result_queue:
-                queue.is_closed = True
+        for queue in self._queues[1:]:
+            queue.is_closed = True
 
     def _release_locks(self) -> None:
         for queue in self._queues:
@@ -165,6 +191,7 @@ class WorkerWatch:
             for sentinel in connection.wait([*left], max(0.0, deadline - time.monotonic())):
                 del left[sentinel]
         for process in left.values():
+            self._not_ended.add(process.pid)
             process.kill()
 
     # --- standing still ---------------------------------------------------------------------------
@@ -213,9 +240,7 @@ class WorkerWatch:
         To put a task, the main thread wakes a worker, and waits for it to say so: for ever, where that is stopped.
         Results that came before are not taken meanwhile.
         """
-        for queue in self._queues:
-            if queue is self._result_queue:
-                continue
+        for queue in self._queues[1:]:
             if not queue.lock.acquire(timeout=_LONGEST_HOLD_S):
                 return True
             queue.lock.release()
@@ -224,17 +249,16 @@ class WorkerWatch:
     def _has_idle_workers_with_work(self) -> bool:
         """Whether batches are with the workers, though none of them loads anything, and none has arrived."""
         missing = sum(self._num_batches()[:1])
-        if (
-            not missing
-            or self._result_queue is None
-            or not self._result_queue.lock.acquire(timeout=_LONGEST_HOLD_S)
-        ):
-            return bool(missing)
+        if not missing:
+            return False
+        results = self._queues[0]
+        if not results.lock.acquire(timeout=_LONGEST_HOLD_S):
+            return True
         try:
-            self._result_queue._read_meta()
-            return bool(self._result_queue.meta.size == 0)
+            results._read_meta()
+            return bool(results.meta.size == 0)
         finally:
-            self._result_queue.lock.release()
+            results.lock.release()
 
     def _num_batches(self) -> tuple[int, int]:
         """How many batches workers were asked for that have not come, and how many have come and wait."""
@@ -264,6 +288,28 @@ class WorkerWatch:
             lines.append(f"Worker process {pid} {told} ({state_of(pid)}):\n{stacks[pid]}")
         lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
         return "\n".join(lines)
+
+
+def _wake_reader(queue: Any) -> None:
+    """Wake the main thread, where it waits for results of a queue that DALI has closed.
+
+    A worker that died after it had taken note of the one who waits, and before it woke it, has left nobody to be
+    woken for DALI.
+    """
+    condition = queue.cv_not_empty
+    for _ in range(_MOST_TRIES):
+        if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+            try:
+                if queue.is_closed:
+                    while condition._woken_count.acquire(False):
+                        pass
+                    condition._wait_semaphore.release()
+                    if condition._woken_count.acquire(timeout=_SHORT_S):
+                        return
+                    condition._wait_semaphore.acquire(False)  # nobody waits, or not yet
+            finally:
+                queue.lock.release()
+        time.sleep(_SHORT_S)
 
 
 def _release_lock_of_dead(queue: Any) -> None:
