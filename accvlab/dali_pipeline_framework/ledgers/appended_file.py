@@ -19,8 +19,8 @@ from typing import Final
 _PIECE: Final = 1 << 18
 _FIRST: Final = 8
 # A mapped page for which the disk has no room would end the process. These keep room that was reserved. Others may
-# need new room to change a page (Btrfs, ZFS; XFS where the file was copied, since `cp` has the copy share its room),
-# or there is no saying (network, FUSE).
+# need new room to change a page (Btrfs, ZFS; XFS where the file was copied, since copies share its room), or there
+# is no saying (network, FUSE).
 _KEEP_ROOM: Final = frozenset({"ext4", "tmpfs"})
 
 
