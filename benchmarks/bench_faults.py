@@ -109,7 +109,7 @@ class Payload:
         per_turn: Batches of a turn.
         num_turns: Turns of each loader.
         num_samples: Samples of an epoch; many where batches take little time, so that the start of an epoch, which
-            does more where samples may fail, is no part of what is compared.
+            takes as long as several batches, is no part of what is compared.
     """
 
     what: str
