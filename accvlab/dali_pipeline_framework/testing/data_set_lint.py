@@ -24,7 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .sample_trial import Subject
 
 DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
-_START_METHOD = "spawn"  # a process that is forked would have what this one has done
+_START_METHOD: Final = "spawn"  # a process that is forked would have what this one has done
 _LONGEST_START_S = 600.0  # imports, and opening the data set
 _LONGEST_END_S = 5.0
 _MOST_STARTS = 3
