@@ -21,7 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from races import machine, show_targets
+from races import show_targets
+from results_file import load_average, machine, write_results
 
 RESULTS = Path(__file__).parent / "results"
 OTHERS = {
@@ -39,10 +40,10 @@ def measure(report: dict[str, Any], chosen: list[str], quick: bool) -> None:
         if section.name not in chosen:
             continue
         print(f"\n--- {section.title}", flush=True)
-        before = round(os.getloadavg()[0], 2)
+        before = load_average()
         with tempfile.TemporaryDirectory() as folder:
             found = section.measure(Path(folder), QUICK if quick else FULL)
-        load_averages = [before, round(os.getloadavg()[0], 2)]
+        load_averages = [before, load_average()]
         report["sections"][section.name] = {**found, "load_average_before_and_after": load_averages}
     order = [section.name for section in SECTIONS if section.name in report["sections"]]
     report["sections"] = {name: report["sections"][name] for name in order}
@@ -69,7 +70,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     if not arguments.page:
         report |= {**machine(), "cores": cores, "torch": version("torch")}
         measure(report, arguments.only, arguments.quick)
-        figures.write_text(json.dumps(report, indent=1) + "\n")
+        write_results(figures, report)
     show_targets([target for section in report["sections"].values() for target in section["targets"]])
     others = {
         title: json.loads(path.read_text())

@@ -21,10 +21,7 @@ import argparse
 import contextlib
 import functools
 import itertools
-import json
 import multiprocessing
-import os
-import platform
 import random
 import resource
 import subprocess
@@ -43,6 +40,7 @@ import attrs
 import numpy as np
 from bench_report import spread
 from nvidia.dali.types import DALIDataType
+from results_file import load_average, machine, write_results
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, FaultPolicy, ImageDecoder, SampleDataGroup
@@ -463,7 +461,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", choices=[*SECTIONS], help="one section")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     options = parser.parse_args(command_line)
-    load_averages = [round(os.getloadavg()[0], 2)]
+    load_averages = [load_average()]
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -474,18 +472,12 @@ def main(command_line: Sequence[str] | None = None) -> None:
         for section, measure in SECTIONS.items():
             if options.only in (None, section):
                 found[section] = measure(folder, options.quick)
-    load_averages.append(round(os.getloadavg()[0], 2))
+    load_averages.append(load_average())
     met = targets(found)
     for each in met:
         say(f"{each['target']}: is {each['value']}, {'met' if each['is_met'] else 'MISSED'}")
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        about = {
-            "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
-            "python": platform.python_version(),
-            "load_average_before_and_after": load_averages,
-        }
-        options.output.write_text(json.dumps({**about, "sections": found, "targets": met}, indent=1) + "\n")
+    about = {**machine(), "load_average_before_and_after": load_averages}
+    write_results(options.output, {**about, "sections": found, "targets": met})
 
 
 if __name__ == "__main__":

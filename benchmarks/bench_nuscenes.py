@@ -18,7 +18,6 @@ belong to the page cache and that all workers share.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import pickle
@@ -35,6 +34,7 @@ import attrs
 import numpy as np
 import psutil
 from nuscenes_tables import FULL, VERSION, write_tables
+from results_file import write_results
 
 from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
 
@@ -167,9 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
         "load averages": os.getloadavg(),
         **report,
     }
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(report, indent=1) + "\n")
+    write_results(options.output, report)
     tables = report["tables"]
     print(
         f"{tables['scenes']} scenes, {tables['keyframes']} keyframes, {tables['boxes']} boxes, "

@@ -9,7 +9,6 @@ Made data: six cameras of 1600 x 900 pixels, 10 to 60 boxes, labels in images. B
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import START_METHOD, GetBatch, Pace, PriceTarget, Race, Target, judged, machine, run, show
+from races import START_METHOD, GetBatch, Pace, PriceTarget, Race, Target, judged, run, show
+from results_file import machine, write_results
 from step_contestants import NUM_THREADS, of_loader
 from step_data import IMAGE_HW, NUM_CAMERAS, image_from_ego, intrinsics_of, write_jpegs
 
@@ -161,11 +161,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     print("\ntargets")
     for target in targets:
         print(f"  {target['target']}: is {target['value']:g}: {'met' if target['is_met'] else 'MISSED'}")
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(
-            json.dumps({**machine(), "results": rows, "targets": targets}, indent=1) + "\n"
-        )
+    write_results(arguments.output, {**machine(), "results": rows, "targets": targets})
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
-import json
 import math
 import os
-import platform
 import random
 import statistics
 import time
@@ -32,8 +31,10 @@ from unittest import mock
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali.types import DALIDataType
 from PIL import Image
+from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
 from accvlab.dali_pipeline_framework.engine import control_block, structured_pipeline, worker_source
@@ -66,16 +67,22 @@ class Numbers(DataProvider):
         return sample
 
 
+@functools.cache
+def encoded_image() -> npt.NDArray[np.uint8]:
+    """A JPEG file."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    noise = np.random.default_rng(1).integers(0, 24, (HEIGHT, WIDTH, 3))
+    pixels = (np.stack([rows // 5, columns // 9, (rows + columns) // 13], -1) + noise) % 256
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "jpeg", quality=85)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
 class Images(DataProvider):
     """An image per sample, which is in memory already."""
 
     def __init__(self) -> None:
-        rows, columns = np.mgrid[:HEIGHT, :WIDTH]
-        noise = np.random.default_rng(1).integers(0, 24, (HEIGHT, WIDTH, 3))
-        pixels = (np.stack([rows // 5, columns // 9, (rows + columns) // 13], -1) + noise) % 256
-        file = io.BytesIO()
-        Image.fromarray(pixels.astype(np.uint8)).save(file, "jpeg", quality=85)
-        self.encoded = np.frombuffer(file.getvalue(), np.uint8)
+        self.encoded = encoded_image()
 
     def get_number_of_samples(self) -> int:
         return 1_000_000
@@ -275,9 +282,9 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args(command_line)
-    load_averages = [round(os.getloadavg()[0], 2)]
+    load_averages = [load_average()]
     rows = results(arguments.quick)
-    load_averages.append(round(os.getloadavg()[0], 2))
+    load_averages.append(load_average())
     print("medians and 95 % intervals, processor time   us per batch           more, with counters")
     for row in rows:
         extra, share = row["extra_us_per_batch"], row["extra_share"]
@@ -293,16 +300,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
     met = targets(rows, alone_us)
     for each in met:
         print(f"{each['target']}: is {each['value']}, {'met' if each['is_met'] else 'MISSED'}")
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        about = {
-            "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
-            "python": platform.python_version(),
-            "load_average_before_and_after": load_averages,
-        }
-        arguments.output.write_text(
-            json.dumps({**about, "results": rows, "alone": alone_us, "targets": met}, indent=1) + "\n"
-        )
+    about = {**machine(), "load_average_before_and_after": load_averages}
+    write_results(arguments.output, {**about, "results": rows, "alone": alone_us, "targets": met})
 
 
 if __name__ == "__main__":

@@ -24,10 +24,6 @@ whether other programs ran at the same time.
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
-import platform
 import random
 import statistics
 import time
@@ -38,6 +34,7 @@ from typing import Any, Protocol
 
 import attrs
 import numpy as np
+from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework.inputs import (
     Clips,
@@ -199,7 +196,6 @@ def measure(contestant: Contestant, turn: int, num_seeks: int) -> dict[str, floa
 
 def peak_memory(contestant: Contestant) -> int:
     """Largest number of bytes that were allocated at the same time."""
-    gc.collect()
     tracemalloc.start()
     sampler = contestant.create()
     sampler.get_batch_indices(0, contestant.first_batch)
@@ -303,23 +299,14 @@ def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "batch_size": BATCH_SIZE,
-    }
-
-
 def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Cost of the order of samples.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args(command_line)
-    about = machine()
+    about = {**machine(), "batch_size": BATCH_SIZE}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    load_averages = [round(os.getloadavg()[0], 2)]
+    load_averages = [load_average()]
     print("\nmedians in microseconds                 create  first access      seek  per index   peak memory")
     rows = results(arguments.quick)
     for row in rows:
@@ -329,7 +316,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
             f"{row['name']:17s} {row[unit]:6.0e} {unit:9s} {us['create']:10.1f}  {us['first access']:12.1f} "
             f"{us['seek']:9.1f}  {us['per index']:9.2f}   {row['peak_memory_bytes'] / 2**20:8.2f} MiB"
         )
-    load_averages.append(round(os.getloadavg()[0], 2))
+    load_averages.append(load_average())
     print(f"load average before and after: {load_averages}")
     met = targets(rows)
     print("\ntargets")
@@ -339,10 +326,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
             f"  {each['target']}: at most {each['limit']:g} {each['unit']}, "
             f"is {each['worst']:g} ({each['at']}): {verdict}"
         )
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": met}
-        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": met}
+    write_results(arguments.output, report)
 
 
 if __name__ == "__main__":

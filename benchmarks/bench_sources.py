@@ -28,31 +28,16 @@ processes win then, as they get more of the machine; the time on processors hard
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-from races import Pace, Race, Target, judged, machine, run, show, show_targets
-from source_contestants import (
-    NUM_THREADS,
-    SEQUENCE_LENGTH,
-    decoded_per_delivered,
-    files,
-    sequences,
-    videos,
-)
-from source_data import (
-    FRAMES_PER_SECOND,
-    VIDEO_KINDS,
-    VideoKind,
-    large_picture,
-    make_frames,
-    make_videos,
-)
+from races import Pace, Race, Target, judged, run, show, show_targets
+from results_file import load_average, machine, write_results
+from source_contestants import NUM_THREADS, SEQUENCE_LENGTH, decoded_per_delivered, files, sequences, videos
+from source_data import FRAMES_PER_SECOND, VIDEO_KINDS, VideoKind, large_picture, make_frames, make_videos
 
 MOST_DECODED_PER_DELIVERED = 1.1
 
@@ -179,7 +164,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     scale = QUICK if arguments.quick else FULL
     about = {**machine(), "workers": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    load_averages = [round(os.getloadavg()[0], 2)]
+    load_averages = [load_average()]
     rows, targets = [], []
     with tempfile.TemporaryDirectory() as folder:
         for race in races(Path(folder), scale):
@@ -189,13 +174,11 @@ def main(command_line: Sequence[str] | None = None) -> None:
             show(rows[-1])
             show_count(rows[-1])
             targets += count_judged(race, rows[-1]) + judged(race, rows[-1])
-    load_averages.append(round(os.getloadavg()[0], 2))
+    load_averages.append(load_average())
     print(f"\nload average before and after: {load_averages}")
     show_targets(targets)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": targets}
-        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": targets}
+    write_results(arguments.output, report)
 
 
 if __name__ == "__main__":

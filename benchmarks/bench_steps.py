@@ -48,7 +48,8 @@ from typing import Any
 
 import attrs
 from chain_contestants import AUTO, BLURRING, DETECTION, DISTORTED_LAST, REDUCED, SIX_CAMERAS, Chain
-from races import Pace, PriceTarget, Race, Target, judged, machine, run, show, show_targets
+from races import Pace, PriceTarget, Race, Target, judged, run, show, show_targets
+from results_file import load_average, machine, write_results
 from step_contestants import (
     ARRAYS,
     BY_HAND,
@@ -287,7 +288,7 @@ def measure(is_quick: bool, chosen: list[str], output: Path | None) -> None:
     scale = QUICK if is_quick else FULL
     about = {**machine(), "workers": scale.num_workers, "threads_of_pipeline": NUM_THREADS}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    load_averages = [round(os.getloadavg()[0], 2)]
+    load_averages = [load_average()]
     rows, targets = [], []
     with tempfile.TemporaryDirectory() as folder:
         for race in races(Path(folder), scale):
@@ -295,15 +296,14 @@ def measure(is_quick: bool, chosen: list[str], output: Path | None) -> None:
                 rows.append(run(race, scale.step_pace if race.name.startswith("step") else scale.chain_pace))
                 show(rows[-1])
                 targets += judged(race, rows[-1])
-    load_averages.append(round(os.getloadavg()[0], 2))
+    load_averages.append(load_average())
     print(f"\nload average before and after: {load_averages}")
     show_targets(targets)
     if output is not None:
         report = {**about, "load_average_before_and_after": load_averages, "results": rows, "targets": targets}
         if chosen != [""] and output.exists():
             report = with_others(report, json.loads(output.read_text()), chosen)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(report, indent=1) + "\n")
+        write_results(output, report)
 
 
 def with_others(report: dict[str, Any], before: dict[str, Any], chosen: list[str]) -> dict[str, Any]:

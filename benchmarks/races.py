@@ -10,19 +10,15 @@ imported what they need.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali
 import psutil
 
 # Processors that other programs may use during a turn.
@@ -303,24 +299,6 @@ def _ratio_of(ratios: list[dict[str, Any]], one: str, other: str) -> float:
 
 
 # --- reporting ------------------------------------------------------------------------------------------
-
-
-def processor_name() -> str:
-    """As Linux tells it."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
-        "processor": processor_name(),
-        "python": platform.python_version(),
-        "dali": nvidia.dali.__version__,
-        "numpy": np.__version__,
-    }
 
 
 def in_words(values: dict[str, float], form: str) -> str:

@@ -139,9 +139,7 @@ def of_fields_by_hand(samples: RigSamples, num_touched: int, batch_size: int, nu
 
     batches = iter(DALIGenericIterator(define(), names))
     return Contestant(
-        lambda: next(batches)[0],
-        batch_size,
-        lambda batch, place: {name: batch[name][place] for name in names},
+        lambda: next(batches)[0], batch_size, lambda batch, place: {name: batch[name][place] for name in names}
     )
 
 

@@ -3,6 +3,7 @@
 import collections
 import functools
 
+from sphinx.domains.python import PythonDomain
 from sphinx.util.nodes import make_refnode
 
 from accvlab.dali_pipeline_framework import __version__
@@ -90,6 +91,14 @@ def _entries_by_ending(env):
     return entries
 
 
+@functools.cache
+def _objects_by_last_name(env):
+    objects = collections.defaultdict(dict)
+    for name, entry in env.get_domain("py").data["objects"].items():
+        objects[name.rpartition(".")[2]][name] = entry
+    return objects
+
+
 def _link_by_last_name(app, env, node, contnode):
     """Resolve `SampleDataGroup.get_data` and inner module paths to the one object that is called so."""
     if node.get("refdomain") != "py":
@@ -105,7 +114,21 @@ def _link_by_last_name(app, env, node, contnode):
     return None
 
 
+class IndexedPythonDomain(PythonDomain):
+    """Finds objects by an index. Without it, each link of a signature looks at the names of all objects."""
+
+    def find_obj(self, env, modname, classname, name, type, searchmode=0):
+        everything = self.data["objects"]
+        last_name = name.removesuffix("()").rpartition(".")[2]
+        self.data["objects"] = _objects_by_last_name(env).get(last_name, {})
+        try:
+            return super().find_obj(env, modname, classname, name, type, searchmode)
+        finally:
+            self.data["objects"] = everything
+
+
 def setup(app):
+    app.add_domain(IndexedPythonDomain, override=True)
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)  # Napoleon: 500
     app.connect("autodoc-process-docstring", _show_colons, priority=600)
     app.connect("missing-reference", _link_by_last_name)

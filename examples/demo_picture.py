@@ -148,10 +148,7 @@ def _drawn(blocks: Sequence[_Block]) -> Image.Image:
         _draw_heading(pen, block, top, size[0])
         for place, tile in enumerate(block.tiles):
             row, column = divmod(place, num_columns)
-            corner = (
-                GAP_PX + column * (tile_width + GAP_PX),
-                top + HEADING_PX + row * (tile_height + GAP_PX),
-            )
+            corner = (GAP_PX + column * (tile_width + GAP_PX), top + HEADING_PX + row * (tile_height + GAP_PX))
             canvas.paste(Image.fromarray(tile.image), corner)
             _draw_label(pen, tile.label, corner, tile_width)
     return canvas

@@ -77,11 +77,7 @@ class ImageResizer(PipelineStepBase):
             data.set_item_in_path(
                 path,
                 fn.crop_mirror_normalize(
-                    resized,
-                    dtype=types.DALIDataType.FLOAT,
-                    output_layout="CHW",
-                    mean=[0.0] * 3,
-                    std=[255.0] * 3,
+                    resized, dtype=types.DALIDataType.FLOAT, output_layout="CHW", mean=[0.0] * 3, std=[255.0] * 3
                 ),
             )
         return data

@@ -12,14 +12,7 @@ from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "FrameFolderError",
-    "FrameFolderProvider",
-    "image_names",
-    "natural_key",
-    "subfolders",
-]
+__all__ = ["IMAGE_SUFFIXES", "FrameFolderError", "FrameFolderProvider", "image_names", "natural_key", "subfolders"]
 
 _logger = logging.getLogger(__name__)
 

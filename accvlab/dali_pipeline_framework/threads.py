@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,14 +11,13 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
+_size_lock = threading.Lock()  # the size of stacks is a setting of the process
+
 
 def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) -> Future[_T]:
-    """Call a function in a new thread, which ends with the process at the latest.
+    """Call a function in a new thread of a name, which ends with the process at the latest.
 
-    Args:
-        action: The function.
-        name: Name of the thread.
-        stack_bytes: Memory for its calls; 0 for as much as other threads have.
+    Its calls get the memory that other threads have, or so many bytes.
     """
     future: Future[_T] = Future()
 
@@ -27,10 +27,22 @@ def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) 
         except BaseException as error:
             future.set_exception(error)
 
-    before = threading.stack_size(stack_bytes) if stack_bytes else None
-    try:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    finally:
-        if before is not None:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    if not stack_bytes:
+        thread.start()
+        return future
+    with _size_lock:
+        before = threading.stack_size(stack_bytes)
+        try:
+            thread.start()
+        finally:
             threading.stack_size(before)
     return future
+
+
+def _renew_lock() -> None:
+    global _size_lock
+    _size_lock = threading.Lock()  # a thread of the parent may hold that one for ever
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -69,11 +69,7 @@ def _mounted(mount: _Mount, image_hw: tuple[int, int]) -> Camera:
     focal_px = 0.5 * width / math.tan(math.radians(0.5 * mount.field_of_view_deg))
     shift_x, shift_y = mount.principal_shift
     intrinsics = np.array(
-        [
-            [focal_px, 0.0, (0.5 + shift_x) * width],
-            [0.0, focal_px, (0.5 + shift_y) * height],
-            [0.0, 0.0, 1.0],
-        ]
+        [[focal_px, 0.0, (0.5 + shift_x) * width], [0.0, focal_px, (0.5 + shift_y) * height], [0.0, 0.0, 1.0]]
     )
     pitch, roll = math.radians(mount.pitch_down_deg), math.radians(mount.roll_deg)
     pitched = np.array(

@@ -216,10 +216,7 @@ def encode_jpeg(image: NDArray[np.uint8], quality: int) -> bytes:
 
 
 def _write_tables(
-    folder: Path,
-    traffics: list[Traffic],
-    visibilities: list[NDArray[np.float32]],
-    cameras: tuple[Camera, ...],
+    folder: Path, traffics: list[Traffic], visibilities: list[NDArray[np.float32]], cameras: tuple[Camera, ...]
 ) -> None:
     lengths = np.array([len(traffic.timestamps_s) for traffic in traffics], np.int64)
     counts = np.concatenate([np.diff(traffic.offsets) for traffic in traffics])

@@ -88,14 +88,7 @@ class Streetscape:
         coarse = np.kron(rng.normal(size=(_TEXELS // 8, _TEXELS // 8)), np.ones((8, 8)))
         coarse = (coarse + np.roll(coarse, 4, 0) + np.roll(coarse, 4, 1) + np.roll(coarse, (4, 4), (0, 1))) / 3.0
         house_colours = np.array(
-            [
-                (176, 120, 96),
-                (198, 184, 160),
-                (150, 152, 158),
-                (206, 196, 186),
-                (140, 108, 92),
-                (186, 164, 128),
-            ]
+            [(176, 120, 96), (198, 184, 160), (150, 152, 158), (206, 196, 186), (140, 108, 92), (186, 164, 128)]
         )
         greens = rng.uniform((52, 92, 38), (92, 132, 62), size=(_BLOCKS, 3))
         return cls(
@@ -298,10 +291,7 @@ def _hit_ground(rays: Floats, origin: Floats, curvature: float) -> tuple[_Surfac
     heading = s_m * curvature
     cosine = np.abs(along_x * np.cos(heading) + along_y * np.sin(heading))
     sine = np.sqrt(np.maximum(0.0, 1.0 - cosine**2))
-    footprint_s, footprint_d = (
-        step * np.hypot(stretch * cosine, sine),
-        step * np.hypot(stretch * sine, cosine),
-    )
+    footprint_s, footprint_d = (step * np.hypot(stretch * cosine, sine), step * np.hypot(stretch * sine, cosine))
     no_shift = np.zeros(len(pixels), np.intp)
     return _surface(rays, pixels, depth, s_m, d_m, footprint_s, no_shift), footprint_d
 
@@ -354,10 +344,7 @@ def _paint_ground(ground: _Surface, footprint_d: Floats, palette: Palette) -> Fl
     )
     colours = np.empty((len(d_m), 3), np.float32)
     colours[:] = grass
-    for (low, high), paint in (
-        (_WALK_ENDS_D, walk),
-        (_CURBS_D, asphalt),
-    ):
+    for (low, high), paint in ((_WALK_ENDS_D, walk), (_CURBS_D, asphalt)):
         _cover(colours, _line(d_m, footprint_d, 0.5 * (low + high), 0.5 * (high - low)), paint)
     parking = np.array((84, 85, 90), np.float32)
     for edge, end in zip(_EDGE_LINES_D, _CURBS_D, strict=True):

@@ -112,8 +112,7 @@ def _problems(settings: SceneSettings) -> list[str]:
         "give for example (256, 448)",
     )
     check(
-        _is_int(settings.seed) and settings.seed >= 0,
-        *("seed", "an integer of at least 0", "give for example 7"),
+        _is_int(settings.seed) and settings.seed >= 0, *("seed", "an integer of at least 0", "give for example 7")
     )
     check(
         _is_int(settings.jpeg_quality) and 1 <= settings.jpeg_quality <= 95,

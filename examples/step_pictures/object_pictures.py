@@ -76,10 +76,7 @@ def _masked(sample: Tree, step: Any, name: str, label: str, *, is_enlarged: bool
         image, boxes = enlarged(image), enlarged_boxes(boxes)
     colours = [GREEN if value else RED for value in is_true]
     return side_by_side(
-        [
-            Tile(with_boxes(image, boxes), "before: all boxes"),
-            Tile(with_boxes(image, boxes, colours), label),
-        ]
+        [Tile(with_boxes(image, boxes), "before: all boxes"), Tile(with_boxes(image, boxes, colours), label)]
     )
 
 

@@ -17,7 +17,12 @@ from pathlib import Path
 
 import pytest
 from support.laws import examples, spread
-from support.private_names import private_names_of_dali, uses_of_private_names
+from support.private_names import (  # noqa: F401 (a fixture)
+    parsed,
+    private_names_of_dali,
+    trees_are_forgotten,
+    uses_of_private_names,
+)
 
 import accvlab.dali_pipeline_framework as package
 
@@ -104,11 +109,6 @@ def sources() -> dict[str, str]:
         parts = [NAME, *path.relative_to(ROOT).with_suffix("").parts]
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
     return found
-
-
-@functools.cache
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
 
 
 # --- checkers: each takes the sources and returns the violations --------------------------------------
@@ -417,7 +417,7 @@ class TestImporting:
             import attrs, gc, nvidia.dali.fn, nvidia.dali.pipeline
 
             gc.disable()  # it would write to the memory that the children share
-            for module in {rooms + modules[:: examples(4, 1)]!r}:
+            for module in {rooms + modules[:: examples(12, 1)]!r}:
                 child = os.fork()
                 if child == 0:
                     stub = types.ModuleType({NAME!r})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,17 @@ from sections import LIBRARY, QUICK, SECTIONS, STEPS
 NAMES = {section.name for section in SECTIONS}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a quick run, and no plots: what matplotlib draws is another matter."""
+@pytest.fixture(scope="module", params=["no plots", pytest.param("plots", marks=pytest.mark.wide)])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a quick run, without plots where matplotlib is not there: to draw them is a third of the time."""
     folder = tmp_path_factory.mktemp("results")
-    main(["--quick", "--folder", str(folder)])
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "no plots":
+            patch.setitem(sys.modules, "matplotlib", None)
+        else:
+            pytest.importorskip("matplotlib")
+        main(["--quick", "--folder", str(folder)])
+    assert any(folder.rglob("*.png")) == (request.param == "plots")
     return folder
 
 
@@ -66,7 +73,10 @@ def test_the_page_has_every_contestant_and_target(folder: Path, report: dict[str
             assert f"| {target['target']} | {target['value']:.2f} | " in text
 
 
-def test_a_part_is_measured_again_and_the_rest_is_kept(folder: Path, report: dict[str, Any]) -> None:
+def test_a_part_is_measured_again_and_the_rest_is_kept(
+    folder: Path, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     main(["--quick", "--only", "transport", "--folder", str(folder)])
     again = json.loads(next(folder.glob("benchmarks_*.json")).read_text())
     assert list(again["sections"]) == list(report["sections"])

@@ -91,9 +91,7 @@ class TestSamples:
         one, other = (ArrowLogProvider(tmp_path / name).get_data(1) for name in ("stored", "composed"))
         for k in range(2):
             np.testing.assert_allclose(
-                one["cameras"][k]["camera_from_reference"],
-                other["cameras"][k]["camera_from_reference"],
-                atol=1e-9,
+                one["cameras"][k]["camera_from_reference"], other["cameras"][k]["camera_from_reference"], atol=1e-9
             )
 
     def test_hold_points_and_earlier_ones(self, tmp_path):

@@ -149,7 +149,7 @@ class TestSamples:
 
     def test_keep_the_rules_of_providers(self, data):
         root, _ = data
-        check_provider(DrivingProvider(root / "index", root, **ALL))
+        check_provider(DrivingProvider(root / "index", root, **ALL), num_workers=1)
 
     def test_reach_a_loader(self, data):
         root, _ = data

@@ -124,7 +124,8 @@ def test_describe_tells_where_it_is_from(root, cache):
 
 class TestSamples:
     def test_keep_the_rules_of_providers(self, root, cache):
-        check_provider(opened(root, cache, scenes=["scene-0001"], cameras=["CAM_BACK"], boxes_2d=True, lidar=True))
+        provider = opened(root, cache, scenes=["scene-0001"], cameras=["CAM_BACK"], boxes_2d=True, lidar=True)
+        check_provider(provider, start_method="fork")
 
     def test_have_classes_of_detection(self, root, cache):
         raw, detection = opened(root, cache), opened(root, cache, classes="detection")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.draws import SequenceInput
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.draws import (
     FieldKey,
@@ -99,7 +100,7 @@ class TestDependence:
         st.lists(st.sampled_from(["sample", "rig", "sequence", FieldKey(PATHS[0])]), min_size=1, max_size=5),
         st.integers(-(2**70), 2**70),
     )
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=examples(20, 60))
     def test_batches_and_lists_of_draws_change_nothing(self, rows: Any, keys: Any, seed: int) -> None:
         kinds = [
             lambda key, n: UniformDraw(f"u{n}", -1, 3, shape=(2,), key=key),
@@ -185,7 +186,7 @@ class TestDistribution:
         assert abs(chi_square(values, 100)) < 4
 
     @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(20, 50))
     def test_uniform_stays_within_its_limits(self, low: float, width: float) -> None:
         draw = UniformDraw("gain", low, low + width)
         [values] = many([planned(draw)], 200)

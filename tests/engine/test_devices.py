@@ -125,17 +125,7 @@ class TestWithoutGpu:
         assert pipeline.device_id is None
         pipeline.close()
 
-    @pytest.mark.parametrize(
-        "what",
-        [
-            "moved",
-            "computed",
-            "computed_and_back",
-            "drawn",
-            "named_input",
-            "read",
-        ],
-    )
+    @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
         steps = [Renamer("index", "number"), OnGpu("number", what), Doubler("pair")]
         definition = PipelineDefinition(shuffled(NumberProvider(8)), steps)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import pipelines
+from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
@@ -86,9 +87,14 @@ make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
-        *itertools.product(["fork", "forkserver", "here"], FAULTS),
-        ("spawn", "custom_error"),
-        *(pytest.param("spawn", fault, marks=pytest.mark.wide) for fault in FAULTS if fault != "custom_error"),
+        *itertools.product(["fork", "here"], FAULTS),
+        ("forkserver", "custom_error"),
+        ("forkserver", "file_not_found"),
+        *(
+            pytest.param(mode, fault, marks=pytest.mark.wide)
+            for mode, fault in itertools.product(["forkserver", "spawn"], FAULTS)
+            if mode == "spawn" or fault not in ("custom_error", "file_not_found")
+        ),
     ],
 )
 def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
@@ -134,8 +140,7 @@ def test_the_traceback_shows_the_user_s_code() -> None:
     assert "Traceback of the process that loads the data" in str(error)
 
 
-@pytest.mark.parametrize("bad_sample", [4, 5, 6, 7, 13])
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@each_value(bad_sample=[4, 5, 6, 7, 13], num_workers=[1, 2, 4])
 def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) -> None:
     provider = FaultyProvider("rank", bad_sample)
     with make_iterator(shuffled(provider), py_num_workers=num_workers) as iterator:
@@ -293,7 +298,9 @@ class TestSpawn:
     @pytest.mark.parametrize(
         ("loop", "most_lines"),
         [
-            ('make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', 30),
+            pytest.param(
+                'make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', 30, marks=pytest.mark.wide
+            ),
             ('make_loader(shuffled(IndexProvider()), num_workers=2, start_method="spawn")', 12),
         ],
     )

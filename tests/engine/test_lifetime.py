@@ -178,7 +178,7 @@ def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: C
             break
         print(*worker_pids())
         {what}
-        """,
+        """
     )
     stdout, _ = script.communicate(timeout=40)
     assert script.returncode == ENDINGS[what]
@@ -232,9 +232,7 @@ def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Calla
         assert stderr.count("Traceback") == 1  # none from the workers
 
 
-def test_ctrl_c_can_be_caught_and_the_iterator_closed(
-    run_script: Callable[[str], Script],
-) -> None:
+def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str], Script]) -> None:
     script = run_script(
         """
         iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2)
@@ -252,7 +250,7 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(
             print("goes on")
         iterator.close()
         print("left:", worker_pids())
-        """,
+        """
     )
     assert script.stdout.readline() == "started\n"
     time.sleep(0.3)

@@ -19,6 +19,8 @@ from support.random_provider import RandomProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
+from accvlab.dali_pipeline_framework.engine.watching import stacks
+from accvlab.dali_pipeline_framework.engine.worker_process import _is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 
 
@@ -67,6 +69,18 @@ class TestGenerators:
             torch.get_rng_state().tolist(),
         )
 
+    def test_of_a_forked_process_that_loads_itself_are_left_alone(self) -> None:
+        """It is no worker, though it is not the process in which the loader was made."""
+        with make_loader(shuffled(IndexProvider(4)), num_workers=0, worker_init_fn=fail) as loader:
+            child = os.fork()
+            if child == 0:
+                torch.set_num_threads(3)
+                random.seed(5)
+                num_batches = len(list(loader))
+                is_alone = torch.get_num_threads() == 3 and random.random() == random.Random(5).random()
+                os._exit(0 if is_alone and num_batches else 1)
+            assert os.waitpid(child, 0)[1] == 0
+
 
 class Marker:
     """Writes one line per call: the worker number, the process, and whether it is called in the main thread."""
@@ -89,6 +103,19 @@ def fail(worker: int) -> None:
 
 def leave(worker: int) -> None:
     raise SystemExit(3)
+
+
+def test_processes_whose_names_are_cut_within_a_letter() -> None:
+    """The kernel keeps 15 bytes of the name of a program: of Cyrillic letters, 7 and a half."""
+    name = Path("/proc/self/comm")
+    before = name.read_bytes()
+    name.write_bytes("тренировка_модели".encode()[:15])
+    try:
+        assert _is_running(os.getpid())
+        assert stacks.state_of(os.getpid()) == "it computes"
+        assert not stacks._answers(os.getpid())
+    finally:
+        name.write_bytes(before)
 
 
 class TestInitFunction:

@@ -316,12 +316,7 @@ def test_the_progress_shows_the_rate_that_is_reported(scenes):
     rates = []
     with demo.make_loader(provider, 2, (48, 80), num_workers=0, seed=1, device_id=None) as loader:
         report = train(
-            loader,
-            1,
-            4,
-            device=torch.device("cpu"),
-            kept_batch=0,
-            on_step=lambda loss, rate: rates.append(rate),
+            loader, 1, 4, device=torch.device("cpu"), kept_batch=0, on_step=lambda loss, rate: rates.append(rate)
         )
     assert len(rates) == 4
     assert rates[-1] == report.samples_per_s
@@ -370,7 +365,7 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
 
 
 def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
-    options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 6)
+    options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 2)
     result = _run_script("--data", frames, *options, "--num-workers", 1)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "1 subfolder(s) without images are left out: empty\n"

@@ -33,13 +33,7 @@ from loader_processes import (
     with_shared_memory,
 )
 from random_kills import BATCH_SIZE, run_with_kills
-from support.fault_providers import (
-    BlockedSetUp,
-    DeadlyProvider,
-    ImageProvider,
-    JpegProvider,
-    VideoReadingProvider,
-)
+from support.fault_providers import BlockedSetUp, DeadlyProvider, ImageProvider, JpegProvider, VideoReadingProvider
 from support.file_server import FileServer
 from support.killed_ranks import STARTS, ledger_of_killed_ranks
 from support.memory_groups import JoinGroup, memory_group
@@ -241,9 +235,7 @@ FAULTS = [
     ),
     *[
         Fault(
-            "a sample kills its worker each time",
-            _by_provider("kill", 9),
-            FaultPolicy(samples=name, restarts=2),
+            "a sample kills its worker each time", _by_provider("kill", 9), FaultPolicy(samples=name, restarts=2)
         )
         for name in _SAMPLES
     ],

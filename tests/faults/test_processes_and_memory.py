@@ -15,6 +15,7 @@ from loader_processes import (
     with_file_limit,
     with_shared_memory,
 )
+from support.laws import some
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -41,7 +42,7 @@ LITTLE = {
 }
 
 
-@pytest.mark.parametrize("size", LITTLE)
+@some("size", LITTLE, {0, 2})
 def test_little_shared_memory(tmp_path: Path, size: str) -> None:
     if not can_mount():
         pytest.skip("mounting a small /dev/shm needs the right to do so")
@@ -49,12 +50,13 @@ def test_little_shared_memory(tmp_path: Path, size: str) -> None:
     assert re.match(LITTLE[size], told, re.DOTALL), told
 
 
-@pytest.mark.parametrize(
+@some(
     ("kib", "told"),
     [
         (500, r"WorkerStartError The memory in which .* could not be had: .*ulimit -f"),
         (3000, "WorkerDiedError .*exited with code 0 .it could not hand over what it has loaded"),
     ],
+    {1},
 )
 def test_limits_of_the_system(tmp_path: Path, kib: int, told: str) -> None:
     limited = outcome(tmp_path, with_file_limit(kib))

@@ -11,7 +11,7 @@ from random_kills import run_with_kills
 @pytest.mark.parametrize(
     ("seed", "start_method", "num_workers", "num_kills"),
     [
-        (1, "spawn", 1, 2),
+        pytest.param(1, "spawn", 1, 2, marks=pytest.mark.wide),
         (2, "forkserver", 2, 3),
         *[pytest.param(seed, "spawn", 1 + seed % 3, 10, marks=pytest.mark.wide) for seed in range(100, 106)],
         *[pytest.param(seed, "fork", 1 + seed % 3, 20, marks=pytest.mark.wide) for seed in range(200, 207)],

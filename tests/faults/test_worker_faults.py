@@ -14,6 +14,7 @@ import pytest
 from disturbed_loaders import DETECTED_WITHIN_S, loader_of, stream
 from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
 from support.inputs import NumberIterable
+from support.laws import each_value
 from support.loaders import frozen, make_loader
 from support.pipelines import worker_pids
 
@@ -35,8 +36,7 @@ def numbers(batches: list[Any]) -> list[Any]:
 ONCE = {"kill": 1, "segfault": 1, "exit": 1}
 
 
-@pytest.mark.parametrize("fault", ONCE)
-@pytest.mark.parametrize("num_workers", [1, 3])
+@each_value(fault=ONCE, num_workers=[1, 3])
 def test_the_stream_goes_on_where_a_worker_has_ended(
     tmp_path: Path, undisturbed: list[Any], fault: str, num_workers: int
 ) -> None:

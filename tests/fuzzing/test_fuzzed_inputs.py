@@ -17,6 +17,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
 from accvlab.dali_pipeline_framework.operators.condition_evaluation import (
     ConditionEvaluation,
     TypedNode,
@@ -27,7 +28,6 @@ from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes, sniff_codec
-from accvlab.dali_pipeline_framework.providers.media.image_size import image_size
 from accvlab.dali_pipeline_framework.providers.videos.video_list import listed_videos
 from accvlab.dali_pipeline_framework.providers.videos.videos import Videos
 
@@ -175,5 +175,5 @@ def test_containers_of_videos(start: bytes, boxes: bytes) -> None:
 
 @given(st.sampled_from([b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b""]), st.binary(max_size=200))
 def test_sizes_of_images(start: bytes, content: bytes) -> None:
-    size = image_size(np.frombuffer(start + content, np.uint8))
+    size = claimed_size(np.frombuffer(start + content, np.uint8))
     assert size is None or min(size) >= 0

@@ -8,6 +8,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.internal_helpers.mini_parser import (
     AST,
@@ -178,7 +179,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 200), deadline=None)
 def test_is_understood_as_python_does(text: str) -> None:
     try:
         expected = binary(as_python(python.parse(text, mode="eval").body))
@@ -227,7 +228,7 @@ def test_malformed_text_is_refused_with_its_position(text: str, position: int, m
 
 
 @given(st.text("ab01.=!<>()- \n\tandortTrue$", max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     message = ""
     try:

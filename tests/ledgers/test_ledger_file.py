@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -16,6 +17,7 @@ from support.full_disks import fills_the_disk
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
 from accvlab.dali_pipeline_framework.ledgers import appended_file
+from accvlab.dali_pipeline_framework.ledgers.appended_file import AppendedFile
 from accvlab.dali_pipeline_framework.ledgers.ledger_file import (
     LOOP,
     NEW,
@@ -178,9 +180,10 @@ def test_a_record_that_was_not_finished_is_left_out(tmp_path: Path) -> None:
     path.write_bytes(whole[:last] + bytes(8) + whole[last + 8 :] + bytes(4096))
     ledger = read_ledger(path)
     assert (len(ledger.parts[1].indices), ledger.is_torn) == (0, True)
-    path.write_bytes(whole[:112] + bytes(8) + whole[120:])
-    with pytest.raises(FileError, match="damaged at byte 112"):
-        read_ledger(path)
+    for num_zeros in (8, 32, 64):
+        path.write_bytes(whole[:112] + bytes(num_zeros) + whole[112 + num_zeros :])
+        with pytest.raises(FileError, match="damaged at byte 112"):
+            read_ledger(path)
 
 
 def test_indices_that_are_not_known_make_a_batch_unknown() -> None:
@@ -270,6 +273,37 @@ def test_a_full_disk_leaves_whole_records(
     assert ledger.parts[0].batches.tolist() == [*range(num_in_page), 1000]
 
 
+def test_a_short_record_after_a_long_one_for_which_there_was_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mapped: bool
+) -> None:
+    """What was mapped ends behind the file by then: to write there would end the process."""
+    child = os.fork()
+    if child == 0:
+        file = AppendedFile(tmp_path / "a")
+        file.append(b"1" * 4096)
+        with fills_the_disk(monkeypatch), contextlib.suppress(OSError):
+            file.append(b"2" * 2**20)
+        file.append(b"3" * 8192)
+        file.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "a").read_bytes() == b"1" * 4096 + b"3" * 8192
+
+
+def test_a_writer_that_is_not_closed_leaves_no_open_file(tmp_path: Path, is_mapped: bool) -> None:
+    num_open = len(os.listdir("/proc/self/fd"))
+    path = _written_and_dropped(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert read_ledger(path).parts[0].indices.tolist() == [7]
+
+
+def _written_and_dropped(folder: Path) -> Path:
+    writer = LedgerWriter(folder, LedgerHeader(**HEADER))
+    writer.begin(NEW, 0, 0)
+    writer.note_batch(0, 0, packed([7], 2))
+    return writer.path
+
+
 def test_a_limit_of_the_size_of_files_leaves_whole_records(tmp_path: Path, is_mapped: bool) -> None:
     command = [sys.executable, "-c", WRITING, str(tmp_path), str(is_mapped)]
     done = subprocess.run(
@@ -294,7 +328,7 @@ def test_only_where_reserved_room_stays_files_are_mapped(
 ) -> None:
     """On XFS a copy shares the room of a file until either is written, which then needs new room."""
     device = os.stat(tmp_path).st_dev
-    mount = f"30 1 {os.major(device)}:{os.minor(device)} / / rw - {system} /dev/vda rw\n"
-    monkeypatch.setattr(Path, "read_text", lambda path: mount)
+    mount = f"30 1 {os.major(device)}:{os.minor(device)} / / rw - {system} /dev/vda rw\n".encode()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: mount)
     with open(tmp_path / "a", "wb") as file:
         assert appended_file._is_safe_to_map(file.fileno()) is is_safe

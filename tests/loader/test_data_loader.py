@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
+from support.laws import each_value
 from support.loaders import LENGTHS, by_sampler, edited, make_loader
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
@@ -77,10 +78,9 @@ class TestLoops:
                 assert indices(loader) == expected(epoch)
             assert loader.epoch == 3
 
-    @pytest.mark.parametrize("num_before", [1, 2, 4, 5])
-    @pytest.mark.parametrize("arguments", WORKERS)
+    @each_value(arguments=WORKERS, num_before=[1, 2, 4, 5])
     def test_behind_a_break_comes_the_next_epoch_from_its_beginning(
-        self, num_before: int, arguments: dict[str, Any]
+        self, arguments: dict[str, Any], num_before: int
     ) -> None:
         with loader_22(**arguments) as loader:
             for epoch in range(3):

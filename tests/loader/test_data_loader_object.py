@@ -33,9 +33,9 @@ DESCRIBED = {
 MASKED = ["_get_iterator", "_auto_collation", "_index_sampler", "check_worker_number_rationality"]
 
 
-def make_loader(num_samples: int = 8, provider: Any = None, **arguments: Any) -> Any:
+def make_loader(num_samples: int = 8, provider: Any = None, num_workers: int = 2, **arguments: Any) -> Any:
     definition = PipelineDefinition(shuffled(provider or IndexProvider(num_samples)))
-    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=2, prefetch_queue_depth=3)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=num_workers, prefetch_queue_depth=3)
     blueprint = definition.check_and_get_output_data_structure()
     return DALIStructuredOutputIterator.CreateAsDataLoaderObject(None, pipeline, blueprint, **arguments)
 
@@ -137,7 +137,7 @@ class TestSettingAttributes:
 
     @pytest.mark.parametrize("name", [*DESCRIBED, *MASKED])
     def test_ones_that_a_data_loader_has(self, name: str) -> None:
-        with make_loader() as loader:
+        with make_loader(num_workers=0) as loader:
             setattr(loader, name, 7)
             assert getattr(loader, name) == 7
             assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]  # it has no influence

@@ -20,20 +20,22 @@ TESTS = Path(__file__).parents[1]
 SCRIPT = str(TESTS / "support" / "distributed_run.py")
 
 
-def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+def torchrun(num_ranks: int, folder: Path, part: str) -> list[dict[str, Any]]:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    return run_ranks([*launcher, SCRIPT, str(folder), part], folder, part)
+    return run_ranks([*launcher, SCRIPT, str(folder), part], folder, [part])
 
 
-def forked(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    return run_ranks([SCRIPT, str(folder), part, str(num_ranks), port], folder, part)
+def forked(folder: Path, **parts: int) -> list[dict[str, Any]]:
+    arguments = []
+    for part, num_ranks in parts.items():
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            arguments += [part, str(num_ranks), str(free.getsockname()[1])]
+    return run_ranks([SCRIPT, str(folder), *arguments], folder, [*parts])
 
 
-def run_ranks(arguments: list[str], folder: Path, part: str) -> dict[str, Any]:
-    """Have ranks run `support/distributed_run.py`, and return what it reports."""
+def run_ranks(arguments: list[str], folder: Path, parts: list[str]) -> list[dict[str, Any]]:
+    """Have ranks run `support/distributed_run.py`, and return what it reports of each part."""
     command = [sys.executable, *arguments]
     paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
@@ -54,15 +56,20 @@ def run_ranks(arguments: list[str], folder: Path, part: str) -> dict[str, Any]:
     left = [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
     assert left == []
     assert process.returncode == 0, output
-    report: dict[str, Any] = json.loads((folder / f"{part}.json").read_text())
-    return report
+    return [json.loads((folder / f"{part}.json").read_text()) for part in parts]
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+# Both give ranks the same environment; each process that `torchrun` starts imports PyTorch, which takes seconds.
+@pytest.fixture(scope="module", params=["forked", pytest.param("torchrun", marks=pytest.mark.wide)])
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Two ranks begin epoch 0, three continue it, and one (this process) goes through the rest."""
     folder = tmp_path_factory.mktemp("ranks")
-    reports = [torchrun(2, folder, "two"), forked(3, folder, "three")]
+    if request.param == "torchrun":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ALL_HAVE_WORKERS", "1")
+            reports = [*torchrun(2, folder, "two"), *forked(folder, three=3)]
+    else:
+        reports = forked(folder, two=2, three=3)
     rest = {}
     for name in DISTRIBUTED:
         with loader_of(name, None, 1) as loader:

@@ -65,8 +65,7 @@ class TestComposition:
 
     def test_it_delivers_what_the_nested_objects_deliver(self) -> None:
         nested = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)),
-            [DOUBLED],
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [DOUBLED]
         )
         short = {"steps": [DOUBLED], "shuffle": True}
         for shard in (0, 1):
@@ -243,8 +242,7 @@ class TestCopies:
 
     def test_of_a_definition_deliver_the_same(self) -> None:
         definition = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)),
-            [DOUBLED],
+            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [DOUBLED]
         )
         copied = copy.deepcopy({"dataloader": definition})["dataloader"]
         assert repr(copied) == repr(definition)

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
-from support.laws import each_value
+from support.laws import each_value, some
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
@@ -79,13 +79,17 @@ def epoch_of(
 DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of clips, streamed"]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(
-    ("num_shards", "total"),
-    [(2, 4), (3, 6), *(pytest.param(*each, marks=pytest.mark.wide) for each in [(1, 4), (2, 10)])],
+NUM_SHARDS_AND_TOTAL = [(2, 4), (3, 6), (1, 4), (2, 10)]
+ACCOUNTS = [(name, policy, *shards) for name in DISTINCT for policy in POLICIES for shards in NUM_SHARDS_AND_TOTAL]
+
+
+# Each order with each policy, on two shards or on three in turn.
+@some(
+    ("name", "policy", "num_shards", "total"),
+    ACCOUNTS,
+    {4 * pair + (pair + pair // len(POLICIES)) % 2 for pair in range(len(DISTINCT) * len(POLICIES))},
 )
-@pytest.mark.parametrize("name", DISTINCT)
-def test_samplers_deliver_what_the_account_tells(name: str, num_shards: int, total: int, policy: Any) -> None:
+def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_shards: int, total: int) -> None:
     got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
     sample_counts = got.sample_counts
     places = [*zip(*map(got.column, ("is_padding", "sample_index", "sequence", "clip")), strict=True)]
@@ -302,8 +306,7 @@ def test_stateful_sampler(policy: Any, end: list[list[int]], padding: list[bool]
 
 
 @pytest.mark.parametrize(
-    ("policy", "ends"),
-    [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])],
+    ("policy", "ends"), [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])]
 )
 def test_stateful_sampler_on_two_shards(policy: Any, ends: list[list[int]]) -> None:
     for shard in range(2):

@@ -73,10 +73,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"num_samples": 12},
         ["num_samples: 16 on rank 0, 12 on rank 1", "data_set_size: 16 on rank 0, 12 on rank 1"],
     ),
-    "number of shards": (
-        {"shard": (0, 1)},
-        ["number of shards: 2 on rank 0, 1 on rank 1"],
-    ),
+    "number of shards": ({"shard": (0, 1)}, ["number of shards: 2 on rank 0, 1 on rank 1"]),
     "last batch": ({"last_batch": "pad"}, ["last_batch: drop on rank 0, pad on rank 1"]),
 }
 

@@ -109,7 +109,7 @@ class TestParts:
             thread.join()
         assert not failed
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
     def test_other_processes_decode(self, method: str) -> None:
         file, part = jpeg(picture(1, 451, 803, 3)), ImagePart(187, 41, 451, 762)
         check_part(file, part)  # so that a forked process inherits a decoder

@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.operators_impl.numba_operators import numba
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
 
 NAN, INF = float("nan"), float("inf")
-FEW = settings(max_examples=examples(5, 20), deadline=None)
+FEW = settings(max_examples=examples(3, 20), deadline=None)
 FLOATS = st.floats(-100, 100, width=32)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from nvidia.dali import fn
 from support.graphs import run_graph
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.operators_impl import python_operator_functions as functions
@@ -22,7 +23,7 @@ from accvlab.dali_pipeline_framework.operators_impl.python_operator_functions im
 )
 
 NAN, INF = float("nan"), float("inf")
-FEW = settings(max_examples=30, deadline=None)
+FEW = settings(max_examples=examples(12, 30), deadline=None)
 TRANSFORM = np.array([[2, 0.5, 10], [-1, 3, 0.25]], np.float32)
 HOMOGENEOUS = np.concatenate([TRANSFORM, [[0, 0, 1]]])
 

@@ -111,7 +111,7 @@ class TestResults:
         )
         require_same(together, alone)
 
-    @settings(max_examples=examples(6, 60))
+    @settings(max_examples=examples(3, 60))
     @given(st.lists(st.sampled_from("gprd"), max_size=5), st.booleans(), st.integers(1, 4))
     def test_of_any_chain_are_those_of_the_graph(self, kinds: list[str], fold: bool, batch_size: int) -> None:
         def make() -> list[PipelineStepBase]:

@@ -13,7 +13,7 @@ import pytest
 from nvidia.dali.types import DALIDataType
 from support.arrays import ArrayProvider
 from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
-from support.laws import some
+from support.laws import each_value, some
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.samplers import EpochSampler
@@ -73,8 +73,7 @@ class TestTheSameNumbers:
         assert len(found) == count
         assert found == {key: expected()[key] for key in found}
 
-    @pytest.mark.parametrize("batch_size", [2, 3, 5])
-    @pytest.mark.parametrize("workers", [0, 1, 2])
+    @each_value(batch_size=[2, 3, 5], workers=[0, 1, 2])
     def test_for_all_batch_sizes_and_workers(self, batch_size: int, workers: int) -> None:
         found = drawn(SequenceInput(batch_size=batch_size), all_kinds(), 2, seed=5, py_num_workers=workers)
         self.require_expected(found, 2 * (12 // batch_size) * batch_size)

@@ -7,10 +7,11 @@ import functools
 import numpy as np
 import pytest
 from support import pipelines
+from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
 from support.samplers import EndlessSampler, EpochSampler
-from support.start_methods import ALL_START_METHODS, START_METHODS
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -54,8 +55,7 @@ def test_epochs_and_breaks_are_the_same_however_it_runs(definition: dict, pipeli
         assert indices(iterator) == permutation(2)
 
 
-@pytest.mark.parametrize("num_before_break", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("method", START_METHODS)
+@each_value(num_before_break=[1, 2, 3, 4, 5], method=START_METHODS)
 def test_a_new_loop_after_a_break_starts_the_next_epoch(method: str, num_before_break: int) -> None:
     with make_iterator(shuffled(IndexProvider(22), shuffle=True), py_start_method=method) as iterator:
         for epoch in range(3):
@@ -142,7 +142,7 @@ def test_sequences_are_streamed_by_several_workers(method: str) -> None:
         assert indices(iterator, 40) == [expected.get_next_batch_indices() for _ in range(40)]
 
 
-@pytest.mark.parametrize("method", ALL_START_METHODS)
+@pytest.mark.parametrize("method", START_METHODS)
 def test_several_workers_load_and_draw_different_numbers(method: str) -> None:
     with make_iterator(shuffled(PidProvider(48), 8), py_start_method=method, py_num_workers=3) as iterator:
         batches = [*iterator]

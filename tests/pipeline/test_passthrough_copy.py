@@ -67,10 +67,7 @@ class TestSelection:
                     ("cameras", 1, "boxes"),
                 ),
             ),
-            (
-                {"field_names": ["image", "index"]},
-                (("cameras", 0, "image"), ("cameras", 1, "image"), ("index",)),
-            ),
+            ({"field_names": ["image", "index"]}, (("cameras", 0, "image"), ("cameras", 1, "image"), ("index",))),
             ({"field_names": ["camera"]}, (("annotation", "camera", "boxes"),)),
             ({"field_names": [0]}, (("cameras", 0, "boxes"), ("cameras", 0, "image"))),
             (
@@ -150,10 +147,7 @@ class TestCall:
         monkeypatch.setattr(_insert_copy_for_passthrough, "fn", FakeFn)
         result = made(data)
         assert result is data
-        assert calls == [
-            ((before["cameras.[0].image"],), {}),
-            ((before["cameras.[1].image"],), {}),
-        ]
+        assert calls == [((before["cameras.[0].image"],), {}), ((before["cameras.[1].image"],), {})]
         after = dict(zip(data.field_names_flat, data.get_data(), strict=True))
         changed = {name: value for name, value in after.items() if value != before[name]}
         assert changed == {
@@ -203,15 +197,9 @@ class TestPipelineDefinition:
             ({}, 0),
             ({"copy_external_source_passthrough_outputs": False}, 0),
             ({"copy_external_source_passthrough_outputs": True}, 7),
-            (
-                {"copy_external_source_passthrough_outputs": True, "passthrough_copy_field_names": ["gain"]},
-                2,
-            ),
+            ({"copy_external_source_passthrough_outputs": True, "passthrough_copy_field_names": ["gain"]}, 2),
             ({"copy_external_source_passthrough_outputs": True, "passthrough_copy_field_names": []}, 0),
-            (
-                {"copy_external_source_passthrough_outputs": True, "passthrough_copy_branch_paths": ["cameras"]},
-                4,
-            ),
+            ({"copy_external_source_passthrough_outputs": True, "passthrough_copy_branch_paths": ["cameras"]}, 4),
             (
                 {
                     "copy_external_source_passthrough_outputs": True,

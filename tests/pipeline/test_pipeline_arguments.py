@@ -81,7 +81,7 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any], Callable[[Any], Any], Any]] = {
     "py_start_method": ("spawn", {}, lambda pipeline: pipeline.py_start_method, "spawn"),
     "py_callback_pickler": (
         cloudpickle,
-        {"py_start_method": "spawn"},
+        {"py_start_method": "forkserver"},
         lambda pipeline: pipeline._py_callback_pickler,
         cloudpickle,
     ),
@@ -90,12 +90,7 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any], Callable[[Any], Any], Any]] = {
     "output_layout": ([None], {}, lambda pipeline: pipeline._output_layout, [None]),
     "exec_dynamic": (False, {}, lambda pipeline: pipeline.exec_dynamic, False),
     "stream_policy": (StreamPolicy.SINGLE, {}, lambda pipeline: pipeline.stream_policy, StreamPolicy.SINGLE),
-    "concurrency": (
-        OperatorConcurrency.FULL,
-        {},
-        lambda pipeline: pipeline.concurrency,
-        OperatorConcurrency.FULL,
-    ),
+    "concurrency": (OperatorConcurrency.FULL, {}, lambda pipeline: pipeline.concurrency, OperatorConcurrency.FULL),
 }
 DEPRECATED = {
     "max_streams": (3, "The `max_streams` is deprecated and has no effect"),

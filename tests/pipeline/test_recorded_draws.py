@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as arrays
 from nvidia.dali.pipeline import pipeline_def
 from support.arrays import ArrayProvider
 from support.draws import DT, ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, flatten
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
@@ -402,7 +403,7 @@ def _bits(records: Sequence[DrawRecord]) -> list[list[tuple[str, str, tuple[int,
 
 
 class TestRecordsAsData:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(12, 30))
     @given(
         st.dictionaries(
             st.text(min_size=1, max_size=5),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import affine_reference as reference
 from support.affine_reference import Border, given_draws, shares_as_draws
 from support.arrays import DT, ArrayProvider, gradient
-from support.laws import some
+from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 from support.steps import as_published
@@ -132,13 +132,13 @@ def check_chain(steps: Any, resizing: Any, seed: int, output_hw: tuple[int, int]
         assert np.abs(output["image"] - expected)[is_free].max(initial=0) <= 1.5
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(axis_chains, resizings, st.integers(0, 1000))
 def test_chains_without_rotation_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
     check_chain(steps, resizing, seed)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(all_chains, resizings, st.integers(0, 1000))
 def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
     try:
@@ -147,7 +147,7 @@ def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) ->
         assert "if rotation or shearing are performed" in str(error)  # noqa: PT017
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(axis_chains, resizings, st.integers(0, 1000))
 def test_a_region_is_read_only_where_the_image_covers_it(steps: Any, resizing: Any, seed: int) -> None:
     step = A((11, 14), *resizing, image_field_names="image", transformation_steps=steps)

@@ -12,9 +12,8 @@ import cv2
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType, DALIImageType
-from support.affine_reference import constant_draws
 from support.arrays import encoded_image
-from support.step_runs import run_step
+from support.image_steps import changed, distorter
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -30,7 +29,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizeCropFlipper,
     ImageResizer,
     ImageToTileSizePadder,
-    PhotoMetricDistorter,
 )
 
 HW = (60, 80)
@@ -39,12 +37,6 @@ NOISE_FLOAT = (NOISE / 255).astype(np.float32)
 BLURRED = cv2.GaussianBlur(NOISE, (0, 0), 2.0)
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 FILL = 9
-
-
-def changed(step: Any, image: np.ndarray, **fields: np.ndarray) -> dict[Any, Any]:
-    """The sample after a step whose random numbers are at 0.3 of their ranges."""
-    with constant_draws(0.3):
-        return run_step(step, [{"image": image, **fields}])[0]
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1) -> None:
@@ -212,14 +204,6 @@ def test_ycbcr_of_video_range() -> None:
     assert_close(converted(blocks, DALIImageType.RGB, DALIImageType.YCbCr), expected)
     again = converted(expected, DALIImageType.YCbCr, DALIImageType.RGB)
     assert_close(again, cv2.cvtColor(planes, cv2.COLOR_YUV2RGB_I420))
-
-
-def distorter(**ranges: float) -> PhotoMetricDistorter:
-    """A step that does one thing only, always."""
-    none = {"brightness": 0.0, "hue": 0.0, "contrast": 1.0, "saturation": 1.0}
-    limits = {f"min_max_{name}": [value, value] for name, value in {**none, **ranges}.items()}
-    probs = {f"prob_{name}_aug": float(name in ranges) for name in none}
-    return PhotoMetricDistorter("image", **limits, **probs, prob_swap_channels=0)
 
 
 def test_brightness_and_contrast() -> None:

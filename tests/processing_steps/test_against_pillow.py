@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from nvidia.dali.types import DALIImageType
 from PIL import Image, ImageEnhance, ImageOps
-from support.affine_reference import constant_draws
 from support.arrays import encoded_image
-from support.step_runs import run_step
+from support.image_steps import changed, distorter
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -26,7 +25,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageJpegDistorter,
     ImageResizeCropFlipper,
     ImageResizer,
-    PhotoMetricDistorter,
 )
 
 HW = (60, 80)
@@ -34,12 +32,6 @@ NOISE = np.random.default_rng(0).integers(0, 256, (*HW, 3), dtype=np.uint8)
 PICTURE = Image.fromarray(NOISE)
 BLURRED = PICTURE.resize((20, 15), Image.Resampling.BOX).resize(HW[::-1], Image.Resampling.BICUBIC)
 FILL = (9, 9, 9)
-
-
-def changed(step: Any, image: np.ndarray, **fields: np.ndarray) -> dict[Any, Any]:
-    """The sample after a step whose random numbers are at 0.3 of their ranges."""
-    with constant_draws(0.3):
-        return run_step(step, [{"image": image, **fields}])[0]
 
 
 def assert_close(found: np.ndarray, expected: Image.Image, tolerance: float = 1) -> None:
@@ -128,14 +120,6 @@ def test_mirroring() -> None:
 
 
 # --- colors ---------------------------------------------------------------------------------------------
-
-
-def distorter(**ranges: float) -> PhotoMetricDistorter:
-    """A step that does one thing only, always."""
-    none = {"brightness": 0.0, "hue": 0.0, "contrast": 1.0, "saturation": 1.0}
-    limits = {f"min_max_{name}": [value, value] for name, value in {**none, **ranges}.items()}
-    probs = {f"prob_{name}_aug": float(name in ranges) for name in none}
-    return PhotoMetricDistorter("image", **limits, **probs, prob_swap_channels=0)
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.5])

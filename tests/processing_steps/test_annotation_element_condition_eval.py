@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
@@ -57,7 +58,7 @@ def integers(dtype: str) -> st.SearchStrategy[int]:
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 def test_integers_are_compared_exactly_with_each_other(data: st.DataObject) -> None:
     left, right = data.draw(st.sampled_from(INTEGERS)), data.draw(st.sampled_from(INTEGERS))
     symbol = data.draw(st.sampled_from([*OPERATORS]))
@@ -73,7 +74,7 @@ def test_integers_are_compared_exactly_with_each_other(data: st.DataObject) -> N
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 def test_integers_are_compared_exactly_with_literals(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(INTEGERS))
     symbol = data.draw(st.sampled_from([*OPERATORS]))

@@ -198,11 +198,7 @@ class TestNested:
         ],
     )
     def test_is_processed_once(self, step: PipelineStepBase) -> None:
-        assert run(step, data=self.data()) == {
-            "a/value": [2, 20],
-            "a/a/value": [4, 40],
-            "a/a/b/a/value": [6, 60],
-        }
+        assert run(step, data=self.data()) == {"a/value": [2, 20], "a/a/value": [4, 40], "a/a/b/a/value": [6, 60]}
 
     def test_only_the_outer_one_is_the_sample_of_the_step(self) -> None:
         found = run(WithName(Renamer("value", "new"), "a"), data=self.data())

@@ -224,7 +224,7 @@ def assert_both_forms_agree(step: PipelineStepBase, samples: list[SampleDataGrou
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@settings(max_examples=examples(6, 200))
+@settings(max_examples=examples(3, 200))
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_both_forms_agree(maker: str, data: st.DataObject, seed: int) -> None:
     counts = data.draw(st.lists(st.sampled_from([3, 0, 1, 5, 8]), min_size=1, max_size=3))

@@ -178,7 +178,7 @@ def agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> No
 
 
 @pytest.mark.parametrize("make", CASES)
-@settings(max_examples=examples(4, 16), deadline=None)
+@settings(max_examples=examples(3, 16), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_both_forms_agree(make: Callable[[Draw], Case], data: st.DataObject, seed: int) -> None:
     case = make(data.draw)

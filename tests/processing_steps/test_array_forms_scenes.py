@@ -76,7 +76,7 @@ NAMES: list[Any] = [
 ]
 
 
-@settings(max_examples=examples(12, 60), deadline=None)
+@settings(max_examples=examples(6, 60), deadline=None)
 @given(
     seed=st.integers(0, 1 << 20),
     n=st.integers(0, 6),
@@ -153,7 +153,7 @@ OUTPUTS = {
 }
 
 
-@settings(max_examples=examples(6, 40), deadline=None)
+@settings(max_examples=examples(3, 40), deadline=None)
 @given(seed=st.integers(0, 1 << 20), n=st.integers(0, 12), data=st.data())
 def test_heatmaps(seed: int, n: int, data: st.DataObject) -> None:
     draw = data.draw

@@ -114,7 +114,7 @@ draws = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(8, 20), deadline=None)
+@settings(max_examples=examples(4, 20), deadline=None)
 @given(
     drawn=st.lists(draws, min_size=3, max_size=5),
     axis=st.sampled_from([0, 1, 2]),

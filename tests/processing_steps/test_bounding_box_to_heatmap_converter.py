@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import BoundingBoxToHeatmapConverter
@@ -105,7 +106,7 @@ samples = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4, 8), deadline=None)
 @given(
     drawn=st.lists(samples, min_size=1, max_size=3),
     sizes=st.lists(st.tuples(st.integers(9, 60), st.integers(9, 60)), min_size=3, max_size=3),

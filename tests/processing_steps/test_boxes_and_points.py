@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT
+from support.laws import examples
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -65,7 +66,7 @@ class TestBoxFormatConverter:
 
 class TestBoxAreaFilter:
     @given(data=st.data())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=examples(7, 15), deadline=None)
     def test_keeps_boxes_of_a_range_and_what_belongs_to_them(self, data: st.DataObject) -> None:
         box_format = data.draw(st.sampled_from(FORMATS))
         dtype = data.draw(st.sampled_from(["f4", "f8", "i4"]))

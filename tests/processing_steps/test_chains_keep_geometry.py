@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, encoded_image
-from support.laws import examples
+from support.laws import each_value, examples, some
 from support.marker_scenes import (
     COLORS,
     REACH_IN_SIGMAS,
@@ -414,7 +414,7 @@ def checked_chain(
 def test_markers_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=examples(10, 30), deadline=None, derandomize=True, phases=PHASES)
+    @settings(max_examples=examples(5, 30), deadline=None, derandomize=True, phases=PHASES)
     @given(
         chains,
         st.one_of(st.just([]), croppers.map(lambda step: [step])),
@@ -433,7 +433,7 @@ def test_markers_stay_where_their_points_are_projected_to() -> None:
 def test_markers_of_image_files_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
-    @settings(max_examples=6, deadline=None, derandomize=True, phases=PHASES)
+    @settings(max_examples=examples(3, 6), deadline=None, derandomize=True, phases=PHASES)
     @given(
         st.just(ImageDecoder("image", False)) | resizers(True) | crop_flippers(True),
         st.lists(affine | crop_flippers(False) | bev, max_size=1),
@@ -456,10 +456,9 @@ CROPPED = (A.ResizingMode.CROP, A.ResizingAnchor.CENTER)
 MOVES = [A.Translation(1, [7, -5]), A.NonUniformScaling(1, [-1, 1])]
 
 
-@pytest.mark.parametrize("kind", ["uint8", "float", "clip"])
-@pytest.mark.parametrize(
-    "step",
-    [
+@each_value(
+    kind=["uint8", "float", "clip"],
+    step=[
         HorizontalFlipper(prob=1, **IN_PIXELS),
         ImageToTileSizePadder("image", 64, hw_names="hw"),
         ImageResizeCropFlipper(output_hw=(100, 160), scale_range=(1, 1), flip_prob=1, **IN_PIXELS),
@@ -467,7 +466,6 @@ MOVES = [A.Translation(1, [7, -5]), A.NonUniformScaling(1, [-1, 1])]
         A((140, 160), A.ResizingMode.PAD, A.ResizingAnchor.CENTER, **as_published(IN_PIXELS)),
         A((120, 160), *STRETCHED, transformation_steps=MOVES, **as_published(IN_PIXELS)),
     ],
-    ids=lambda step: type(step).__name__,
 )
 def test_pixels_that_are_only_moved_keep_their_markers_exactly(step: Any, kind: str) -> None:
     scenes = [make_scene(number, [(120, 160)] * 2) for number in range(3)]
@@ -476,7 +474,7 @@ def test_pixels_that_are_only_moved_keep_their_markers_exactly(step: Any, kind: 
             assert markers.num_compared > 0
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0, 0.8])
+@some("scale", [1.0, 0.5, 2.0, 0.8], {2, 3})
 def test_no_operator_disagrees_by_a_fraction_of_a_pixel(scale: float) -> None:
     """Region of a resize, pasted region, warp, decoded part of a file: the same content at the same place."""
     hw = (round(120 * scale), round(160 * scale))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from support.arrays import DT, ArrayProvider
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
@@ -28,7 +29,7 @@ def bits(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 def test_elements_are_kept_bit_by_bit_in_order(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     fields = data.draw(st.lists(st.tuples(st.sampled_from(ALL_TYPES), st.integers(1, 4)), min_size=1, max_size=2))

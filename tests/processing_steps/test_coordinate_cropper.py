@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.laws import examples
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -18,7 +19,7 @@ INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12, 30), deadline=None)
 def test_floats_are_clamped_per_column(data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(st.sampled_from(FLOATS)))
     columns = data.draw(st.integers(1, 4))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.array_samples import sample_of
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -24,7 +25,7 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.testing import run_step
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=20, deadline=None)
+FEW = settings(max_examples=examples(8, 20), deadline=None)
 
 
 def random_pose(rng: np.random.Generator) -> np.ndarray:
@@ -454,7 +455,7 @@ def distance_to(line: np.ndarray, x: float, y: float) -> float:
 
 
 @given(SEEDS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4, 8), deadline=None)
 def test_masks_against_a_loop_over_cells(seed: int) -> None:
     tree = bev_sample(np.random.default_rng(seed))
     points = np.split(tree["map_lines"]["points"], np.cumsum(tree["map_lines"]["num_points"])[:-1])

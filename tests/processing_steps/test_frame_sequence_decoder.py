@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
+from support.array_samples import group_of
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.laws import each_value, examples
 from support.loaders import frozen, make_loader
@@ -67,7 +68,7 @@ trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_siz
 )
 
 
-@settings(max_examples=examples(15, 40), deadline=None)
+@settings(max_examples=examples(7, 40), deadline=None)
 @given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +131,7 @@ def mixed_tree(root):
     return sizes
 
 
-@settings(max_examples=examples(6, 12), deadline=None)
+@settings(max_examples=examples(3, 12), deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 3),
@@ -415,16 +416,6 @@ def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():
         ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
     assert "frames: must be a data field with an encoded image, is a group" in str(caught.value)
     assert "FrameSequenceDecoder" not in str(caught.value)
-
-
-def group_of(**fields):
-    group = SampleDataGroup()
-    for name, field in fields.items():
-        if isinstance(field, SampleDataGroup):
-            group.add_data_group_field(name, field)
-        else:
-            group.add_data_field(name, field)
-    return group
 
 
 @pytest.mark.parametrize(

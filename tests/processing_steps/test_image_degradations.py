@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 import pytest
 from nvidia.dali.types import DALIImageType
 from PIL import Image
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, gradient
 from support.batch_runs import run_steps
+from support.image_steps import check_format_pickle_and_repr
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -211,16 +211,7 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_format_pickle_and_repr(kind: str) -> None:
-    step = MAKE[kind]("image")
-    blueprint = ArrayProvider({"image": (DT.UINT8, [])}).sample_data_structure
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        MAKE[kind]("img").check_input_data_format_and_set_output_data_format(blueprint)
-    wrong = ArrayProvider({"image": (DT.INT32, [])}).sample_data_structure
-    with pytest.raises(ValueError, match="image: must be UINT8"):
-        step.check_input_data_format_and_set_output_data_format(wrong)
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
+    check_format_pickle_and_repr(MAKE[kind])
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
+from support.image_steps import check_format_pickle_and_repr
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -58,7 +59,7 @@ def torchvision_rectangle(
     return 0, 0, 0, 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 24)), min_size=1, max_size=4),
     scale=st.sampled_from([(0.02, 0.33), (0.1, 0.1), (0.4, 1.0)]),
@@ -106,7 +107,7 @@ def test_rectangles_as_those_of_torchvision(
         np.testing.assert_array_equal(found[index], expected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=3),
     tile=st.sampled_from([(3, 9), (8, 8)]),
@@ -249,16 +250,7 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_format_pickle_and_repr(kind: str) -> None:
-    step = MAKE[kind]("image")
-    blueprint = ArrayProvider({"image": (DT.UINT8, [])}).sample_data_structure
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        MAKE[kind]("img").check_input_data_format_and_set_output_data_format(blueprint)
-    wrong = ArrayProvider({"image": (DT.INT32, [])}).sample_data_structure
-    with pytest.raises(ValueError, match="image: must be UINT8"):
-        step.check_input_data_format_and_set_output_data_format(wrong)
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert repr(step).startswith(f"{type(step).__name__}(image_names=('image',)")
+    check_format_pickle_and_repr(MAKE[kind])
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, gradient
 from support.batch_runs import run_steps
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
@@ -25,7 +26,7 @@ def reference(image: np.ndarray, mean: Any = MEAN, std: Any = STD) -> np.ndarray
     return (image.astype(np.float64) - np.asarray(mean, np.float64)) / np.asarray(std, np.float64)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10, 25), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     num_channels=st.integers(1, 4),

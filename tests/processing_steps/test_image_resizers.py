@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import affine_reference as reference
 from support.affine_reference import constant_draws, given_draws
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from support.laws import each_value
+from support.laws import each_value, examples
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, output_format, run_step
 from support.steps import as_published
@@ -174,7 +174,7 @@ def crop_matrix(
     return flip @ crop @ scaled
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5, 10), deadline=None)
 @given(st.integers(0, 1000), st.booleans(), st.sampled_from([(0, 0), (0.1, 0.1), (0, 0.3)]))
 def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) -> None:
     step = ImageResizeCropFlipper(

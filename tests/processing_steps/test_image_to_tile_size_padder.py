@@ -24,7 +24,7 @@ def reference(image: np.ndarray, tile_x: int, tile_y: int, fill: float = 0) -> n
     return np.pad(image, pad, constant_values=fill)
 
 
-@settings(max_examples=examples(12, 25), deadline=None)
+@settings(max_examples=examples(6, 25), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=3),
     tile=st.tuples(st.integers(1, 9), st.integers(1, 9)),

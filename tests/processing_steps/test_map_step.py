@@ -22,12 +22,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     UniformDraw,
 )
-from accvlab.dali_pipeline_framework.errors import (
-    FormatError,
-    SettingError,
-    SourcePicklingError,
-    StepOutputError,
-)
+from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, SourcePicklingError, StepOutputError
 from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
@@ -229,10 +224,7 @@ def test_spawned_workers_need_a_function_that_can_be_pickled() -> None:
         ({"function": len, "input_names": 1.5}, "`input_names` must be a name"),
         ({"function": len, "input_names": "a", "output_contents": {"b": DECODED_IMAGE}}, "names in `input_names`"),
         ({"function": halved_and_sum, "input_names": "a"}, r"must take 1 argument\(s\), which .* does not"),
-        (
-            {"function": np.fliplr, "input_names": "a", "draws": [UniformDraw("gain")]},
-            "and gain by name, which",
-        ),
+        ({"function": np.fliplr, "input_names": "a", "draws": [UniformDraw("gain")]}, "and gain by name, which"),
         ({"function": len, "input_names": "a", "draws": "gain"}, "`draws` must be a list of draws, got 'gain'"),
         ({"function": len, "input_names": "a", "draws": [UniformDraw("a")] * 2}, "'a' twice"),
     ],

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.arrays import DT, ArrayProvider
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, blueprint_of, output_format, run_step
 
@@ -31,7 +32,7 @@ def padded(values: list[np.ndarray], fill: float) -> list[np.ndarray]:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10, 25), deadline=None)
 def test_content_at_the_origin_and_fill_at_the_ends(data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(st.sampled_from(ALL_TYPES)))
     fill = data.draw(st.sampled_from([0, 1, 0.0, 3.0] if dtype.kind in "bu" else [0.0, -1, 2.0]))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider, gradient
 from support.batch_runs import run_steps
-from support.laws import some
+from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -111,7 +111,7 @@ draws = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(
     samples=st.lists(draws, min_size=4, max_size=8),
     is_float=st.booleans(),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import DT
+from support.laws import examples
 from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -16,7 +17,7 @@ INF = float("inf")
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12, 30), deadline=None)
 def test_is_inclusive_and_nan_is_outside(data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(st.sampled_from(["f2", "f4", "f8", "i1", "i8"])))
     columns = data.draw(st.integers(1, 4))

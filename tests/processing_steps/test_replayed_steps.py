@@ -53,10 +53,7 @@ def test_a_record_applied_again(name: str) -> None:
     # In batches of another size, in another order, with another seed.
     for numbers in ([3, 1, 0], [2]):
         again = run_step(
-            step,
-            [samples[number] for number in numbers],
-            draws=[runs[number].draws for number in numbers],
-            seed=4,
+            step, [samples[number] for number in numbers], draws=[runs[number].draws for number in numbers], seed=4
         )
         for number, replayed in zip(numbers, again, strict=True):
             assert sample_differences(runs[number].output, replayed.output) == []

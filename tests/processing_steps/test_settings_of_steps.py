@@ -63,13 +63,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "num_categories": 2,
         "min_object_size": [1, 1],
     },
-    "BEVMaskAdder": {
-        "mask_path": "m",
-        "x_range": (-3, 3),
-        "y_range": (-3, 3),
-        "cell_size": 1.0,
-        "lines": [0],
-    },
+    "BEVMaskAdder": {"mask_path": "m", "x_range": (-3, 3), "y_range": (-3, 3), "cell_size": 1.0, "lines": [0]},
     "BoxAreaFilter": {"box_names": "boxes"},
     "BoxFormatConverter": {"box_names": "boxes", "from_format": "xyxy", "to_format": "xywh"},
     "ConditionalElementRemover": {
@@ -92,12 +86,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "DataGroupInPathAppliedStep": {"processing_step_to_apply": INNER, "path_to_apply_to": "a"},
     "DataGroupsWithNameAppliedStep": {"processing_step_to_apply": INNER, "names_of_groups_to_apply_to": "a"},
     "FrameSequenceDecoder": {},
-    "FutureTrajectoryAdder": {
-        "future_names": "f",
-        "known_name": "k",
-        "offset_name": "o",
-        "mask_name": "m",
-    },
+    "FutureTrajectoryAdder": {"future_names": "f", "known_name": "k", "offset_name": "o", "mask_name": "m"},
     "GridMasker": {"image_names": "image"},
     "HorizontalFlipper": {"image_names": "image"},
     "ImageBrightnessContrastJitter": {"image_names": "image"},
@@ -136,11 +125,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "PointsPadder": {"point_names": "p", "num_points": 4},
     "RandomEraser": {"image_names": "image"},
     "TensorSizeAdder": {"tensor_name": "image", "size_postfix": "_hw"},
-    "TimeDifferenceAdder": {
-        "timestamp_names": "t",
-        "reference_path": "r",
-        "difference_name": "d",
-    },
+    "TimeDifferenceAdder": {"timestamp_names": "t", "reference_path": "r", "difference_name": "d"},
     "UnneededFieldRemover": {"unneeded_field_names": ["a"]},
     "VisibleBboxSelector": {
         "bboxes_field_name": "b",
@@ -150,14 +135,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "minimum_bbox_size": 2,
     },
 }
-WHOLE_NUMBERS = {
-    "age_column",
-    "num_points",
-    "num_rectangles",
-    "num_categories",
-    "num_sweeps",
-    "rotation_axis",
-}
+WHOLE_NUMBERS = {"age_column", "num_points", "num_rectangles", "num_categories", "num_sweeps", "rotation_axis"}
 NUMBERS = {
     "cell_size",
     "close_distance",

@@ -244,11 +244,7 @@ def test_with_a_gpu_as_without(name: str, where: str, conditionals: bool) -> Non
     case, data = CASES[name], fields()
     expected = run_steps(case.make(), data, conditionals=conditionals)
     found = run_steps(
-        case.make(),
-        data,
-        device_id=0,
-        gpu_fields=case.on_gpu if where == "gpu" else (),
-        conditionals=conditionals,
+        case.make(), data, device_id=0, gpu_fields=case.on_gpu if where == "gpu" else (), conditionals=conditionals
     )
     assert list(found.values) == list(expected.values)
     assert found.layouts == expected.layouts

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arrays import DT, ArrayProvider, gradient
-from support.laws import some
+from support.laws import each_value, some
 from support.pipelines import make_iterator, shuffled
 from support.step_runs import assert_same, check_laws, run_step
 
@@ -107,10 +107,7 @@ class TestImagesWithoutPixels:
             "boxes", "mask", image_hw_field_name="size", depths_field_name="depths", minimum_bbox_size=1
         )
         sample = {"boxes": BOXES, "depths": np.zeros(len(BOXES), np.float32)}
-        good, *bad = run_step(
-            step,
-            [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], *sizes)],
-        )
+        good, *bad = run_step(step, [{**sample, "size": np.array(size, np.float32)} for size in ([4, 5], *sizes)])
         assert good["mask"].any()
         assert not any(one["mask"].any() for one in bad)
         images = [np.zeros((height, width, 3), np.uint8) for height, width in ((0, 5), (4, 0), (0, 0))]
@@ -190,8 +187,7 @@ class TestPointsThatAreNotFinite:
         assert np.isnan(with_others["projection"]).all()
 
 
-@pytest.mark.parametrize("kind", [0, 1], ids=["points", "velocities"])
-@pytest.mark.parametrize("shape", [(3, 2), (3, 1), (3, 4), (6,), (2,), (3, 0)])
+@each_value(kind=[0, 1], shape=[(3, 2), (3, 1), (3, 4), (6,), (2,), (3, 0)])
 def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
     kind: int, shape: tuple[int, ...]
 ) -> None:
@@ -233,7 +229,7 @@ def tree_of(group: SampleDataGroup) -> dict[str | int, Any]:
 @some(
     ("name", "num_boxes", "num_values"),
     [(name, *numbers) for name in ("categories", "valid") for numbers in ((2, 1), (1, 3), (0, 1))],
-    {1, 3, 5},
+    {1, 5},
 )
 def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
     name: str, num_boxes: int, num_values: int
@@ -270,7 +266,7 @@ def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
         ("center", (1, 1), "a center x, y for each box"),
         ("center", (0, 2), "a center x, y for each box"),
     ],
-    {0, 2, 4},
+    {0, 2},
 )
 def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
     name: str, shape: tuple[int, ...], rule: str

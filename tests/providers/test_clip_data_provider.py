@@ -122,11 +122,7 @@ class TestFailures:
             ("value_error", ValueError, "calibration is missing"),
             ("stop_iteration", RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
             ("none", FieldValueError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup"),
-            (
-                "missing_field",
-                FieldValueError,
-                r"FaultyProvider\.get_data.6. returned a sample of another",
-            ),
+            ("missing_field", FieldValueError, r"FaultyProvider\.get_data.6. returned a sample of another"),
         ],
     )
     def test_the_frame_is_named(self, fault: str, error: type[Exception], message: str) -> None:

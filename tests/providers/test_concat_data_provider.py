@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.arrays import ArrayProvider
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider
 
@@ -67,7 +68,7 @@ def samples_of(provider: DataProvider) -> list[int]:
 
 
 @given(counts=st.lists(st.integers(1, 7), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, 60))
 def test_the_samples_are_those_of_the_providers_one_after_the_other(counts: list[int]) -> None:
     providers = numbered(*counts)
     joined = ConcatDataProvider(providers)
@@ -82,7 +83,7 @@ def test_the_samples_are_those_of_the_providers_one_after_the_other(counts: list
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=2, max_size=6), data=st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(15, 40))
 def test_a_nested_concatenation_has_the_samples_of_the_flat_one(counts: list[int], data: st.DataObject) -> None:
     providers = numbered(*counts)
     start = data.draw(st.integers(0, len(counts) - 1))

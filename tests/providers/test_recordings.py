@@ -66,20 +66,11 @@ def test_nonsense_is_refused_at_birth(arguments: dict[str, Any], rule: str) -> N
 @pytest.mark.parametrize(
     ("make", "advice"),
     [
-        (
-            lambda: VideoDataProvider("a", sequence_length=2, labels=1),
-            r"`labels` .* Use `Videos.labels=",
-        ),
+        (lambda: VideoDataProvider("a", sequence_length=2, labels=1), r"`labels` .* Use `Videos.labels="),
         (lambda: VideoFrameDataProvider("a", cameras={}), r"`cameras` .* Use `Videos.cameras="),
-        (
-            lambda: VideoDataProvider("a", sequence_length=2, pad_mode="edge"),
-            "Use `tail`",
-        ),
+        (lambda: VideoDataProvider("a", sequence_length=2, pad_mode="edge"), "Use `tail`"),
         (lambda: VideoDataProvider("a", sequence_length=2, enable_timestamps=True), "Use `timestamps_name`"),
-        (
-            lambda: FrameDataProvider("a", layout="camera/recording"),
-            r"`layout` .* Use `FrameFolders.layout=",
-        ),
+        (lambda: FrameDataProvider("a", layout="camera/recording"), r"`layout` .* Use `FrameFolders.layout="),
         (lambda: FrameFolders("a", tolerance=1), "Did you mean 'tolerance_s'"),
     ],
 )

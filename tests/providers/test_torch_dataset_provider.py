@@ -243,8 +243,5 @@ def test_a_state_of_another_data_set_or_plan_is_refused(
         state = loader.state_dict()
     names_only = "is_key" not in dataset[0]
     provider = TorchDatasetProvider(dataset, blueprint=None if names_only else blueprint)
-    with (
-        DataLoader(provider, **arguments, **settings) as loader,
-        pytest.raises(StateError, match=message),
-    ):
+    with DataLoader(provider, **arguments, **settings) as loader, pytest.raises(StateError, match=message):
         loader.load_state_dict(state)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from support.frame_trees import sequences, write_frames
+from support.laws import examples
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
@@ -146,7 +147,7 @@ class TestEveryWrapper:
         assert WRAPPERS[name]().loads_batches
         assert pickle.loads(pickle.dumps(WRAPPERS[name]())).loads_batches
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=examples(5, 10), deadline=None)
     @given(indices=st.lists(st.integers(0, 11), min_size=1, max_size=9), first_slot=st.integers(0, 3))
     def test_batches_hold_what_samples_hold(self, name: str, indices: list[int], first_slot: int) -> None:
         wrapper = WRAPPERS[name](together=False)  # one part loads batches, another one does not

@@ -130,6 +130,8 @@ def test_windows(data: Any) -> None:
         assert arguments["img_metas"][0][2]["sample_token"] == f"frame-{int(batch['place']['sample_index'][0])}"
     with pytest.raises(SettingError, match="one frame per step"):
         streampetr_training(provider, 2, STREAMPETR, queue_length=3, order="published")
+    with pytest.raises(SettingError, match=r"without `queue_length` there are none, got 1\."):
+        streampetr_training(provider, 2, STREAMPETR, num_random_frames=1)
 
 
 def test_streampetr_evaluation_over_ranks(data: Any) -> None:

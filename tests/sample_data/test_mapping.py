@@ -94,21 +94,13 @@ def test_a_label_may_become_several_numbers():
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "tree",
-        ["vehicle", "tree"],
-        ("tree",),
-        [["tree"]],
-        np.array(["tree", "vehicle"]),
-        [["vehicle"], ["tree"]],
-    ],
+    ["tree", ["vehicle", "tree"], ("tree",), [["tree"]], np.array(["tree", "vehicle"]), [["vehicle"], ["tree"]]],
     ids=repr,
 )
 def test_unknown_labels_without_default(value):
     mapping = {"vehicle": 1, "pedestrian": 2}
     with pytest.raises(
-        FieldValueError,
-        match=r"^label: 'tree' is not a key of the mapping.*Known keys: 'vehicle', 'pedestrian'",
+        FieldValueError, match=r"^label: 'tree' is not a key of the mapping.*Known keys: 'vehicle', 'pedestrian'"
     ):
         stored(value, mapping)
     with pytest.raises(KeyError):

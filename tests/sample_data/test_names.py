@@ -46,8 +46,7 @@ def test_other_types_are_no_path(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"),
-    [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")],
+    ("name", "advice"), [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")]
 )
 def test_advice_for_what_is_no_name(name, advice):
     with pytest.raises(NameTypeError, match=advice):

@@ -12,6 +12,7 @@ from nvidia.dali._debug_mode import DataNodeDebug
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIDataType
 from sample_data_strategies import formats, groups
+from support.array_samples import group_of
 
 from accvlab.dali_pipeline_framework.errors import (
     DuplicateFieldError,
@@ -26,23 +27,7 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.pipeline.sample_data_group import SampleDataGroup as PublishedClass
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, leaf_format
 
-FLOAT, INT32, UINT8, STRING = (
-    DALIDataType.FLOAT,
-    DALIDataType.INT32,
-    DALIDataType.UINT8,
-    DALIDataType.STRING,
-)
-
-
-def group_of(**fields):
-    """Group with the given fields: a DALI type or a blueprint each."""
-    group = SampleDataGroup()
-    for name, field in fields.items():
-        if isinstance(field, SampleDataGroup):
-            group.add_data_group_field(name, field)
-        else:
-            group.add_data_field(name, field)
-    return group
+FLOAT, INT32, UINT8, STRING = (DALIDataType.FLOAT, DALIDataType.INT32, DALIDataType.UINT8, DALIDataType.STRING)
 
 
 @pytest.fixture
@@ -80,18 +65,7 @@ class TestConstruction:
             "scores.[1]",
             "scores.[2]",
         )
-        assert sample.field_types_flat == (
-            UINT8,
-            UINT8,
-            FLOAT,
-            UINT8,
-            INT32,
-            UINT8,
-            INT32,
-            FLOAT,
-            FLOAT,
-            FLOAT,
-        )
+        assert sample.field_types_flat == (UINT8, UINT8, FLOAT, UINT8, INT32, UINT8, INT32, FLOAT, FLOAT, FLOAT)
 
     def test_top_level_integers(self):
         assert SampleDataGroup.create_data_field_array(FLOAT, 2).field_names_flat == ("[0]", "[1]")
@@ -415,15 +389,7 @@ class TestReading:
 
     @pytest.mark.parametrize(
         ("path", "is_single"),
-        [
-            ("a", True),
-            (0, True),
-            (None, True),
-            (np.zeros(2), True),
-            ((), False),
-            ([], False),
-            (("a",), False),
-        ],
+        [("a", True), (0, True), (None, True), (np.zeros(2), True), ((), False), ([], False), (("a",), False)],
     )
     def test_path_is_single_name(self, path, is_single):
         assert SampleDataGroup.path_is_single_name(path) is is_single
@@ -733,12 +699,7 @@ class TestStructureEdits:
         sample["meta"]["time"] = 5
         sample.remove_all_occurrences("image")
         sample.remove_all_occurrences("missing")
-        assert sample.field_names_flat[:4] == (
-            "meta.token",
-            "meta.time",
-            "cameras.[0].label",
-            "cameras.[1].label",
-        )
+        assert sample.field_names_flat[:4] == ("meta.token", "meta.time", "cameras.[0].label", "cameras.[1].label")
         assert sample["meta"]["time"] == 5
 
     def test_remove_all_with_groups_in_groups(self):

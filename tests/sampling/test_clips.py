@@ -164,7 +164,7 @@ def timed(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
 
 class TestDefinition:
     @given(LENGTHS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 7), TAILS, st.booleans())
-    @settings(deadline=None, max_examples=examples(60, 150))
+    @settings(deadline=None, max_examples=examples(20, 150))
     def test_by_frames(
         self, lengths: list[int], length: int, stride: int, step: int, tail: str, backward: bool
     ) -> None:
@@ -173,7 +173,7 @@ class TestDefinition:
             check(clips, expected)
 
     @given(timed(), st.integers(1, 5), TAILS, st.booleans())
-    @settings(deadline=None, max_examples=examples(60, 200))
+    @settings(deadline=None, max_examples=examples(20, 200))
     def test_by_time(
         self, given_times: tuple[list[int], dict[str, Any]], length: int, tail: str, backward: bool
     ) -> None:
@@ -183,7 +183,7 @@ class TestDefinition:
             check(clips, expected)
 
     @given(LENGTHS, st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), TAILS, st.integers(0, 4), KEYS)
-    @settings(deadline=None, max_examples=examples(30, 80))
+    @settings(deadline=None, max_examples=examples(12, 80))
     def test_frames_at_equal_distances_in_time_give_the_clips_by_frames(
         self, lengths: list[int], length: int, stride: int, step: int, tail: Any, jitter: int, key: int
     ) -> None:
@@ -208,7 +208,7 @@ class TestDefinition:
             np.testing.assert_array_equal(one, other)
 
     @given(LENGTHS, st.integers(1, 6), st.data())
-    @settings(deadline=None, max_examples=examples(25, 50))
+    @settings(deadline=None, max_examples=examples(10, 50))
     def test_with_repeated_frames_no_frame_is_lost(
         self, lengths: list[int], length: int, data: st.DataObject
     ) -> None:
@@ -333,7 +333,7 @@ class TestExamples:
 
 class TestJitter:
     @given(LENGTHS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(0, 6), TAILS, KEYS)
-    @settings(deadline=None, max_examples=examples(30, 80))
+    @settings(deadline=None, max_examples=examples(12, 80))
     def test_clips_move_within_their_room(
         self, lengths: list[int], length: int, stride: int, step: int, jitter: int, tail: str, key: int
     ) -> None:
@@ -342,7 +342,7 @@ class TestJitter:
             self.check_moves(clips, expected, key)
 
     @given(timed(), st.integers(1, 4), st.integers(0, 6), TAILS, KEYS)
-    @settings(deadline=None, max_examples=examples(40, 100))
+    @settings(deadline=None, max_examples=examples(15, 100))
     def test_clips_by_time_move_within_their_room(
         self, given_times: tuple[list[int], dict[str, Any]], length: int, jitter: int, tail: str, key: int
     ) -> None:

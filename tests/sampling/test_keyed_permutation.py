@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
-from support.laws import each_value, some
+from support.laws import each_value, examples, some
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.inputs import MixedSampler, ShuffledSampler
@@ -36,7 +36,7 @@ class TestIsAPermutation:
             assert sorted(all_items(size, derive_key("test", size))) == list(range(size))
 
     @given(size=st.integers(1, 3000), key=KEYS)
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(20, 50))
     def test_each_item_stands_once_with_any_key(self, size: int, key: int) -> None:
         assert sorted(all_items(size, key)) == list(range(size))
 
@@ -45,7 +45,7 @@ class TestIsAPermutation:
         key=KEYS,
         data=st.data(),
     )
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(20, 50))
     def test_different_positions_have_different_items(self, size: int, key: int, data: st.DataObject) -> None:
         near = st.integers(0, min(size - 1, 1000))
         positions = data.draw(st.sets(near | near.map(lambda p: size - 1 - p) | st.integers(0, size - 1)))
@@ -55,7 +55,7 @@ class TestIsAPermutation:
         assert all(0 <= item < size for item in items.tolist())
 
     @given(size=st.integers(1, 2000) | st.integers(1, LARGEST_SIZE), key=KEYS, data=st.data())
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=examples(40, 100))
     def test_one_by_one_and_many_at_once_agree(self, size: int, key: int, data: st.DataObject) -> None:
         positions = data.draw(st.lists(st.integers(0, size - 1), max_size=40))
         permutation = KeyedPermutation(size, key)
@@ -105,6 +105,7 @@ def many_permutations(size: int, num_keys: int, num_positions: int) -> npt.NDArr
 SMALL_SIZES = [2, 3, 5, 7, 10, 64, 65, 66, 100, 512, 513]
 OF_ALL_KINDS = range(SMALL_SIZES.index(100))  # the others take as long as these together
 LARGE_SIZES = [1000, 10**6, 10**9]
+NUM_KEYS = examples(2500, 10_000)
 NUM_BINS = 37  # divides 1000 - 1, 10**6 - 1 and 10**9 - 1
 
 
@@ -140,7 +141,7 @@ class TestLooksRandom:
     def test_distances_are_uniform(self, size: int, stride: str) -> None:
         # A network of few rounds shows first in items that share one of their halves: those `root` apart.
         step = 1 if stride == "1" else -(-size // (int((size - 1) ** 0.5) + 1))
-        items = many_permutations(size, 4000, size)
+        items = many_permutations(size, examples(1000, 4000), size)
         distances = (items[:, step:] - items[:, :-step]) % size
         counts = np.bincount(distances.reshape(-1), minlength=size)
         assert counts[0] == 0
@@ -148,7 +149,7 @@ class TestLooksRandom:
 
     @pytest.mark.parametrize("size", LARGE_SIZES)
     def test_items_at_consecutive_positions_are_uniform_and_unrelated(self, size: int) -> None:
-        num_keys = 10_000
+        num_keys = NUM_KEYS
         items = many_permutations(size, num_keys, 16)
         bins = items // (size // 10)
         for position in (0, 7, 14):
@@ -160,7 +161,7 @@ class TestLooksRandom:
 
     @pytest.mark.parametrize("size", LARGE_SIZES)
     def test_distances_of_consecutive_items_are_uniform(self, size: int) -> None:
-        items = many_permutations(size, 10_000, 16)
+        items = many_permutations(size, NUM_KEYS, 16)
         distances = np.diff(items, axis=1) % size
         assert distances.min() > 0
         counts = np.bincount((distances.reshape(-1) - 1) // ((size - 1) // NUM_BINS), minlength=NUM_BINS)
@@ -188,7 +189,7 @@ class TestLooksRandom:
     sizes=st.lists(st.integers(513, 3000), min_size=1, max_size=4),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(12, 30))
 def test_a_table_of_permutations_looks_up_what_each_of_them_does(sizes: list[int], data: st.DataObject) -> None:
     permutations = [KeyedPermutation(size, key) for key, size in enumerate(sizes)]
     table = PermutationTable(len(sizes))

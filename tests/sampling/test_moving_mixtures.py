@@ -82,7 +82,7 @@ def rounded_part(tree: _Tree, node: int, clock: int) -> int:
 
 class TestLaw:
     @given(curve=curves(), first=st.sampled_from([0, 0, 0, 40, 4980, 2**40 - 50, 2**62 - 200]))
-    @settings(deadline=None, max_examples=examples(40, 400))
+    @settings(deadline=None, max_examples=examples(15, 400))
     def test_counts_stay_near_the_integral_of_the_rates(self, curve: RateCurve, first: int) -> None:
         schedule = MovingSchedule(curve)
         bound = math.ceil(math.log2(schedule.num_components)) / 2
@@ -98,7 +98,7 @@ class TestLaw:
         assert schedule.counts(first + 150).tolist() == counts.tolist()
 
     @given(curve=curves(), positions=st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
-    @settings(deadline=None, max_examples=examples(20, 200))
+    @settings(deadline=None, max_examples=examples(8, 200))
     def test_any_position_at_any_time(self, curve: RateCurve, positions: list[int]) -> None:
         schedule = MovingSchedule(curve)
         together = schedule.locate(np.array(positions))
@@ -122,7 +122,7 @@ class TestLaw:
             ]
 
     @given(curve=curves(), data=st.data())
-    @settings(deadline=None, max_examples=examples(30, 300))
+    @settings(deadline=None, max_examples=examples(12, 300))
     def test_parts_of_a_node_are_rounded_exactly(self, curve: RateCurve, data: Any) -> None:
         """Beside the same in decimal numbers of 120 digits."""
         tree = MovingSchedule(curve)._tree
@@ -154,7 +154,7 @@ class TestLaw:
             assert counts == [rounded_part(tree, node, clock) for clock in clocks.tolist()]
 
     @given(curve=curves(), data=st.data())
-    @settings(deadline=None, max_examples=examples(30, 300))
+    @settings(deadline=None, max_examples=examples(12, 300))
     def test_periods_behind_the_last_knot(self, curve: RateCurve, data: Any) -> None:
         """Going back by whole periods changes nothing."""
         schedule = MovingSchedule(curve)
@@ -324,7 +324,8 @@ def measured(num_sources):
     curve = RateCurve(knots=[(0, one), (500, [1 / num_sources] * num_sources)])
     parts = [ShuffledSampler(size, seed=seed) for seed in range(num_sources)]
     sampler = MixedSampler(parts, curve, offsets=provider.offsets, num_per_epoch=400)
-    with DataLoader(provider, 32, sampler=sampler, num_workers=2, start_method="fork") as loader:
+    options = {"num_workers": 2, "start_method": "fork", "output_type": "numpy"}
+    with DataLoader(provider, 32, sampler=sampler, **options) as loader:
         for batch in loader:
             pass
         children = psutil.Process().children(recursive=True)

@@ -39,7 +39,7 @@ def places_of(data_input: SamplerInputCallable, epoch: int) -> list[list[SampleP
 
 
 @pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
-@settings(deadline=None, max_examples=examples(5, 10))
+@settings(deadline=None, max_examples=examples(3, 10))
 @given(data=st.data())
 def test_what_a_model_with_a_state_is_told(kind: str, data: Any) -> None:
     num_shards = data.draw(st.integers(1, 3), label="num_shards")
@@ -89,7 +89,7 @@ def check_slot(places: list[SamplePlace]) -> None:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-@settings(deadline=None, max_examples=examples(5, 10))
+@settings(deadline=None, max_examples=examples(3, 10))
 @given(data=st.data())
 def test_nothing_is_padded_with_drop(kind: str, data: Any) -> None:
     sampler = draw_case(data, kind, ("drop",)).sampler

@@ -54,7 +54,7 @@ from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import
 every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
 every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
 every_stream = pytest.mark.parametrize("kind", STREAMS)
-law = settings(deadline=None, max_examples=examples(4, 12))
+law = settings(deadline=None, max_examples=examples(3, 12))
 drawn = given(data=st.data())
 
 
@@ -438,7 +438,7 @@ def check_slots(batches: list[PlannedBatch], are_the_first: bool = True, clip_le
 
 class TestTime:
     @pytest.mark.parametrize("kind", ["streams", "streams in order", "streams cut"])
-    @settings(deadline=None, max_examples=examples(15, 40))
+    @settings(deadline=None, max_examples=examples(7, 40))
     @drawn
     def test_slots_play_sequences_in_time(self, kind: str, data: Any) -> None:
         case = draw_case(data, kind)
@@ -487,7 +487,7 @@ class TestTime:
         length = sampler.unit_table.grain if sampler.is_streamed else sampler.unit_table.uniform_length
         assert check_slots(list(batches_of(sampler, 0)), clip_length=length) == 0
 
-    @settings(deadline=None, max_examples=examples(15, 40))
+    @settings(deadline=None, max_examples=examples(7, 40))
     @drawn
     def test_the_frames_of_a_clip_are_those_of_the_clip_that_starts_there(self, data: Any) -> None:
         sampler = draw_case(
@@ -524,7 +524,7 @@ class TestTime:
 
 class TestLoads:
     @every_stream
-    @settings(deadline=None, max_examples=examples(10, 25))
+    @settings(deadline=None, max_examples=examples(5, 25))
     @drawn
     def test_slots_are_about_equally_long(self, kind: str, data: Any) -> None:
         sampler = draw_case(data, kind, policies=("pad", "partial")).sampler
@@ -572,7 +572,7 @@ def shard_of(case: Case, shard: int, num_shards: int) -> list[list[SamplePlace]]
 
 class TestShards:
     @every_kind
-    @settings(deadline=None, max_examples=examples(5, 10))
+    @settings(deadline=None, max_examples=examples(3, 10))
     @drawn
     def test_shards_are_the_parts_of_the_global_batch(self, kind: str, data: Any) -> None:
         num_shards = data.draw(st.integers(1, 4))
@@ -596,7 +596,7 @@ class TestShards:
             assert {(place.epoch, place.batch) for place in places} == {(0, number)}
 
     @every_kind_with_epochs
-    @settings(deadline=None, max_examples=examples(5, 10))
+    @settings(deadline=None, max_examples=examples(3, 10))
     @drawn
     def test_partial_batches_have_each_sample_once(self, kind: str, data: Any) -> None:
         num_shards = data.draw(st.integers(1, 4))
@@ -646,7 +646,7 @@ def play_in_segments(
 
 class TestContinuing:
     @every_kind_with_epochs
-    @settings(deadline=None, max_examples=examples(10, 25))
+    @settings(deadline=None, max_examples=examples(5, 25))
     @drawn
     def test_what_is_left_is_delivered_with_another_batch_size(self, kind: str, data: Any) -> None:
         case = draw_case(data, kind)
@@ -741,7 +741,7 @@ class TestContinuing:
         stepped.reset()
         assert stepped.get_next_batch_indices() == continued.get_batch_indices(2, 0).tolist()
 
-    @settings(deadline=None, max_examples=examples(15, 40))
+    @settings(deadline=None, max_examples=examples(7, 40))
     @drawn
     def test_shards_of_a_permutation_can_become_more_or_fewer(self, data: Any) -> None:
         case = draw_case(data, "sharded permutation", batch_sizes=st.sampled_from([2, 4, 6]))
@@ -789,7 +789,7 @@ class TestContinuing:
 
 class TestMixtures:
     @pytest.mark.parametrize("kind", ["mixed samples", "mixed clips", "mixed streams", "mixed samples, nested"])
-    @settings(deadline=None, max_examples=examples(10, 25))
+    @settings(deadline=None, max_examples=examples(5, 25))
     @drawn
     def test_counts_of_each_prefix_are_within_one_of_the_rates(self, kind: str, data: Any) -> None:
         sampler = draw_case(data, kind).sampler

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
+from support.laws import examples
 from support.providers import IndexProvider
 from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
 
@@ -120,12 +121,13 @@ class TestSequenceSampler:
 
     @pytest.mark.parametrize("lengths", [[5] * 8, [1] * 7 + [1000], [1, 2, 3, 300] * 8])
     def test_a_cycle_on_the_way_is_drawn_once(self, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+        far = examples(20_000, 200_000)
         monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
         CountingGenerator.num_permutations = 0
         sampler = SequenceSampler(8, lengths, 3)
-        here = sampler.plan_batch(0, 20_000).visit
+        here = sampler.plan_batch(0, far // 10).visit
         assert CountingGenerator.num_permutations == here.max() + 1
-        there = sampler.plan_batch(0, 200_000).visit
+        there = sampler.plan_batch(0, far).visit
         assert CountingGenerator.num_permutations - here.max() - 1 <= there.max() - here.min()
 
     def test_going_on_draws_no_more_than_a_generator_per_slot(self, monkeypatch: pytest.MonkeyPatch) -> None:

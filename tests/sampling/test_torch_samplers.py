@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.laws import each_value
 from support.providers import IndexProvider
 from torch.utils.data import (
     BatchSampler,
@@ -186,8 +187,7 @@ def of_ranks(size: int, num_ranks: int, epochs: int, batch_size: int, **settings
     return result
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("size", [1, 3, 11, 12, 25])
+@each_value(num_ranks=[1, 2, 3, 4], size=[1, 3, 11, 12, 25])
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_distributed_sampler(size: int, num_ranks: int, drop_last: bool, shuffle: bool) -> None:
@@ -281,8 +281,7 @@ def joined(parts: list[list[Any]]) -> list[Any]:
     return [*itertools.chain.from_iterable(parts)]
 
 
-@pytest.mark.parametrize("stop", [3, 7])
-@pytest.mark.parametrize("kind", MAKERS)
+@each_value(kind=MAKERS, stop=[3, 7])
 def test_a_run_is_stopped_and_continued(kind: str, stop: int) -> None:
     last = {"last_batch": "partial"} if kind == "played" else {}
     whole = loaded(MAKERS[kind], 5, **last)[0]

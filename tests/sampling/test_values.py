@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.laws import examples
 from support.sampler_cases import WITH_EPOCHS, BackwardSampler, draw_case
 from support.samplers import EpochSampler
 
@@ -89,7 +90,7 @@ def test_values_made_alike_are_equal_and_others_are_not() -> None:
 
 
 @pytest.mark.parametrize("kind", WITH_EPOCHS)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(4, 8))
 @given(data=st.data())
 def test_equal_samplers_plan_the_same(kind: str, data: Any) -> None:
     sampler, other = (draw_case(data, kind).sampler for _ in range(2))

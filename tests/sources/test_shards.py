@@ -149,18 +149,9 @@ def test_an_unknown_source_is_refused() -> None:
             "RANK and WORLD_SIZE must be set together, but WORLD_SIZE='4' is set and RANK is not. Set both or "
             "neither, or make the Shard yourself.",
         ),
-        (
-            {"RANK": "one", "WORLD_SIZE": "4"},
-            "The variable RANK must be a whole number of at least 0, got 'one'.",
-        ),
-        (
-            {"RANK": "1", "WORLD_SIZE": ""},
-            "The variable WORLD_SIZE must be a whole number of at least 0, got ''.",
-        ),
-        (
-            {"RANK": "-1", "WORLD_SIZE": "4"},
-            "The variable RANK must be a whole number of at least 0, got '-1'.",
-        ),
+        ({"RANK": "one", "WORLD_SIZE": "4"}, "The variable RANK must be a whole number of at least 0, got 'one'."),
+        ({"RANK": "1", "WORLD_SIZE": ""}, "The variable WORLD_SIZE must be a whole number of at least 0, got ''."),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, "The variable RANK must be a whole number of at least 0, got '-1'."),
         (
             {"RANK": "4", "WORLD_SIZE": "4"},
             "RANK must be less than WORLD_SIZE (ranks are counted from 0), got RANK=4 and WORLD_SIZE=4.",
@@ -252,11 +243,9 @@ class FakeDistributed:
         # A build of torch without the package has nothing but `is_available`.
         if not self.available:
             raise AttributeError(name)
-        return {
-            "is_initialized": lambda: self.initialised,
-            "get_rank": lambda: 3,
-            "get_world_size": lambda: 7,
-        }[name]
+        return {"is_initialized": lambda: self.initialised, "get_rank": lambda: 3, "get_world_size": lambda: 7}[
+            name
+        ]
 
 
 def test_torch_counts_once_it_is_initialised(variables: SetVariables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,38 +334,38 @@ def test_accelerate_counts_by_what_its_launcher_sets(
 
 
 RANK_OF_A_GROUP = """
-import datetime, sys
+import datetime, os, sys
 import torch.distributed
 from accvlab.dali_pipeline_framework.sources.shards import detect_shard
 
-path, rank = sys.argv[1:]
+path = sys.argv[1]
+child = os.fork()  # to import PyTorch takes longer than the rest
+rank = int(child > 0)
 before = detect_shard()
 torch.distributed.init_process_group(
-    "gloo", init_method="file://" + path, rank=int(rank), world_size=2, timeout=datetime.timedelta(seconds=60)
+    "gloo", init_method="file://" + path, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60)
 )
-print(before, detect_shard(), detect_shard("torch"), sep="; ")
+if child:  # is the second to write
+    torch.distributed.barrier()
+print(before, detect_shard(), detect_shard("torch"), sep="; ", flush=True)
+if not child:
+    torch.distributed.barrier()
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()
+if child:
+    _, status = os.waitpid(child, 0)
+    sys.exit(status)
 """
 
 
 def test_two_processes_of_torch_distributed_get_two_shards(tmp_path: Path, variables: SetVariables) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RANK_OF_A_GROUP, str(tmp_path / "rendezvous")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [
-        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment)
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=90)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0, 0]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=90, check=False)
+    assert ended.returncode == 0
     alone = "Shard(shard_id=0, num_shards=1, source='single process')"
     ranks = [f"Shard(shard_id={rank}, num_shards=2, source='torch')" for rank in range(2)]
-    assert outputs == [f"{alone}; {rank}; {rank}\n" for rank in ranks]
+    assert ended.stdout == "".join(f"{alone}; {rank}; {rank}\n" for rank in ranks)
 
 
 def test_nothing_is_imported_for_it() -> None:

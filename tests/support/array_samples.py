@@ -29,3 +29,14 @@ def sample_of(tree: Mapping[str, Any]) -> SampleDataGroup:
             sample.add_data_field(name, get_dali_type_for_numpy_type(array.dtype))
             sample[name] = array
     return sample
+
+
+def group_of(**fields: Any) -> SampleDataGroup:
+    """Group with the given fields: a DALI type or a blueprint each."""
+    group = SampleDataGroup()
+    for name, field in fields.items():
+        if isinstance(field, SampleDataGroup):
+            group.add_data_group_field(name, field)
+        else:
+            group.add_data_field(name, field)
+    return group

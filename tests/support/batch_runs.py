@@ -76,11 +76,7 @@ def run_steps(
         return data
 
     @pipeline_def(
-        batch_size=batch_size,
-        num_threads=1,
-        device_id=device_id,
-        seed=seed,
-        enable_conditionals=conditionals,
+        batch_size=batch_size, num_threads=1, device_id=device_id, seed=seed, enable_conditionals=conditionals
     )
     def bare() -> Any:
         data = placed()

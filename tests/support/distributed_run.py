@@ -1,12 +1,15 @@
 """What each rank does in `tests/loader/test_distributed.py`.
 
-`torchrun` starts it, or, with a number of ranks, it forks them, which saves each of them seconds of imports::
+`torchrun` starts it, or, with numbers of ranks, it forks those of one part after the other, which saves each of
+them seconds of imports::
 
-    python distributed_run.py FOLDER PART [NUM_RANKS PORT]
+    python distributed_run.py FOLDER PART
+    python distributed_run.py FOLDER PART NUM_RANKS PORT [PART NUM_RANKS PORT ...]
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -44,7 +47,8 @@ DISTRIBUTED: dict[str, Any] = {
 def loader_of(name: str, shard: Any, num_ranks: int) -> Any:
     make, total = DISTRIBUTED[name]
     size = 1 if total is None else total // num_ranks
-    return make_loader(make(size), size, shard=shard, num_workers=1)
+    num_workers = 1 if name == "streams" or "ALL_HAVE_WORKERS" in os.environ else 0
+    return make_loader(make(size), size, shard=shard, num_workers=num_workers)
 
 
 def deliver(loop: Iterator[Any], num_batches: int | None = None) -> list[dict[str, list[Any]]]:
@@ -109,14 +113,17 @@ def fork_ranks(folder: Path, part: str, num_ranks: int, port: str) -> int:
             os.environ |= {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             main(folder, part)
-            return 0
+            sys.exit(0)
     return max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) != 0 for rank in ranks)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
-    given_folder, given_part, *given_ranks = sys.argv[1:]
-    if given_ranks:
-        sys.exit(fork_ranks(Path(given_folder), given_part, int(given_ranks[0]), given_ranks[1]))
-    main(Path(given_folder), given_part)
+    given_folder, *given = sys.argv[1:]
+    if given[1:]:
+        gc.collect()
+        gc.freeze()  # else each rank would look at what was imported, and so get a copy of it
+        parts = zip(given[::3], map(int, given[1::3]), given[2::3], strict=True)
+        sys.exit(max(fork_ranks(Path(given_folder), *each) for each in parts))
+    main(Path(given_folder), *given)

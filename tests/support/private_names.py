@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Set
+import gc
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import nvidia.dali
+import pytest
 
 DALI = Path(nvidia.dali.__file__).parent
+
+
+def tree_of(source: str) -> ast.Module:
+    is_enabled = gc.isenabled()
+    gc.disable()  # it would look at all the trees, again and again: more than half of the time
+    try:
+        return ast.parse(source)
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
+parsed = functools.cache(tree_of)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_forgotten() -> Iterator[None]:
+    """In modules that import it: else each later collection of garbage looks at a million nodes."""
+    yield
+    parsed.cache_clear()
 
 
 @functools.cache
@@ -18,7 +40,7 @@ def private_names_of_dali() -> frozenset[str]:
     names: set[str] = set()
     for path in DALI.rglob("*.py"):
         names.update(path.relative_to(DALI).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path.read_text())):
             names.update(defined_names(node))
             if isinstance(node, ast.alias):
                 names.add((node.asname or node.name).split(".")[-1])
@@ -38,7 +60,7 @@ def defined_names(node: ast.AST) -> list[str]:
 
 def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
     """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
-    trees = {module: ast.parse(source) for module, source in modules.items()}
+    trees = {module: parsed(source) for module, source in modules.items()}
     own = {
         name
         for tree in trees.values()
@@ -47,12 +69,13 @@ def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[st
         if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
         and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
     }
+    foreign = private - own
     return [
         f"{module}:{node.lineno} uses {name}"
         for module, tree in trees.items()
         for node in ast.walk(tree)
         for name in used_names(node)
-        if name in private - own
+        if name in foreign
     ]
 
 
@@ -64,14 +87,16 @@ def used_names(node: ast.AST) -> list[str]:
         return [*str(node.module).split("."), *(alias.name for alias in node.names)]
     if isinstance(node, ast.Import):
         return [part for alias in node.names if alias.name[:6] == "nvidia" for part in alias.name.split(".")]
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    if node.func.id in ("getattr", "setattr", "hasattr"):
         return [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
     return []
 
 
 @functools.cache
 def names_of_pipeline() -> frozenset[str]:
-    tree = ast.parse((DALI / "pipeline.py").read_text())
+    tree = tree_of((DALI / "pipeline.py").read_text())
     return frozenset(name for node in ast.walk(tree) for name in defined_names(node))
 
 
@@ -80,7 +105,7 @@ def private_names_in(source: str, private: Set[str]) -> set[str]:
 
     What a module defines itself is its own, but for attributes of DALI's pipeline.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     own: set[str] = set()
     used: set[str] = set()
     for node in ast.walk(tree):

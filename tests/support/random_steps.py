@@ -31,9 +31,7 @@ _HALVES = [0.5, 0.5]
 def _affine(key: Any) -> PipelineStepBase:
     steps = AffineTransformer
     chosen = steps.Selection(
-        0.8,
-        _HALVES,
-        [[steps.Rotation(0.5, -0.4, 0.4)], [steps.Shearing(0.5, [-0.2, -0.2], [0.2, 0.2])]],
+        0.8, _HALVES, [[steps.Rotation(0.5, -0.4, 0.4)], [steps.Shearing(0.5, [-0.2, -0.2], [0.2, 0.2])]]
     )
     return AffineTransformer(
         [20, 30],

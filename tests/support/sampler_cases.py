@@ -202,13 +202,7 @@ def _clips(draw: Any, batch_size: int, last_batch: str, deliver: str, arrange: s
     else:
         settings["shuffle"] = draw(st.booleans())
     sampler = ClipSampler(
-        clips,
-        batch_size,
-        deliver=deliver,
-        arrange=arrange,
-        seed=draw(SEEDS),
-        last_batch=last_batch,
-        **settings,
+        clips, batch_size, deliver=deliver, arrange=arrange, seed=draw(SEEDS), last_batch=last_batch, **settings
     )
     if is_weighted or clips.jitter:
         return Case(sampler, clips.num_frames, as_ordered(sampler))

@@ -108,6 +108,7 @@ class RankServer:
 
     def __init__(self, imports: Sequence[str]) -> None:
         """Start it."""
+        self.imports = imports
         paths = [str(ROOT), str(SCRIPTS), os.environ.get("PYTHONPATH")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         for name in ("RANK", "WORLD_SIZE"):

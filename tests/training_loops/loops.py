@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import attrs
 from kill_and_resume import (
     NUM_EVALUATED,
     ROOT,
@@ -21,6 +22,7 @@ from kill_and_resume import (
 )
 
 PAGE = ROOT / "docs" / "training_loops.md"
+NO_WORKERS = ("--num-workers", "0")
 COLUMNS = [
     "framework, example",
     "saved by",
@@ -47,6 +49,10 @@ LOOPS = [
     TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _TORCH),
     TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _TORCH),
     TrainingLoop("JAX", "train_jax.py", "`orbax.checkpoint`", (2, 1, 2), _JAX),
+]
+# All but the first, killed once: half of them go on with fewer ranks, half with more.
+KILLED_ONCE = [
+    attrs.evolve(loop, ranks=(2, 1) if number % 2 else (1, 2)) for number, loop in enumerate(LOOPS) if number
 ]
 
 
@@ -93,9 +99,8 @@ def find_difference(server: RankServer, loop: TrainingLoop, folder: Path) -> Dif
     whole, killed = folder / "undisturbed", folder / "killed"
     whole.mkdir()
     killed.mkdir()
-    arguments = ("--num-workers", "0")
     return difference(
-        run_undisturbed(server, loop, whole, *arguments), run_killed(server, loop, killed, *arguments)
+        run_undisturbed(server, loop, whole, *NO_WORKERS), run_killed(server, loop, killed, *NO_WORKERS)
     )
 
 

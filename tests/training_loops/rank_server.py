@@ -9,6 +9,7 @@ JSON; the answer is a line of JSON: the exit codes of the ranks, and what they p
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -148,6 +149,8 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else each rank would look at what was imported, and so get a copy of it
     for line in sys.stdin:
         print(json.dumps(run(Job(**json.loads(line)))), file=answers, flush=True)
     os._exit(0)  # to free what was imported takes seconds

@@ -6,7 +6,7 @@ In a pipeline each draw goes through these::
     DrawPlan     each step of the chain is asked for its draws (`declare_draws`): a list of `PlannedDraw`
     the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
                  of the external source
-    DrawSupply   a step that asks for a draw (`draw`) while it defines its operators gets that output
+    GraphDraws   a step that asks for a draw (`draw`) while it defines its operators gets that output
     ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -161,8 +162,8 @@ class DrawPlan:
 
 
 @methods_not_converted
-class DrawSupply:
-    """Gives steps the nodes of their draws while a graph is defined.
+class DrawSupply(ABC):
+    """Gives steps their draws: nodes of a graph, or numbers.
 
     Attributes:
         position: Position in the chain of the step that is being applied.
@@ -202,6 +203,44 @@ class DrawSupply:
     def end_step(self) -> None:
         """Note that the next step of the chain comes."""
         self.position += 1
+        if self._plan is not None:  # it may grow with each step, where they are called one by one
+            self._plan.position = self.position
+
+    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> DataNode:
+        if draw.constant is not None:
+            return self._constant(draw, draw.constant)
+        if self._plan is None:
+            return self._drawn(draw)
+        indices = [self._plan.index_of(each) for each in self._elements_of(place)]
+        if None in indices:
+            name = type(step).__name__
+            raise StepOutputError(
+                f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
+                f"checked. A step that applies another one must call the other's "
+                f"check_input_data_format_and_set_output_data_format in its own "
+                f"_check_and_adjust_data_format_input_to_output, on the same object and group."
+            )
+        if self._supply_node is None:
+            return self._drawn(draw)
+        return self._supply_node(tuple(index for index in indices if index is not None))
+
+    def _elements_of(self, place: _Place) -> list[_Place]:
+        position, step, group, name = place
+        paths = [self.level.path_of(group, element) for element in range(self.level.count)]
+        return [(position, step, path, name) for path in paths]
+
+    @abstractmethod
+    def _constant(self, draw: RandomDraw, value: float) -> DataNode:
+        """Make what holds the same value always."""
+
+    @abstractmethod
+    def _drawn(self, draw: RandomDraw) -> DataNode:
+        """Draw where nobody supplies the numbers."""
+
+
+@methods_not_converted
+class GraphDraws(DrawSupply):
+    """Gives steps the nodes of their draws while a graph is defined; DALI draws where nobody supplies them."""
 
     @contextlib.contextmanager
     def at(self, level: Level) -> Iterator[None]:
@@ -239,35 +278,12 @@ class DrawSupply:
         both = zip(self._plan.places, self._plan.draws, strict=True)
         return [planned for place, planned in both if place not in self._made]
 
-    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> DataNode:
-        if draw.constant is not None:
-            return self._constant(draw, draw.constant)
-        if self._plan is None:
-            return self._drawn(draw)
-        indices = [self._plan.index_of(each) for each in self._elements_of(place)]
-        if None in indices:
-            name = type(step).__name__
-            raise StepOutputError(
-                f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
-                f"checked. A step that applies another one must call the other's "
-                f"check_input_data_format_and_set_output_data_format in its own "
-                f"_check_and_adjust_data_format_input_to_output, on the same object and group."
-            )
-        if self._supply_node is None:
-            return self._drawn(draw)
-        return self._supply_node(tuple(index for index in indices if index is not None))
-
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
         node: DataNode = types.Constant(np.full(draw.shape, value, draw.numpy_dtype), device="cpu")
         return node
 
     def _drawn(self, draw: RandomDraw) -> DataNode:
         return _drawn_by_dali(draw)
-
-    def _elements_of(self, place: _Place) -> list[_Place]:
-        position, step, group, name = place
-        paths = [self.level.path_of(group, element) for element in range(self.level.count)]
-        return [(position, step, path, name) for path in paths]
 
 
 @methods_not_converted
@@ -345,7 +361,7 @@ class RunningStep:
         self._step = step
         self._draws = draws
         # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
-        self._supply: DrawSupply = (supply or _supply.get() or DrawSupply()) if outer is None else outer._supply
+        self._supply: DrawSupply = (supply or _supply.get() or GraphDraws()) if outer is None else outer._supply
 
     def __enter__(self) -> None:
         self._token = _running.set(self)
@@ -396,7 +412,7 @@ class DrawRecording:
         """
         self._plan = DrawPlan(None)
         self._replayed = replayed
-        self._supply: DrawSupply = _SupplyOfCalls(self._plan, None if replayed is None else self._replayed_node)
+        self._supply = GraphDraws(self._plan, None if replayed is None else self._replayed_node)
 
     def __enter__(self) -> DrawRecording:
         self._plan.__enter__()
@@ -429,15 +445,6 @@ class DrawRecording:
     def unused(self) -> list[str]:
         """Names of the draws that the steps have declared so far, and have not asked for."""
         return [planned.record_name for planned in self._supply.unused()]
-
-
-class _SupplyOfCalls(DrawSupply):
-    """Supply of steps that are called one by one: the plan grows with each of them."""
-
-    def end_step(self) -> None:
-        super().end_step()
-        if self._plan is not None:
-            self._plan.position = self.position
 
 
 def current_group() -> FieldPath:

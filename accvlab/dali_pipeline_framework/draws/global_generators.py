@@ -31,13 +31,10 @@ def kept_global_generators() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded_global_generators(seed: int) -> Iterator[None]:
-    """Seed the global generators within a ``with`` statement; behind it they are as they were before.
+    """Seed the global generators, in ``[0, 2**32)``, within a ``with`` statement; then they are as before.
 
     For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
     was imported, it is the generator of the CPU.
-
-    Args:
-        seed: The seed, in ``[0, 2**32)``.
 
     Example:
         >>> with seeded_global_generators(5):

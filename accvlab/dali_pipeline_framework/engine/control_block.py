@@ -202,12 +202,7 @@ class ControlBlock:
         return number
 
     def note_setup(self, worker: int, stage: int) -> None:
-        """Record that this worker process now begins, or is still alive in, a stage of its set-up.
-
-        Args:
-            worker: Its number.
-            stage: `UNPICKLING_INPUT`, ...; 0 once it is set up.
-        """
+        """Record that a worker begins, or is still alive in, a stage of its set-up; 0 once it is set up."""
         at = self._setup_at + (worker % self._num_work_rows) * self._SETUP_WORDS
         self._words[at] = os.getpid()
         self._words[at + 2] = time.monotonic_ns()

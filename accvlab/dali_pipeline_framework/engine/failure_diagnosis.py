@@ -178,10 +178,11 @@ class FailureDiagnosis:
         found = self._failure_of(flat)
         if found is None:
             return None
+        all_paths = self.output_format.flat_paths
         failing = (
             format_path(path)
-            for position, path in enumerate(self.output_format.flat_paths)
-            if self._failure_of(flat, position) is not None
+            for position, path in enumerate(all_paths)
+            if len(all_paths) == 1 or self._failure_of(flat, position) is not None
         )
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")

@@ -30,12 +30,9 @@ class GraphInspection:
         self._seen: set[tuple[int, str]] = set()
 
     def note(self, step: str, values: Iterable[object], draws: Iterable[DataNode] = ()) -> None:
-        """Attribute what is new in the graph since the last call to a step.
+        """Attribute what is new in the graph to a step: its values, and the draws supplied so far.
 
-        Args:
-            step: Name of the step, or `INPUT`, whose random operators are none of the record's business.
-            values: What the step has made.
-            draws: The draws that the steps were given so far.
+        The step may be `INPUT`, whose random operators are none of the record's business.
         """
         self._instances.update((id(node.source), node.source) for node in draws)
         pending = [value for value in values if isinstance(value, DataNode)]

@@ -24,15 +24,11 @@ _BATCHES_PER_WORKER = 2
 
 
 def evening_depth(num_workers: int, batch_size: int) -> int:
-    """Get the depth at which a few slow samples do not hold up the workers.
+    """Get the depth at which a few slow samples do not hold up the workers; one worker alone waits for nobody.
 
     Of batches of one sample, more must be ahead than of large ones, which even out within themselves: 14 per
     worker for single samples, 8, 5 and 4 for 2, 4 and 8. Where 5 % of the samples take 20 times as long as the
     others, 2, 4 and 8 workers then reach at least 0.98 of what they could if the order were free.
-
-    Args:
-        num_workers: Worker processes. One alone waits for nobody.
-        batch_size: Samples per batch.
     """
     if num_workers < 2:
         return num_workers
@@ -47,12 +43,9 @@ class LoadAhead:
     """
 
     def __init__(self, pool: Any, groups: Any, least: int) -> None:
-        """Begin with few batches; the workers are started, and have no work yet.
+        """Begin with few batches, at least so many; the workers of the pool are started, and have no work yet.
 
-        Args:
-            pool: DALI's pool of workers.
-            groups: DALI's external sources that they load.
-            least: How many batches to load ahead at first, and at least.
+        ``groups`` are DALI's external sources that they load.
         """
         self._waiting = [
             (group, context.shm_manager)
@@ -84,12 +77,9 @@ class LoadAhead:
 
 
 def discard_loaded(pool: Any) -> None:
-    """Throw away what workers have loaded, or still load, of an epoch that is abandoned; also what failed.
+    """Throw away what the workers of a pool have loaded, or still load, of an abandoned epoch; also what failed.
 
     Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
-
-    Args:
-        pool: DALI's pool of workers; None where there is none.
     """
     for number, context in enumerate(() if pool is None else pool.contexts):
         pool.reset_context(number)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,11 +140,7 @@ class PipelineContext:
     def graph_error(self, error: Exception, place: tuple[int, int], batch_in_all: int, holds: str) -> GraphError:
         """Make the error for a batch that failed in the graph.
 
-        Args:
-            error: What DALI raised.
-            place: Epoch and batch in it.
-            batch_in_all: The batch since the start.
-            holds: What native readers tell of the batch.
+        ``place`` is its epoch, and the batch in it; ``holds`` is what native readers tell of it.
         """
         epoch, batch = place
         reader = self.find_native(error)
@@ -170,7 +167,7 @@ class PipelineContext:
         return explained
 
 
-class DescribedPipeline(Pipeline):
+class DescribedPipeline(Pipeline, ABC):
     """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
 
     _context: PipelineContext

@@ -17,10 +17,7 @@ _sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator
 
 
 def samples_of(
-    source: Any,
-    infos: Sequence[types.SampleInfo],
-    stand_ins: Mapping[int, tuple[int, int]],
-    index_bytes: int,
+    source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, tuple[int, int]], index_bytes: int
 ) -> PackedBatch:
     """Get the samples of a batch, packed for a ledger.
 

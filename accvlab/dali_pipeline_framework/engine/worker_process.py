@@ -58,7 +58,7 @@ def _exit_with_parent(parent_pid: int) -> None:
 def _is_running(pid: int) -> bool:
     # One that was killed stays as a zombie while who started it reads what its workers may still print.
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"XZ"
     except OSError:
         return False
 

@@ -59,15 +59,9 @@ class WorkerReport:
         details: Sequence[str] = (),
         worker: int | None = None,
     ) -> WorkerReport:
-        """Describe an exception that the user's code raised.
+        """Describe an exception of the user's code; ``what`` has failed (None: loading the sample).
 
-        Args:
-            error: The exception.
-            where: Where it was raised.
-            sample_index: Index of the sample in the data set.
-            what: What has failed; None: loading the sample.
-            details: Further lines.
-            worker: Number of the worker process; None for the main process.
+        ``worker`` is the number of its process; None for the main process.
         """
         what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
         text = f": {error}" if str(error) else ""

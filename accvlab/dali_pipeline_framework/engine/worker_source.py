@@ -14,6 +14,7 @@ import itertools
 import operator
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
@@ -33,13 +34,7 @@ from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing.ranges import mark
 from .told_samples import samples_of
-from .transport import (
-    DimensionClashError,
-    ReusedMemory,
-    TooLargeError,
-    TransportLayout,
-    outputs_of_batch,
-)
+from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.stacks import answer_requests
 from .worker_process import (
     WorkerSetup,
@@ -55,16 +50,18 @@ if TYPE_CHECKING:
 
 _ndim_of = operator.attrgetter("ndim")
 _END = object()
+_RANGES = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
 
 
-class _WorkerSource:
+class _WorkerSource(ABC):
     """Base of the two sources: pickling of the user's input, start of a worker, and failures.
 
     Attributes:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
+        _ranges: Methods that NVTX shows, and under which name.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
+    _ranges: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -134,7 +131,7 @@ class _WorkerSource:
             if not self._is_torch_seeded:  # it may be imported by the first sample
                 self._is_torch_seeded = self._setup.seed_torch(self._worker_number)
             return
-        if os.getpid() == self._control.parent_pid:
+        if not self._is_parallel or os.getpid() == self._control.parent_pid:
             return
         self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)
@@ -309,14 +306,14 @@ class _WorkerSource:
         raise OddSampleError(slot, problem)
 
 
-class CallableSource(_WorkerSource):
+class BatchSource(_WorkerSource, ABC):
     """Asks a `CallableBase` (or any object like it) for one sample after the other, for whole batches.
 
     DALI could ask for the samples itself. But a batch that arrives as a whole can be checked as a whole, and
     small fields can travel as one array per batch, which costs DALI a fraction of one array per sample.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_WorkerSource._ranges}
+    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES}
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
@@ -380,12 +377,11 @@ class CallableSource(_WorkerSource):
                 raise OddSampleError(slot, str(error)) from error
         return True
 
+    @abstractmethod
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
-        """Make the outputs of a batch all the same; nothing can be done about the error here.
+        """Make the outputs of a batch all the same, or report the error."""
 
-        Raises:
-            ReportedFailure: It tells about the error.
-        """
+    def _report_error(self, batch: LoadingBatch, error: BaseException) -> NoReturn:
         where = batch.where
         if isinstance(error, OddSampleError):
             info = batch.infos[error.number]
@@ -412,9 +408,17 @@ class CallableSource(_WorkerSource):
             return None
 
 
+class CallableSource(BatchSource):
+    """A `BatchSource` that reports what fails."""
+
+    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
+        self._report_error(batch, error)
+
+
 class IterableSource(_WorkerSource):
     """Source for DALI's batch mode, around an `IterableBase` (or any iterable like it)."""
 
+    _ranges: ClassVar[Mapping[str, str]] = _RANGES
     _num_delivered = 0
 
     def __iter__(self) -> Iterator[list[Any]]:

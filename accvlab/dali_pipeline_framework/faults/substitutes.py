@@ -27,13 +27,7 @@ MOST_SUBSTITUTES = 24
 
 
 def substitutes(sampler: RandomAccessSampler, place: SamplePlace, num_samples: int) -> Iterator[int]:
-    """Get the indices of the samples to try in the place of one, all different and other than that, in order.
-
-    Args:
-        sampler: The plan.
-        place: Where the sample stands that has failed.
-        num_samples: Samples of the data set.
-    """
+    """Get the indices of the samples to try in the place of one that has failed, in order."""
     chosen = {place.sample_index}
     for index in itertools.chain(_beside(sampler, place), _elsewhere(sampler, place, num_samples)):
         if index in chosen:

@@ -19,9 +19,9 @@ from typing import Final
 _PIECE: Final = 1 << 18
 _FIRST: Final = 8
 # A mapped page for which the disk has no room would end the process. These keep room that was reserved. Others may
-# need new room to change a page (Btrfs, ZFS; XFS where the file was copied, since copies share its room), or there
-# is no saying (network, FUSE).
-_KEEP_ROOM: Final = frozenset({"ext4", "tmpfs"})
+# need new room to change a page (Btrfs, ZFS; XFS where the file was copied: `cp` has the copy share its room), or
+# there is no saying (network, FUSE).
+_KEEP_ROOM: Final = frozenset({b"ext4", b"tmpfs"})
 
 
 class AppendedFile:
@@ -46,6 +46,8 @@ class AppendedFile:
         self._is_mapped = _is_safe_to_map(self._file)
         self._memory: mmap.mmap | None = None
         self._mapped_from = self._mapped_to = 0
+        self._drop = weakref.finalize(self, os.close, self._file)  # of one that is not closed
+        self._drop.atexit = False
         _open_files.add(self)
 
     def append(self, record: bytes) -> None:
@@ -77,6 +79,7 @@ class AppendedFile:
             os.posix_fallocate(self._file, begin, length)
             self._memory = mmap.mmap(self._file, length, offset=begin)
         except OSError:
+            self._memory = None  # what of it is behind the end of the file must not be touched any more
             os.ftruncate(self._file, self.size)
             raise
         self._mapped_from, self._mapped_to = begin, begin + length
@@ -111,18 +114,18 @@ class AppendedFile:
                 os.ftruncate(file, self.size)
                 os.fsync(file)
         finally:
-            os.close(file)
+            self._drop()
 
 
 def _is_safe_to_map(file: int) -> bool:
     """Whether room that was reserved for a file will be there."""
     device = os.fstat(file).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
+    number = f"{os.major(device)}:{os.minor(device)}".encode()
     try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()  # names need not be UTF-8
     except OSError:
         return False
-    systems = [fields[fields.index("-") + 1] for fields in map(str.split, mounts) if fields[2] == number]
+    systems = [fields[fields.index(b"-") + 1] for fields in map(bytes.split, mounts) if fields[2] == number]
     return bool(systems) and _KEEP_ROOM.issuperset(systems)
 
 

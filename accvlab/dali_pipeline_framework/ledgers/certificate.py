@@ -159,11 +159,7 @@ def _generations(parts: Iterable[LedgerPart]) -> list[_Generation]:
 
 
 def _limit(
-    part: LedgerPart,
-    generation: _Generation,
-    later: Sequence[_Generation],
-    counts_anew: bool,
-    problems: list[str],
+    part: LedgerPart, generation: _Generation, later: Sequence[_Generation], counts_anew: bool, problems: list[str]
 ) -> tuple[int, int] | None:
     """The position from which a part is void, or None."""
     limits = []

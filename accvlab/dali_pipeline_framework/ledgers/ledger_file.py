@@ -133,12 +133,7 @@ class LedgerWriter:
         self._append(_RECORD.pack(_START, why, 0, 0, 0, epoch, batch, time.time_ns() // 1_000_000), b"")
 
     def note_batch(self, epoch: int, batch: int, samples: PackedBatch | None) -> None:
-        """Note a batch.
-
-        Args:
-            epoch: Its epoch.
-            batch: Its number in the epoch.
-            samples: Its samples; None where they are not known.
+        """Note a batch of an epoch with its samples; None where they are not known.
 
         Raises:
             FileError: There is no room for it.
@@ -290,12 +285,12 @@ def _parsed(content: bytes, path: str) -> Ledger:
     size = len(content)
     view = memoryview(content)
     while position < size:
-        if size - position < _RECORD_SIZE or not any(content[position : position + _RECORD_SIZE]):
-            break  # it was not closed
+        if size - position < _RECORD_SIZE:
+            break
         if not any(content[position : position + 8]):
             if any(content[position + _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE :]):
                 raise _damaged_at(position)
-            break  # a process was killed while it wrote the rest of the record
+            break  # it was not closed, or a process was killed while it wrote the rest of the record
         head = view[position : position + _RECORD.size]
         kind, width, flags, reserved, count, epoch, batch, time_ms = _RECORD.unpack(head)
         begin = position + _RECORD_SIZE
@@ -363,9 +358,7 @@ def _parsed_header(content: bytes) -> tuple[LedgerHeader, int]:
     if not is_whole or shard_id >= num_shards or num_samples < -1:
         raise _DamagedError("is a ledger whose header is damaged")
     name = host.rstrip(b"\0").decode(errors="replace")
-    header = LedgerHeader(
-        *(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns),
-    )
+    header = LedgerHeader(*(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns))
     return header, checksum
 
 

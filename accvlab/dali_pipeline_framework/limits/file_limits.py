@@ -23,13 +23,7 @@ class Limit:
     """A number that a setting of the environment can change, also for processes that are started later."""
 
     def __init__(self, variable: str, default: int, setter: str) -> None:
-        """Name it.
-
-        Args:
-            variable: Variable of the environment.
-            default: The number where nothing else is said.
-            setter: Function of `limits` that sets it.
-        """
+        """Name it: the variable of the environment, and the function of `limits` that sets it."""
         self._variable, self._default, self._setter = variable, default, setter
         self._most: int | None = None  # of this process, once it is known
 
@@ -56,12 +50,7 @@ class Limit:
         os.environ[self._variable] = str(self._most)
 
     def excess(self, count: int, what: str) -> str:
-        """Say that something has more than may be, as part of a sentence; empty where it has not.
-
-        Args:
-            count: How many there are.
-            what: What there are, e.g. ``"it has {} bytes"``.
-        """
+        """Say that something has more than may be, in words like ``"it has {} bytes"``; empty where it has not."""
         if count <= self():
             return ""
         return (

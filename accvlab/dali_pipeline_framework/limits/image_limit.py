@@ -64,11 +64,7 @@ def too_many_pixels(height: int, width: int) -> str:
 
 
 def too_large(encoded: npt.NDArray[Any]) -> str:
-    """Say why an image file is not decoded, as part of a sentence; empty where it may be.
-
-    Args:
-        encoded: ``(num_bytes,)`` uint8, the bytes of the file.
-    """
+    """Say why an image file, ``(num_bytes,)``, is not decoded, as part of a sentence; empty where it may be."""
     size = claimed_size(encoded)
     if size is None:
         return ""

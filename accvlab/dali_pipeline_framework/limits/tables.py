@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 from .file_limits import FILE_BYTES
 
 
-def open_table(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a local file for reading, whose size is within the limit.
+def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tuple[int, os.stat_result]:
+    """Open a local file for reading: its descriptor, and what the system says of it.
 
     Raises:
         OSError: It cannot be opened, is too large (`FileTooLargeError`), or is no regular file: to read a pipe
@@ -27,11 +27,17 @@ def open_table(path: str | os.PathLike[str]) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
-        FILE_BYTES.require(status.st_size, "it has {} bytes")
-        return os.fdopen(descriptor, "rb")
+        if is_limited:
+            FILE_BYTES.require(status.st_size, "it has {} bytes")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor, status
+
+
+def open_table(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a local file for reading, see `opened_file`."""
+    return os.fdopen(opened_file(path)[0], "rb")
 
 
 def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:

@@ -131,13 +131,7 @@ def _has_gpu(device_id: int | None) -> bool:
 
 
 def choose_for(definition: PipelineDefinition, bound: LoaderInput, arguments: Mapping[str, Any]) -> WorkerChoice:
-    """Measure the input and the steps of a loader, and choose; log it.
-
-    Args:
-        definition: The steps.
-        bound: The input.
-        arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
-    """
+    """Measure the input and the steps of a loader, with arguments of `get_dali_pipeline`, and choose; log it."""
     refuse_while_main_script_is_imported()
     choice = _choice_for(definition, bound, arguments)
     threads = "" if choice.num_threads is None else f", num_threads={choice.num_threads}"

@@ -59,10 +59,6 @@ class RankAgreement:
     def begin_loop(self, shard: Shard, settings: Callable[[], Settings]) -> None:
         """Compare settings with those of other ranks, at the first loop, and look what they have found.
 
-        Args:
-            shard: What part of the data the loader delivers.
-            settings: Gets the settings.
-
         Raises:
             SettingError: The settings of two ranks differ.
         """

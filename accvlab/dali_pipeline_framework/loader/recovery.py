@@ -34,13 +34,7 @@ class Recovery:
     """
 
     def __init__(self, run: LoaderPipeline, progress: LoopProgress, faults: FaultPolicy) -> None:
-        """Set up.
-
-        Args:
-            run: The pipeline.
-            progress: Where the loop stands.
-            faults: What to do about faults.
-        """
+        """Set up for a pipeline, where the loop stands in it, and what to do about faults."""
         self._run = run
         self._progress = progress
         self._faults = faults

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import NotSupportedError, SettingError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .data_loader import DataLoader
 
 
-class LoaderSampler:
+class LoaderSampler(Iterable[int], Sized, ABC):
     """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
 
     def __init__(self, loader: DataLoader) -> None:
@@ -43,6 +44,10 @@ class LoaderSampler:
         if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
             return sum(map(len, loader.batch_sampler))
         return len(loader) * loader.batch_size
+
+
+class FixedLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs follow each other."""
 
 
 class SettableLoaderSampler(LoaderSampler):
@@ -106,7 +111,7 @@ class LoaderBatchSampler:
         return len(self._loader)
 
 
-class TorchInterface:
+class TorchInterface(ABC):
     """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
     collate_fn = None
@@ -116,6 +121,11 @@ class TorchInterface:
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
+
+    @property
+    @abstractmethod
+    def _is_running(self) -> bool:
+        """Whether a loop runs."""
 
     def _leave_accelerate(self) -> None:
         """Tell Accelerate that no loop runs any more."""
@@ -166,7 +176,7 @@ class TorchInterface:
     def sampler(self: Any) -> LoaderSampler:
         """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
         can_choose = self._bound.is_callable and not self._progress.is_stream
-        return SettableLoaderSampler(self) if can_choose else LoaderSampler(self)
+        return SettableLoaderSampler(self) if can_choose else FixedLoaderSampler(self)
 
     @property
     def batch_sampler(self: Any) -> LoaderBatchSampler:

@@ -141,14 +141,7 @@ def planes_of(frame: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
 def scaled_channels(
     image: Image, mean: npt.NDArray[np.float32], factor: npt.NDArray[np.float32], is_transposed: bool
 ) -> npt.NDArray[np.float32]:
-    """``(image - mean) * factor`` for each channel, float32.
-
-    Args:
-        image: The image, any numbers.
-        mean: For each channel.
-        factor: For each channel.
-        is_transposed: Whether the channels come first in the result.
-    """
+    """``(image - mean) * factor`` for each channel, float32; the channels may come first in the result."""
     result = np.empty(_shape(image, is_transposed), np.float32)
     if not image.size:
         return result
@@ -170,13 +163,9 @@ def _shape(image: Image, is_transposed: bool) -> tuple[int, ...]:
 def fill_with_scaled(
     result: npt.NDArray[np.float32], values: npt.NDArray[Any], mean: Any, factor: npt.NDArray[Any] | np.float32
 ) -> None:
-    """Set ``result`` to ``(values - mean) * factor``, in float32.
+    """Set ``result``, ``(rows, columns)``, to ``(values - mean) * factor``, in float32.
 
-    Args:
-        result: What is set, ``(rows, columns)``.
-        values: Numbers of any type, ``(rows, columns)``.
-        mean: For each column, or for all; None for 0.
-        factor: For each column, or for all.
+    Mean and factor are for each column, or for all; a mean of None is 0.
     """
     num_rows = max(1, _CACHED_BYTES // (4 * result.shape[1]))
     for start in range(0, len(result), num_rows):  # in parts, which stay in the cache

@@ -94,10 +94,7 @@ def visible_boxes(
 def _visible_on_canvas(low: _Array, high: _Array, depths: _Array) -> _Array:
     """Tell which boxes are visible: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
 
-    Args:
-        low: ``(N, 2)``, least x and y.
-        high: ``(N, 2)``, greatest x and y.
-        depths: ``(N,)``.
+    ``low`` and ``high`` are the least and the greatest x and y, ``(N, 2)``.
     """
     is_visible = np.zeros(len(low), bool)
     has_pixels = np.all(low < high, axis=1)

@@ -14,10 +14,7 @@ from ..sample_data.graph_mode import do_not_convert
 
 @do_not_convert
 def branched(
-    predicate: Any,
-    nodes: Sequence[DataNode],
-    if_true: Callable[..., DataNode],
-    if_false: Callable[..., DataNode],
+    predicate: Any, nodes: Sequence[DataNode], if_true: Callable[..., DataNode], if_false: Callable[..., DataNode]
 ) -> DataNode:
     """Compute samples in one of two ways, as ``if`` on data does; nothing is copied.
 

@@ -54,13 +54,7 @@ def constant(values: npt.ArrayLike, like: Any, dtype: npt.DTypeLike = np.float32
 
 @do_not_convert
 def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
-    """Compute something that fails where data break a rule, and name the rule then.
-
-    Args:
-        rule: The rule, or what breaks it, in one line.
-        define: Called with the arguments.
-        arguments: Its arguments.
-        settings: Its arguments by name.
+    """Compute something that fails where data break a rule, and name the rule, or what breaks it, in one line.
 
     Raises:
         FieldValueError: The call fails, on arrays. In a graph, the graph fails.

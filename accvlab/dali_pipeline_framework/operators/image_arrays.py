@@ -134,12 +134,7 @@ class ImageFile:
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
 
     def decoded(self, needed: ImagePart | None = None, least_scale: float = 1.0) -> DecodedFile:
-        """Decode the file, or what is needed of it.
-
-        Args:
-            needed: What is needed; None for all.
-            least_scale: Least factor by which the image will be scaled; below 1, it may be decoded at a reduced
-                size.
+        """Decode the file, or what is needed of it; maybe at a reduced size, where it will be scaled down.
 
         Raises:
             FieldValueError: It is no image, or a broken one.

@@ -59,11 +59,7 @@ class ResizingAnchor(Enum):
     BOTTOM_OR_RIGHT = 2
 
 
-_SHARE_BEFORE = {
-    ResizingAnchor.CENTER: 0.5,
-    ResizingAnchor.TOP_OR_LEFT: 0.0,
-    ResizingAnchor.BOTTOM_OR_RIGHT: 1.0,
-}
+_SHARE_BEFORE = {ResizingAnchor.CENTER: 0.5, ResizingAnchor.TOP_OR_LEFT: 0.0, ResizingAnchor.BOTTOM_OR_RIGHT: 1.0}
 
 
 class Resampling(Enum):

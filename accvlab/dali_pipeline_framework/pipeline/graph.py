@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from ..draws.draw_records import record_blueprint
-from ..draws.draw_scope import DrawPlan, DrawSupply, SupplyNode
+from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_random import derive_key
 from ..engine.dali.conditionals import with_conditionals
 from ..engine.dali.levels import without_conditionals
@@ -96,7 +96,7 @@ class Graph:
     applied: list[str] = attrs.field(factory=list, init=False)
     not_folded: dict[int, str] = attrs.field(factory=dict, init=False)
     _num_steps_done: int | None = attrs.field(default=None, init=False)
-    _supply: DrawSupply = attrs.field(factory=DrawSupply, init=False)
+    _supply: GraphDraws = attrs.field(factory=GraphDraws, init=False)
     _folding: Folding = attrs.field(init=False)
     _main_nodes: Sequence[DataNode] = attrs.field(default=(), init=False)
     _has_conditionals: bool = attrs.field(default=False, init=False)
@@ -162,7 +162,7 @@ class Graph:
         for part in self.parts.native:
             below = [path for path in paths if path[: len(part.path)] == part.path]
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
-        self._supply = DrawSupply(self.plan, self._supply_of_draws(), self.first_step)
+        self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
         format = FoldedFormat.of(data.format, self.num_slots)
         fields = []
         for leaf in format.leaves:

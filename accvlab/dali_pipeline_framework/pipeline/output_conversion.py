@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -90,7 +91,7 @@ class OutputConverter:
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _Arrays}
+        makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _NumpyArrays}
         if not isinstance(output_type, str) or output_type not in makers:
             raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {shown(output_type)}.")
         self._arrays = makers[output_type](must_copy)
@@ -244,23 +245,36 @@ class _Batch:
         return self._dense[output]
 
 
-class _Arrays:
-    """Makes NumPy arrays."""
+class _Arrays(ABC):
+    """Makes arrays of one kind."""
 
     def __init__(self, must_copy: bool) -> None:
         self._must_copy = must_copy
 
+    @abstractmethod
     def of_tensor(self, tensor: Any) -> Any:
         """Get a tensor of DALI as an array."""
+
+    @abstractmethod
+    def of_numpy(self, array: Any) -> Any:
+        """Get an array of NumPy."""
+
+    @abstractmethod
+    def stacked(self, arrays: Sequence[Any]) -> Any:
+        """Stack arrays along a new second axis."""
+
+
+class _NumpyArrays(_Arrays):
+    """Makes NumPy arrays."""
+
+    def of_tensor(self, tensor: Any) -> Any:
         array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
         return array.copy() if self._must_copy else array
 
     def of_numpy(self, array: Any) -> Any:
-        """Get an array of NumPy."""
         return array.copy() if self._must_copy else array
 
     def stacked(self, arrays: Sequence[Any]) -> Any:
-        """Stack arrays along a new second axis."""
         return np.stack(arrays, axis=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -105,11 +105,7 @@ class ArrayApplication:
         return self._declared[key]
 
     def _checked(
-        self,
-        step: PipelineStepBase,
-        result: SampleDataGroup,
-        declared: _Declared,
-        originals: _Originals,
+        self, step: PipelineStepBase, result: SampleDataGroup, declared: _Declared, originals: _Originals
     ) -> SampleDataGroup:
         require_format(step, require_group(step, result, "_process_arrays"), declared.after, "_process_arrays")
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
@@ -125,7 +121,7 @@ class ArrayApplication:
         if problems:
             lines = "\n".join(f"  - {text}" for text in described_together(problems))
             raise StepOutputError(f"{step!r} did not produce what it declared:\n{lines}")
-        return _filled(declared.after, values)
+        return filled(SampleDataGroup.from_format(declared.after), values)
 
 
 _current: contextvars.ContextVar[ArrayApplication | None] = contextvars.ContextVar("_current", default=None)
@@ -196,11 +192,11 @@ def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleData
     return ArrayApplication()(step, data)
 
 
-def _filled(format: GroupFormat, values: list[Any]) -> SampleDataGroup:
-    sample = SampleDataGroup.from_format(format)
+def filled(sample: SampleDataGroup, values: Iterable[Any]) -> SampleDataGroup:
+    """Fill a sample with values as they are; return it."""
     sample.set_apply_mapping(False)
     sample.set_do_convert(False)
-    sample.set_data(values)
+    sample.set_data([*values])
     return sample
 
 
@@ -215,7 +211,7 @@ def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
             originals[id(view)] = (view, value)
             value = view
         values.append(value)
-    return _filled(data.format, values), originals
+    return filled(SampleDataGroup.from_format(data.format), values), originals
 
 
 def _is_about_read_only(error: Exception) -> bool:

@@ -106,11 +106,7 @@ class FrameSequenceDecoder(PipelineStepBase):
             adjusted = _with_leaf(
                 adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4, content=DECODED_CLIP)
             )
-        output = SampleDataGroup.from_format(adjusted)
-        output.set_apply_mapping(data.apply_mapping)
-        output.set_do_convert(data.do_convert)
-        output.set_do_check_type(data.do_check_type)
-        return output
+        return data._with_own_switches(SampleDataGroup.from_format(adjusted))
 
 
 def _with_leaf(group: GroupFormat, path: FieldPath, leaf: LeafFormat) -> GroupFormat:
@@ -157,11 +153,9 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
 
 
 def _canvas(corners: Any, *images: DataNode) -> DataNode:
-    """Put the ``F`` images of each sample one below the other: ``(F * H, W, C)``.
+    """Put the ``F`` images ``(H, W, C)`` of each sample one below the other: ``(F * H, W, C)``.
 
-    Args:
-        corners: ``(F, 2)`` int32: 0, 0; 1, 0; 2, 0; ...
-        images: The images, ``(H, W, C)``.
+    ``corners`` are ``(F, 2)`` int32: 0, 0; 1, 0; 2, 0; ...
     """
     sizes = _sizes(images)  # (F, 2)
     size = sizes[0]  # (2,): H, W
@@ -178,10 +172,7 @@ def _canvas(corners: Any, *images: DataNode) -> DataNode:
 def _strip(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
     """Put the images that a sample carries, its first ones, one below the other: ``(n * H, W, C)``.
 
-    Args:
-        corners: As in `_canvas`.
-        places: As in `_joined`.
-        images: ``F`` batches of images, ``(H, W, C)``; of one pixel where a sample carries no frame.
+    Arguments are as for `_joined` and `_canvas`; where a sample carries no frame, its images are of one pixel.
     """
     is_carried = places[0]
     sizes = _sizes(images)  # (F, 2)
@@ -205,15 +196,8 @@ def _copied_from_strips(
     """Copy the images of each sequence out of the strips, one below the other: ``(F * H, W, C)``.
 
     All samples of the batch take part, since ``places`` holds positions in the batch. The result of a sample that
-    shares nothing is one pixel, which is not used.
-
-    Args:
-        strips: See `_strip`.
-        is_sharing: Whether a sample shares frames.
-        num_frames: ``F``.
-        corners: As in `_canvas`.
-        places: As in `_joined`.
-        first_image: The first image that each sample carries, ``(H, W, C)``.
+    shares nothing is one pixel, which is not used. ``first_image`` is the first one that each sample carries;
+    other arguments are as for `_joined` and `_canvas`.
     """
     shares = fn.cast(is_sharing, dtype=types.DALIDataType.INT32)
     samples, rows = places[1] * shares, places[2] * shares

@@ -44,12 +44,7 @@ class HorizontalFlipper(ImageTransformStep):
 
     @with_pixel_fields
     def __init__(
-        self,
-        image_names: Names | None,
-        *,
-        prob: float = 0.5,
-        key: Key = "sample",
-        **fields: Unpack[PixelFields],
+        self, image_names: Names | None, *, prob: float = 0.5, key: Key = "sample", **fields: Unpack[PixelFields]
     ) -> None:
         """Create the step.
 

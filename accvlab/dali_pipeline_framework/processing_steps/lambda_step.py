@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
+from ..operators import functions
 from ..sample_data import ImageContent, Name, Path, SampleDataGroup
-from ..sample_data.graph_mode import do_not_convert
 from .function_step import FunctionStep, contents_of, paths_of, types_of
 
 
@@ -74,13 +73,8 @@ class LambdaStep(FunctionStep):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
-        nodes = self._checked_results(results, "node", _is_node)
+        nodes = self._checked_results(results, "node", functions.is_node)
         self._declare(data)
         for path, node in zip(self._outputs, nodes):  # noqa: B905 (DALI's conditionals know no `strict`)
             data.set_item_in_path(path, node)
         return data
-
-
-@do_not_convert
-def _is_node(value: object) -> bool:
-    return isinstance(value, DataNode)

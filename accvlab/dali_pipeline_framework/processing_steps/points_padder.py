@@ -40,12 +40,7 @@ class PointsPadder(PipelineStepBase):
     treats_elements_alike = True
 
     def __init__(
-        self,
-        point_names: Names,
-        *,
-        num_points: int,
-        mask_name: Name | None = None,
-        fill_value: int | float = 0,
+        self, point_names: Names, *, num_points: int, mask_name: Name | None = None, fill_value: int | float = 0
     ) -> None:
         """Create the step.
 

@@ -223,13 +223,7 @@ class ReplayedDraws:
 
     @classmethod
     def of(cls, draws: Sequence[PlannedDraw], group: FieldPath, field_paths: Sequence[FieldPath]) -> ReplayedDraws:
-        """Find the draws of a chain.
-
-        Args:
-            draws: The draws.
-            group: Path of the group of recorded draws in the sample, which workers must load.
-            field_paths: Paths in the sample of the fields that workers load.
-        """
+        """Find the draws of a chain in a group of recorded draws, among the fields that workers load."""
         positions = {path: position for position, path in enumerate(field_paths)}
         paths = [(*group, planned.record_name) for planned in draws]
         if any(path not in positions for path in paths):

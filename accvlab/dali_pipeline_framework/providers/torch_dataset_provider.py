@@ -64,11 +64,7 @@ class TorchDatasetProvider(DataProvider):
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        *,
-        names: Sequence[Name] | None = None,
-        blueprint: SampleDataGroup | None = None,
+        self, dataset: Any, *, names: Sequence[Name] | None = None, blueprint: SampleDataGroup | None = None
     ) -> None:
         """Wrap a data set.
 

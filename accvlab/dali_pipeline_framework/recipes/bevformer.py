@@ -157,10 +157,7 @@ def bevformer_training(
 
 
 def bevformer_evaluation(
-    provider: DataProvider,
-    batch_size: int = 1,
-    settings: BEVFormerSettings | None = None,
-    **loader_arguments: Any,
+    provider: DataProvider, batch_size: int = 1, settings: BEVFormerSettings | None = None, **loader_arguments: Any
 ) -> DataLoader:
     """Make the loader for evaluating BEVFormer: single frames, each once, in the order of time, scene by scene.
 

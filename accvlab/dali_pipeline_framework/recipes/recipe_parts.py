@@ -30,14 +30,7 @@ Float64Array = npt.NDArray[np.float64]
 
 _Settings = TypeVar("_Settings")
 
-CAMERAS = (
-    "CAM_FRONT",
-    "CAM_FRONT_RIGHT",
-    "CAM_FRONT_LEFT",
-    "CAM_BACK",
-    "CAM_BACK_LEFT",
-    "CAM_BACK_RIGHT",
-)
+CAMERAS = ("CAM_FRONT", "CAM_FRONT_RIGHT", "CAM_FRONT_LEFT", "CAM_BACK", "CAM_BACK_LEFT", "CAM_BACK_RIGHT")
 """Cameras of nuScenes, in the order of the published code."""
 
 CLASSES = tuple(DETECTION_CLASSES)
@@ -219,16 +212,9 @@ def recipe_loader(
     listed_fields: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> DataLoader:
-    """Make a loader of a recipe.
+    """Make a loader of a recipe; ``of_batch`` gives a batch its names, with stacked cameras.
 
-    Args:
-        provider: The samples.
-        sampler: Their order.
-        steps: What is done to them.
-        batch_size: Samples per batch, on this rank.
-        of_batch: Gives a batch its names; cameras come stacked.
-        listed_fields: Names of the fields that come as lists, since samples differ in shape.
-        arguments: Other arguments of `DataLoader`.
+    ``listed_fields`` come as lists, since samples differ in shape.
     """
     given = {"run": "auto", "ragged": dict.fromkeys(listed_fields, "list") or "raise", **arguments}
     definition = PipelineDefinition(

@@ -127,10 +127,7 @@ class SparseDriveSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
         fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
         if self.has_planning:
-            fields |= {
-                "ego_status": not self.zero_ego_status,
-                "num_ego_future_frames": self.num_ego_future_frames,
-            }
+            fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}
         if is_training:
             fields |= {"classes": tuple(self.classes), "min_points": 1}
             if self.depth_strides:

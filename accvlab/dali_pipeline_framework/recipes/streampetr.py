@@ -223,11 +223,7 @@ _FIELDS = {
     "ego_pose": (DT.FLOAT, 2),
     "ego_pose_inv": (DT.FLOAT, 2),
 }
-_FIELDS_OF_TRAINING = {
-    "prev_exists": (DT.FLOAT, 0),
-    "gt_bboxes_3d": (DT.FLOAT, 2),
-    "gt_labels_3d": (DT.INT64, 1),
-}
+_FIELDS_OF_TRAINING = {"prev_exists": (DT.FLOAT, 0), "gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
 _FIELDS_OF_CAMERAS = {
     "gt_bboxes": (DT.FLOAT, 2),
     "gt_labels": (DT.INT64, 1),
@@ -300,8 +296,10 @@ def streampetr_training(
         settings: The settings; None for the defaults.
         queue_length: None: one frame per slot and step, in the order of time (``seq_mode``). A number: windows of
             so many frames that end at each frame (``queue_length``).
-        num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
-        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``.
+        num_random_frames: ``random_length``: so many frames are left out of a longer window at random. Of use with
+            ``queue_length`` only.
+        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``. Windows of ``queue_length``
+            frames are not cut.
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
             index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
@@ -323,6 +321,11 @@ def streampetr_training(
                 "PipelineDefinition of your own, with `streampetr_steps`."
             )
         sampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
+    elif num_random_frames:
+        raise SettingError(
+            f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
+            f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
+        )
     else:
         is_published = order == "published"
         pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)

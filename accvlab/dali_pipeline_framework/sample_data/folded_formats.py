@@ -94,12 +94,9 @@ class FoldedFormat:
 
     @staticmethod
     def of(full: GroupFormat, most: int, least: int = 2) -> FoldedFormat:
-        """Fold all arrays whose elements have the same format.
+        """Fold all arrays whose elements have the same format, but those of fewer elements than ``least``.
 
-        Args:
-            full: The format.
-            most: Arrays, also arrays in arrays, are folded while a field does not stand for more elements.
-            least: Arrays of fewer elements are not folded.
+        Arrays in arrays are folded as long as a field does not stand for more than ``most`` elements.
         """
         return _Fold(most, least).apply(full)
 

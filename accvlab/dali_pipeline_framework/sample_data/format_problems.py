@@ -46,8 +46,7 @@ def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError
 def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
     """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
 
-    Args:
-        texts: The path of each field, or None where the text is about no single field; and the text.
+    The path is None where a text is about no single field.
     """
     paths_of: dict[str, list[FieldPath]] = {}
     for path, text in texts:

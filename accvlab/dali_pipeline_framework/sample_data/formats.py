@@ -383,9 +383,7 @@ class GroupFormat(Immutable):
         are not seen.
         """
         mine, theirs = self._walked, other._walked
-        for position, (path, leaf, other_path, other_leaf) in enumerate(
-            zip(*mine, *theirs, strict=False),
-        ):
+        for position, (path, leaf, other_path, other_leaf) in enumerate(zip(*mine, *theirs, strict=False)):
             if path != other_path or leaf.code != other_leaf.code:
                 return position
         shorter, longer = sorted((len(mine[0]), len(theirs[0])))

@@ -18,12 +18,7 @@ _LONGEST_TEXT_IN_A_REPR = 40
 
 
 def tree_text(group: ValueQueries, with_details: bool) -> str:
-    """Return the whole tree, one line per field, two blanks per level.
-
-    Args:
-        group: The group to show.
-        with_details: Whether to say for each data field if it is set and if it has a mapping.
-    """
+    """Return the whole tree, one line per field; with details: whether it is set, and has a mapping."""
     lines: list[str] = []
     _add_tree(lines, group, with_details, "")
     return "\n".join(lines) + "\n"

@@ -92,17 +92,9 @@ class SampleDataGroup(ValueAssignment):
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
     ) -> SampleDataGroup:
-        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike.
+        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike; none if that is not positive.
 
-        Args:
-            type: See `add_data_field`.
-            num_fields: Number of fields; none if it is not positive.
-            mapping: See `add_data_field`.
-            ndim: See `add_data_field`.
-            content: See `add_data_field`.
-
-        Raises:
-            As `add_data_field`.
+        Other arguments, and errors, are those of `add_data_field`.
         """
         leaf = _leaf((), type, mapping, ndim, content)
         count = max(0, operator.index(num_fields))
@@ -191,8 +183,7 @@ class SampleDataGroup(ValueAssignment):
         Arguments and errors are those of `add_data_field` and `create_data_field_array`.
         """
         self.add_data_group_field(
-            name,
-            SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content),
+            name, SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content)
         )
 
     def add_data_group_field_array(
@@ -404,11 +395,7 @@ def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
 
 
 def _leaf(
-    path: FieldPath,
-    dtype: object,
-    mapping: Mapping[Any, Any] | None,
-    ndim: int | None,
-    content: ImageContent,
+    path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None, content: ImageContent
 ) -> LeafFormat:
     where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:

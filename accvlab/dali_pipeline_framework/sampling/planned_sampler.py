@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,7 @@ class EpochPlanSampler(RandomAccessSampler):
         return True
 
 
-class PlannedSampler(EpochPlanSampler):
+class PlannedSampler(EpochPlanSampler, ABC):
     """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
 
     Attributes:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC
 from typing import Any, get_args
 
 import numpy as np
@@ -30,7 +31,7 @@ from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 
 
-class _DrawnSampler(PlannedSampler):
+class _DrawnSampler(PlannedSampler, ABC):
     """Samples drawn from a generator of PyTorch."""
 
     def __init__(

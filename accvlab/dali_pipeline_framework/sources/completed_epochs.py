@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import Any, NoReturn
 
 import attrs
@@ -40,7 +41,7 @@ class EpochSettings:
     first_slot: int
 
 
-class _CompletedInput(InputBase):
+class _CompletedInput(InputBase, ABC):
     """What a completed input has of its source and of the settings."""
 
     def __init__(self, source: Any, settings: EpochSettings) -> None:

@@ -7,6 +7,7 @@ import copy
 import itertools
 import logging
 import operator
+from abc import ABC
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ _logger = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="PlannedInput")
 
 
-class PlannedInput(CallableBase):
+class PlannedInput(CallableBase, ABC):
     """Delivers one shard of the batches of a `RandomAccessSampler`.
 
     Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.

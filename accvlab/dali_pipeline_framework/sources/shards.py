@@ -413,10 +413,7 @@ def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
 # In the order in which "auto" asks; with what is to be done where a source is not there.
 _SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
     "accelerate": (_accelerate, "no `Accelerator` was made: create it before the loader"),
-    "torch": (
-        _torch,
-        "torch.distributed is not initialised: call `torch.distributed.init_process_group` first",
-    ),
+    "torch": (_torch, "torch.distributed is not initialised: call `torch.distributed.init_process_group` first"),
     "torchrun": (
         lambda: _from_variables("RANK", "WORLD_SIZE"),
         "RANK and WORLD_SIZE are not set: start the program with `torchrun`",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nvidia.dali import types
@@ -16,14 +16,6 @@ from ..sample_data import get_dali_type_for_numpy_type as dali_type
 from ..sources.callable_base import CallableBase
 
 REPLAYED = "replayed draws"
-
-
-def filled(sample: SampleDataGroup, values: Iterable[Any]) -> SampleDataGroup:
-    """Fill a sample with values as they are; return it."""
-    sample.set_apply_mapping(False)
-    sample.set_do_convert(False)
-    sample.set_data([*values])
-    return sample
 
 
 class GivenSamples(CallableBase):

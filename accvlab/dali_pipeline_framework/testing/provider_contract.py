@@ -15,12 +15,12 @@ from nvidia.dali import types
 from ..datasets.driving.driving_provider import DrivingProvider
 from ..engine.structured_pipeline import StructuredPipeline
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.array_application import filled
 from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
 from ..sample_data.format_problems import described_together
 from ..sources.callable_base import CallableBase
 from .driving_contract import driving_problems, scene_problems, size_problems, unit_problems
-from .given_samples import filled
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
 
@@ -88,7 +88,7 @@ def check_provider(
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
                     check.worker_rule(indices, samples, num_workers, start_method)
-    check.raise_broken(provider, "data providers")
+    check.raise_broken(provider)
 
 
 def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
@@ -99,6 +99,7 @@ def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
 
 @attrs.define
 class _ProviderCheck(RuleCheck):
+    kind = "data providers"
     provider: DataProvider
 
     def blueprint_rule(self) -> bool:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -15,13 +16,15 @@ from .sample_comparison import sample_differences
 
 
 @attrs.define
-class RuleCheck:
+class RuleCheck(ABC):
     """Checks rules one by one.
 
     Attributes:
+        kind: What the contract is of.
         broken: A text for each rule that is broken.
     """
 
+    kind: ClassVar[str]
     broken: list[str] = attrs.field(factory=list, init=False)
 
     def break_rule(self, rule: str, what: str) -> None:
@@ -38,10 +41,7 @@ class RuleCheck:
             self.break_rule(rule, f"{type(error).__name__}: {error}")
 
     def compare(
-        self,
-        rule: str,
-        pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]],
-        **how: Any,
+        self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any
     ) -> None:
         """Check that samples are equal: number, expected and found sample; the first that differs is reported."""
         for number, expected, found in pairs:
@@ -50,8 +50,8 @@ class RuleCheck:
                 self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
                 return
 
-    def raise_broken(self, checked: object, kind: str) -> None:
+    def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""
         if self.broken:
             listed = "\n".join(f"  - {line}" for line in self.broken)
-            raise ContractError(f"{type(checked).__name__} breaks the contract of {kind}:\n{listed}")
+            raise ContractError(f"{type(checked).__name__} breaks the contract of {self.kind}:\n{listed}")

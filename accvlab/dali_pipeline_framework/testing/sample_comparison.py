@@ -39,13 +39,7 @@ def sample_differences(
 def field_differences(
     fields: Iterable[tuple[FieldPath, object, object]], *, tolerance: Tolerance = 0.0, in_found: str = "found"
 ) -> list[str]:
-    """Compare values of fields, like `sample_differences`.
-
-    Args:
-        fields: Path, expected and found value of each.
-        tolerance: See there.
-        in_found: See there.
-    """
+    """Compare the expected and the found value of fields, like `sample_differences`."""
     differences: dict[FieldPath, str] = {}
     for path, expected, found in fields:
         allowed = tolerance(path) if callable(tolerance) else tolerance

@@ -90,12 +90,7 @@ class SampleTrial:
     """
 
     def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
-        """Prepare the checks.
-
-        Args:
-            subject: What is tried.
-            note: Told the index of each sample when it is begun, and `SEVERAL` when the images of several are.
-        """
+        """Prepare the checks; ``note`` is told each index when it is begun, `SEVERAL` for images of several."""
         self._note = note
         self._source, self._steps = subject.source, subject.steps
         blueprint = self._source.used_sample_data_structure.format

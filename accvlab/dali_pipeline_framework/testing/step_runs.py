@@ -23,6 +23,7 @@ from ..errors import SettingError
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.chains.chain_format import chain_format
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..sample_data import (
@@ -33,7 +34,7 @@ from ..sample_data import (
     get_numpy_type_for_dali_type,
     normalized_path,
 )
-from .given_samples import REPLAYED, GivenSamples, filled
+from .given_samples import REPLAYED, GivenSamples
 
 _RECORDED = "recorded draws"
 
@@ -160,14 +161,14 @@ def run_step(
     if where == "workers" or (where == "auto" and needs_arrays):
         runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
-    definition = _LenientDefinition(
+    definition = PipelineDefinition(
         GivenSamples(several, records),
         steps,
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
         fold_arrays=fold_arrays,
-    )
+    )._with(must_declare_draws=False)  # so that `check_step` can report draws that are not declared
     pipeline = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,
@@ -187,14 +188,6 @@ def run_step(
     finally:
         cast(StructuredPipeline, pipeline).close()
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
-
-
-class _LenientDefinition(PipelineDefinition):
-    """Accepts steps that draw without declaring it, so that `check_step` can report them."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._chain = attrs.evolve(self._chain, must_declare_draws=False)
 
 
 def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed: int) -> list[StepRun]:

@@ -33,15 +33,12 @@ def save_recording(
     Entities: ``scene/boxes``, ``scene/lidar``, ``scene/map`` in the reference frame; ``cameras/<name>`` with the
     image, the projected boxes as lines, and 2D boxes. Timelines: ``frame``, and ``time`` where times are known.
 
+    Arguments that are not named here are as for `show`.
+
     Args:
         data: Samples of a provider, batches of a loader, or views of them.
         path: The file.
         name: Name of the recording.
-        sample: As for `show`.
-        fields: As for `show`.
-        class_names: As for `show`.
-        image_mean: As for `show`.
-        image_std: As for `show`.
 
     Returns:
         The path.

@@ -29,7 +29,7 @@ from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.name_filter import NameFilter
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
-slow_but_fine = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(60, 300))
+slow_but_fine = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(20, 300))
 
 
 def make_tree(root: Path, files: list[str]) -> None:

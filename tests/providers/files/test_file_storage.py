@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.inputs import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.storage import (
     FolderEntry,
     Storage,
@@ -267,6 +268,17 @@ class TestUrls:
     )
     def test_urls_without_secrets(self, url: str, expected: str) -> None:
         assert without_secrets(url) == expected
+
+    def test_secrets_are_not_told(self, memory: fsspec.AbstractFileSystem) -> None:
+        memory.pipe("/a?token=hidden", b"")
+        with pytest.raises(FileError, match=r"'memory://a\?token=\.\.\.' is empty"):
+            Storage("memory://").read_bytes("memory://a?token=hidden")
+        memory.pipe("/b?token=hidden", b"no image")
+        provider = FileDataProvider("memory://", files=["memory://b?token=hidden"], decode=True)
+        with pytest.raises(FileError, match=r"b\?token=\.\.\.' cannot be decoded") as failure:
+            provider.get_data(0)
+        told = [Storage("https://me:hidden@h/a"), FileDataProvider("https://me:hidden@h/a", files=["b"])]
+        assert "hidden" not in f"{failure.value} {told}"
 
     def test_a_name_may_be_a_url(self, tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
         memory.pipe("/x", b"abc")

@@ -270,6 +270,30 @@ def test_over_http(server: FileServer, tmp_path: Path) -> None:
             file.read(100)
 
 
+def test_a_server_that_sends_only_whole_files(server: FileServer, tmp_path: Path) -> None:
+    """As ``python -m http.server``."""
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    (tmp_path / "list.txt").write_text("a.bin 3\n")
+    (tmp_path / "empty").touch()
+    server.serves_ranges = False
+    remote = Storage(server.url, {"reading": FAST})
+    with remote.open_binary("a.bin") as file:
+        assert file.read(10) == CONTENT[:10]
+        file.seek(-10, io.SEEK_END)
+        assert file.read() == CONTENT[-10:]
+        assert server.num_reads == 2  # the first one asked for a part
+        (tmp_path / "a.bin").write_bytes(CONTENT[1:])
+        assert file.seek(0) == 0
+        assert file.read() == CONTENT
+    with remote.open_binary("a.bin") as file:
+        (tmp_path / "a.bin").write_bytes(CONTENT)
+        with pytest.raises(OSError, match="2097152 bytes were read, but it has 2097151"):
+            file.read()
+    assert remote.open_binary("empty").read() == b""
+    provider = FileDataProvider(server.url, file_list=f"{server.url}/list.txt")
+    assert provider.get_data(0)["data"].tobytes() == CONTENT
+
+
 @pytest.mark.parametrize(("fault", "reason"), [("stall", "there was no answer within 0.3 s"), ("503", "503")])
 def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault: str, reason: str) -> None:
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:

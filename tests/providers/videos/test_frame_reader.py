@@ -42,7 +42,7 @@ def test_frames_are_those_of_decoding_from_the_start(
     expected = all_frames(path)
     reader = FrameReader(path, index_video(path), num_threads=num_threads)
     order = np.random.default_rng(0).permutation(len(expected))
-    for number in order:
+    for number in order[:: examples(3, 1)]:
         np.testing.assert_array_equal(reader.frames([number]), expected[[number]], err_msg=f"frame {number}")
     np.testing.assert_array_equal(reader.frames(np.arange(len(expected))), expected)
     reader.close()
@@ -62,7 +62,7 @@ def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path, name: str) -
 
 @given(data=st.data())
 @settings(
-    max_examples=examples(30, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(12, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObject) -> None:
     path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
+from support.laws import examples
 from support.recordings import video_provider
 from support.videos import make_video, read_numbers
 
@@ -112,7 +113,9 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
     return arguments
 
 
-DALI_ORACLE = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DALI_ORACLE = settings(
+    max_examples=examples(12, 30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @given(arguments=windows(), data=st.data())

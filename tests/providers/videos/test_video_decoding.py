@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
+from support.laws import each_value
 from support.videos import OPTIONS, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
@@ -67,10 +68,8 @@ BT709, UNKNOWN, BT601, BT2020 = 1, 2, 6, 9
 LIMITED, FULL = 1, 2
 
 
-@pytest.mark.parametrize("size", [(96, 64), (63, 47), (854, 480)])
-@pytest.mark.parametrize(
-    ("name", "codec", "pixel_format", "colorspace", "color_range"),
-    [
+@each_value(
+    kind=[
         ("a.webm", "libvpx-vp9", "yuv420p", UNKNOWN, LIMITED),
         ("a.webm", "libvpx-vp9", "yuv420p", BT709, LIMITED),
         ("a.webm", "libvpx-vp9", "yuv420p", BT709, FULL),
@@ -83,16 +82,12 @@ LIMITED, FULL = 1, 2
         ("a.avi", "mjpeg", "yuvj422p", UNKNOWN, FULL),
         ("a.mp4", "mjpeg", "yuvj444p", UNKNOWN, FULL),
     ],
+    size=[(96, 64), (63, 47), (854, 480)],
 )
 def test_pixels_are_those_of_dali(
-    tmp_path: Path,
-    name: str,
-    codec: str,
-    pixel_format: str,
-    colorspace: int,
-    color_range: int,
-    size: tuple[int, int],
+    tmp_path: Path, kind: tuple[str, str, str, int, int], size: tuple[int, int]
 ) -> None:
+    name, codec, pixel_format, colorspace, color_range = kind
     path = noise_video(tmp_path / name, codec, size, pixel_format, colorspace, color_range)
     np.testing.assert_array_equal(decoded(path), dali_frames(path, 4))
 
@@ -172,8 +167,7 @@ def test_sizes_that_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "codec"),
-    [("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")],
+    ("name", "codec"), [("a.avi", "mjpeg"), ("a.mp4", "libx264"), ("a.webm", "libvpx-vp9"), ("a.mp4", "libx265")]
 )
 @pytest.mark.parametrize("frame", [3, 12, 20])
 def test_damage_is_named(tmp_path: Path, name: str, codec: str, frame: int) -> None:

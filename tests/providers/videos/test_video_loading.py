@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 
 NUM_VIDEOS, NUM_FRAMES = 6, 30
-SPAWNED: dict[str, Any] = {"num_workers": 2, "start_method": "spawn"}
+UNRELATED: dict[str, Any] = {"num_workers": 2, "start_method": "forkserver"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
     provider = VideoDataProvider(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), sequence_length=5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
-    with make_loader(source, 4, **SPAWNED) as loader:
+    with make_loader(source, 4, **UNRELATED) as loader:
         seen = [clip for batch in loader for clip in numbers_of(batch)]
     assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.pipeline import Pipeline
+from support.laws import examples
 from support.loaders import make_loader
 from support.reader_data import number_of, numbered_files
 
@@ -42,7 +43,7 @@ cases = st.tuples(
 
 
 @given(case=cases, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 def test_epochs_are_what_the_shards_hold(roots: dict[int, Path], case: tuple, data: st.DataObject) -> None:
     size, num_shards, batch_size, policy = case
     shard_id = data.draw(st.integers(0, num_shards - 1))
@@ -73,7 +74,7 @@ def test_epochs_are_what_the_shards_hold(roots: dict[int, Path], case: tuple, da
 
 
 @given(case=cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 def test_account_is_what_is_delivered(roots: dict[int, Path], case: tuple) -> None:
     size, num_shards, batch_size, policy = case
     if policy == "drop" and size // num_shards // batch_size == 0:

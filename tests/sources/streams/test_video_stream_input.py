@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
+from support.laws import examples
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import (
@@ -145,7 +146,7 @@ class TestFrames:
         np.testing.assert_array_equal(padded[-1]["frames"][1, :2], partial[-1]["frames"][1])
         np.testing.assert_array_equal(padded[0]["frames"], partial[0]["frames"])
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(10, 25), deadline=None)
     @given(
         num_frames=st.integers(1, 30),
         length=st.integers(1, 12),

@@ -14,14 +14,10 @@ from ...errors import FileError
 
 
 def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.float64]:
-    """Matrix of a camera, ``(3, 3)``, camera coordinates to pixels times depth.
+    """Matrix of a camera by its metadata, ``(3, 3)``, camera coordinates to pixels times depth.
 
     Of a pinhole camera, as it is; distortion is not contained. Of fisheye cameras (``fisheye_mei``, ``ftheta``),
     the one that is right around the optical axis: the derivative of the projection there.
-
-    Args:
-        camera: The metadata of the camera.
-        path: Its file, for messages.
 
     Raises:
         FileError: The calibration cannot be used.

@@ -15,13 +15,7 @@ import numpy.typing as npt
 from ...checks import listed
 from ...errors import FileError
 from ...providers.rigs.frame_times import nearest
-from ..driving.arrow_files import (
-    column_names,
-    poses_of_columns,
-    read_columns,
-    require_column,
-    sizes_of_columns,
-)
+from ..driving.arrow_files import column_names, poses_of_columns, read_columns, require_column, sizes_of_columns
 from ..driving.trajectory import Trajectory, half_period, require_ascending
 from .clip_layout import ClipLayout
 

@@ -93,12 +93,7 @@ def read_columns(
 def poses_of_columns(
     columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
 ) -> npt.NDArray[np.float64]:
-    """Make poses ``(n, 3, 4)`` of seven columns: quaternions, w first, and translations.
-
-    Args:
-        columns: The columns of a table.
-        path: The file that it is from.
-        names: Names of the columns: w, x, y, z of the quaternions, x, y, z of the translations.
+    """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
 
     Raises:
         FileError: A row is no pose.

@@ -119,10 +119,7 @@ class BatchBlocks:
     """The batches of records of an IPC file, and how large each is unpacked."""
 
     def __init__(self, source: Any) -> None:
-        """Read where they are.
-
-        Args:
-            source: The file, mapped by pyarrow.
+        """Read where they are in a file that pyarrow has mapped.
 
         Raises:
             OSError: Its footer or its dictionaries are damaged, or these take more memory than the limit.

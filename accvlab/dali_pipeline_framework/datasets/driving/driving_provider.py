@@ -19,14 +19,7 @@ from ...sample_data import SampleDataGroup
 from ...unknown_arguments import explains_unknown_arguments
 from . import poses
 from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
-from .driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    LidarColumns,
-    LineColumns,
-)
+from .driving_index import Box2dColumns, BoxColumns, CameraColumns, DrivingIndex, LidarColumns, LineColumns
 from .index_cache import cache_folder
 from .video_frames import FrameKey, VideoFrames
 

@@ -107,13 +107,7 @@ def _cut_hulls(points: Float64, is_used: Bool, wh: Float64) -> tuple[Float64, Fl
 
 
 def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArray[np.int64]) -> Box2dColumns:
-    """2D boxes of all boxes in all images of their frame.
-
-    Args:
-        boxes: The boxes.
-        cameras: The images; those without a file have no boxes.
-        image_wh: Width and height of the images, ``(F, C, 2)``.
-    """
+    """2D boxes of all boxes in all images of their frame that have a file, of widths and heights ``(F, C, 2)``."""
     num_frames, num_cameras = cameras.time.shape
     frame_of_box = np.repeat(np.arange(num_frames), np.diff(boxes.first))
     is_there = cameras.file != b""

@@ -96,13 +96,7 @@ def is_name_of_vehicle(name: str | None) -> bool:
 
 
 def convention_of(boxes: RawBoxColumns, layout: str | None, z: str | None, path: str) -> Convention:
-    """Check what was stated, and find out what was not.
-
-    Args:
-        boxes: The boxes.
-        layout: One of `LAYOUTS`; None to find it out.
-        z: One of `Z_PLACES`; None to find it out.
-        path: Of the pickle.
+    """Check what was stated (one of `LAYOUTS`, of `Z_PLACES`), and find out what was not (None).
 
     Raises:
         SettingError: What was stated contradicts the data, or the data leave it in doubt.

@@ -10,16 +10,7 @@ import numpy as np
 
 from ...checks import listed, shown
 from ...errors import FileError
-from .raw_info import (
-    Entry,
-    Float64Array,
-    RawBoxes,
-    RawBoxes2d,
-    RawCamera,
-    RawInfo,
-    RawSweep,
-    as_entry,
-)
+from .raw_info import Entry, Float64Array, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawSweep, as_entry
 
 # In the order of the converters' own labels, which is not that of the classes of every model.
 CATEGORIES = (
@@ -46,14 +37,7 @@ ATTRIBUTES = (
 )
 LINE_CATEGORIES = ("ped_crossing", "divider", "boundary")
 
-_INSTANCES = (
-    "instance_inds",
-    "gt_inds",
-    "instance_ids",
-    "track_ids",
-    "instance_tokens",
-    "gt_ins_tokens",
-)
+_INSTANCES = ("instance_inds", "gt_inds", "instance_ids", "track_ids", "instance_tokens", "gt_ins_tokens")
 
 
 def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawInfo]]:

@@ -333,9 +333,7 @@ class _Maker:
         if attribute is not None:
             attribute = np.where(attribute < len(ATTRIBUTES), attribute, -1).astype(np.int32)
         return columns, attrs.evolve(
-            boxes,
-            visibility=boxes.visibility if boxes.visibility is not None else visibility,
-            attribute=attribute,
+            boxes, visibility=boxes.visibility if boxes.visibility is not None else visibility, attribute=attribute
         )
 
     def _line_columns(self) -> tuple[LineColumns | None, tuple[str, ...]]:

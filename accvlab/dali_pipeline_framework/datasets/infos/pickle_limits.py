@@ -37,11 +37,7 @@ class LimitError(Exception):
 
 
 def load_within_limits(file: BinaryIO, load: Callable[[], _T]) -> _T:
-    """Load a pickle if it is within the limits.
-
-    Args:
-        file: It, open; ``load`` reads it from the beginning.
-        load: Loads it.
+    """Load an open pickle if it is within the limits; ``load`` reads it from the beginning.
 
     Raises:
         LimitError: It is too large, or nested too deep.

@@ -14,15 +14,7 @@ from ..driving.driving_index import DrivingIndex
 from ..driving.projected_boxes import box2d_columns
 from .annotations import Annotations, box_columns, boxes_of_frames
 from .can_bus import can_columns, can_files
-from .frames import (
-    KEYFRAMES,
-    Frames,
-    camera_columns,
-    frame_columns,
-    lidar_columns,
-    make_frames,
-    reference_channel,
-)
+from .frames import KEYFRAMES, Frames, camera_columns, frame_columns, lidar_columns, make_frames, reference_channel
 from .sensors import LIDAR, Calibrations, Scenes, SensorRecords
 from .tables import TABLES, read_records
 

@@ -181,13 +181,7 @@ class SensorRecords:
     def read(
         cls, folder: Path, scenes: Scenes, calibrations: Calibrations, only_keyframes_of: tuple[str, ...]
     ) -> SensorRecords:
-        """Read the records.
-
-        Args:
-            folder: Of the tables.
-            scenes: The scenes.
-            calibrations: The calibrated sensors.
-            only_keyframes_of: Channels of which the records between keyframes are left out.
+        """Read the records of the tables in a folder; of some channels, only those that are keyframes.
 
         Raises:
             FileError: They are damaged, or the times of a scene go backwards.

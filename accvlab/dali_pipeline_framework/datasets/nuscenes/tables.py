@@ -127,13 +127,7 @@ class Table:
         return tokens
 
     def rows_of(self, tokens: npt.NDArray[Any], table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
-        """Rows that other records name by their tokens.
-
-        Args:
-            tokens: The tokens.
-            table: Whose records name them, row by row.
-            field: The field that does.
-            may_be_empty: Whether empty tokens name nothing, row -1.
+        """Rows of the tokens that a field of another table has; of empty tokens -1, where there may be such.
 
         Raises:
             FileError: A token that no record has.
@@ -232,12 +226,7 @@ def read_records(path: Path, *fields: str) -> list[Record]:
 def read_table(
     path: Path, columns: Mapping[str, Column], is_kept: Callable[[Record], bool] | None = None
 ) -> Table:
-    """Columns of a table; the file is never in the memory as a whole.
-
-    Args:
-        path: The file.
-        columns: The fields wanted.
-        is_kept: Which records; None for all.
+    """Columns of the records that are kept of a table; the file is never in the memory as a whole.
 
     Raises:
         FileError: It is no table, or a field is missing or does not fit.

@@ -19,14 +19,7 @@ from .texts import RULE_PREFIX
 
 @do_not_convert
 def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
-    """Define operators that fail where data break a rule.
-
-    Args:
-        rule: The rule, or what breaks it, in one line.
-        define: What defines the operators, e.g. ``fn.reshape``.
-        arguments: Its arguments.
-        settings: Its arguments by name.
-    """
+    """Define operators, e.g. ``fn.reshape``, that fail where data break a rule, told in one line."""
 
     def call() -> DataNode:
         node: DataNode = define(*arguments, **settings)

@@ -11,14 +11,10 @@ from nvidia.dali.data_node import DataNode
 
 
 def seed_random_operators(nodes: Iterable[DataNode], seed_of: Callable[[int], int]) -> None:
-    """Give each random operator a seed of its own, numbered in the order in which they were defined.
+    """Give each random operator of a graph a seed of its own, numbered in the order of definition.
 
     DALI hands out seeds in the order in which it reaches the operators from the outputs, so that they would depend
     on what else is in the graph. Operators that were given a seed keep it.
-
-    Args:
-        nodes: All nodes of a graph.
-        seed_of: Gets the seed of the operator of a number.
     """
     instances = {id(node.source): node.source for node in nodes}
     unseeded = [instance for instance in instances.values() if _takes_seed(instance)]

@@ -48,13 +48,7 @@ class SampleFaults:
     def __init__(
         self, pipeline: StructuredPipeline, failed: FailedSamples, context_name: str | None = None
     ) -> None:
-        """Set the pipeline up; it is not started yet.
-
-        Args:
-            pipeline: The pipeline.
-            failed: What has failed so far.
-            context_name: Name of the group that tells which samples are masked.
-        """
+        """Set the pipeline up, which is not started yet; a group of the name tells which samples are masked."""
         self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
         self._failed = failed
         self._context_name = context_name
@@ -94,11 +88,7 @@ class SampleFaults:
     # --- batches that are delivered -------------------------------------------------------------------
 
     def received(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
-        """Note what has failed in the batch that was received last, and mask what is to be masked.
-
-        Args:
-            values: The fields of the batch: arrays with the samples as first axis, or lists of arrays.
-            output_format: What they are.
+        """Note what has failed in the batch that was received last, and mask what is to be masked in its fields.
 
         Raises:
             TooManyFailedError: More samples have failed than may.
@@ -273,12 +263,7 @@ class SampleFaults:
         return description_of(InputAdapter(self._pipeline.data_input), index)
 
 
-_OUTCOMES = {
-    "raise": "raised",
-    "skip": "skipped",
-    "replace": "another sample in its place",
-    "mask": "masked",
-}
+_OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place", "mask": "masked"}
 
 
 def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:

@@ -164,11 +164,7 @@ class BatchLoading:
         self._apply_steps()
 
     def go_on(self, batch: LoadingBatch, error: BaseException) -> None:
-        """Go on with a batch of which a sample has failed; what was made of it is kept.
-
-        Args:
-            batch: The batch, in the phase of loading, of the steps or of packing.
-            error: What was raised.
+        """Go on with a batch in which a sample has raised an error; what was made of it is kept.
 
         Raises:
             StopIteration: The epoch has none of its samples.

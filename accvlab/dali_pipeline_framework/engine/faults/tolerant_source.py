@@ -14,7 +14,7 @@ from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
 from ..samples.sample_steps import SampleSteps, after_steps, named_step, of_step
 from ..worker_report import ReportedFailure, WorkerReport
-from ..worker_source import CallableSource
+from ..worker_source import BatchSource
 from .tolerant_loading import (
     BatchLoading,
     KnownSampleError,
@@ -27,17 +27,17 @@ from .tolerant_loading import (
 _LONGEST_REASON = 500
 
 
-class TolerantSource(CallableSource):
-    """A `CallableSource` that puts other samples in the place of those that fail.
+class TolerantSource(BatchSource):
+    """A `BatchSource` that puts other samples in the place of those that fail.
 
-    A batch without faults is made as by that. When something fails, what was made of the batch so far is kept, and
+    A batch without faults is made as by any. When something fails, what was made of the batch so far is kept, and
     the rest is made sample by sample; likewise all of a batch with a sample that is known to fail.
 
     Attributes:
         tolerance: What it knows of samples that fail.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {**CallableSource._ranges, "_apply_steps": "steps on arrays"}
+    _ranges: ClassVar[Mapping[str, str]] = {**BatchSource._ranges, "_apply_steps": "steps on arrays"}
 
     tolerance: TolerantLoading
 
@@ -55,7 +55,7 @@ class TolerantSource(CallableSource):
 
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
         if batch.phase == "draws" or (batch.phase == "packing" and not isinstance(error, OddSampleError)):
-            return super()._after_error(batch, error)  # no sample has failed
+            self._report_error(batch, error)  # no sample has failed
         note = functools.partial(self._control.note_loading, batch.row)
         loading = BatchLoading(self.tolerance, self.chain(), note)
         try:

@@ -46,12 +46,7 @@ class SampleChecker:
         usual_ranks: Numbers of dimensions of the fields in the first batch.
     """
 
-    def __init__(
-        self,
-        blueprint: GroupFormat,
-        producer: str,
-        replayed: ReplayedDraws | None = None,
-    ) -> None:
+    def __init__(self, blueprint: GroupFormat, producer: str, replayed: ReplayedDraws | None = None) -> None:
         """Set up.
 
         Args:

@@ -53,13 +53,9 @@ def named_step(error: BaseException, sample_index: int | None) -> str:
 def after_steps(
     steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
 ) -> list[Any]:
-    """Get the arrays of a sample after steps, and behind them its recorded draws if it came with them.
+    """Get the arrays of a loaded sample after steps, and behind them its recorded draws if it came with them.
 
-    Args:
-        steps: The steps.
-        flat: The arrays of the sample as it was loaded.
-        draws: The numbers of each draw; not needed where they are recorded.
-        replayed: Which of the arrays are recorded draws.
+    ``draws`` are the numbers of each draw, where they are not recorded.
     """
     if replayed is None:
         return [*steps(flat, draws.__getitem__)]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-_THREADS_OF_DALI = "[DALI]"
+_THREADS_OF_DALI = b"[DALI]"
 # Kinds of clocks of Linux, in the lowest bits of their numbers; the others are the complement of the id.
 _OF_PROCESS, _OF_THREAD = 2, 6
 
@@ -54,7 +54,7 @@ def threads_of_dali(threads: Iterable[int]) -> set[int]:
     found = set()
     for thread in threads:
         try:
-            if Path(f"/proc/self/task/{thread}/comm").read_text().startswith(_THREADS_OF_DALI):
+            if Path(f"/proc/self/task/{thread}/comm").read_bytes().startswith(_THREADS_OF_DALI):
                 found.add(thread)
         except OSError:  # it has ended
             pass

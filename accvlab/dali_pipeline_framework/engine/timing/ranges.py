@@ -62,12 +62,7 @@ def marker() -> Marker:
 
 
 def mark(owner: Any, **ranges: str) -> None:
-    """Run methods of an object each in a range, if ranges are wanted; otherwise nothing is changed.
-
-    Args:
-        owner: The object.
-        **ranges: The name of the range by that of the method, or of an attribute that is called.
-    """
+    """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
     if not are_wanted():
         return
     for name, label in ranges.items():

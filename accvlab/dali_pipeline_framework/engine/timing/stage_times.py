@@ -45,12 +45,7 @@ class StageTimes:
 
 
 def time_waits(pool: Any, times: StageTimes) -> None:
-    """Have a pool of DALI count how long it waits for its workers.
-
-    Args:
-        pool: DALI's pool of worker processes (``WorkerPool.pool``).
-        times: Where to count.
-    """
+    """Have a pool of DALI (``WorkerPool.pool``) count how long it waits for its workers."""
     pool_class: Any = type(pool)
     pool.__class__ = _timed(pool_class)
     pool.stage_times = times

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _LESS_MEMORY = "use fewer workers or a smaller prefetch_queue_depth"
@@ -29,7 +30,7 @@ def _counts_of_kernel() -> dict[str, int]:
     """How many processes were ended because memory ran out: in the control group of this one, and in all."""
     files = [("/proc/vmstat", "oom_kill in /proc/vmstat")]
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = os.fsdecode(Path("/proc/self/cgroup").read_bytes()).split("\n")[:-1]
     except OSError:
         groups = []
     for group in groups:

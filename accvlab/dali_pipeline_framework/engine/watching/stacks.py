@@ -78,17 +78,17 @@ def _stack_of(pid: int, path: str) -> str:
 def _answers(pid: int) -> bool:
     """Whether a process handles the signal: one that does not would be ended by it."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
     except OSError:
         return False
-    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    caught = next((line.split()[1] for line in lines if line.startswith(b"SigCgt:")), b"0")
     return bool(int(caught, 16) >> (_SIGNAL - 1) & 1)
 
 
 def state_of(pid: int) -> str:
     """What the kernel says about a process, in words."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return _STATES["Z"]
     return _STATES.get(state, f"its state is {state}")

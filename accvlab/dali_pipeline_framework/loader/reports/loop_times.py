@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...engine.timing.processor_times import (
-    processor_time_of_process,
-    processor_time_of_threads,
-    queued_time,
-)
+from ...engine.timing.processor_times import processor_time_of_process, processor_time_of_threads, queued_time
 from ...engine.timing.stage_times import StageTimes
 
 if TYPE_CHECKING:
@@ -105,12 +101,7 @@ class LoopTimes:
         self.due_at = 0
 
     def read_clocks(self, next_ns: int, pipeline: StructuredPipeline) -> None:
-        """Read the clocks; behind the first batch, begin to count.
-
-        Args:
-            next_ns: How long the last ``next`` has taken.
-            pipeline: The pipeline that has delivered the batch.
-        """
+        """Read the clocks after a ``next`` that took so long; behind the first batch, begin to count."""
         is_first = self._is_first or pipeline is not self.pipeline
         if pipeline is not self.pipeline:
             self._graph_threads = pipeline.graph_threads()

@@ -252,14 +252,9 @@ def _ratio(value: float, by: float) -> float:
 def make_report(
     times: LoopTimes, since: LoaderReport | None, depth: int, num_threads: int, rank: int
 ) -> LoaderReport:
-    """Make a report of what was counted.
+    """Make a report of what a loader has counted; since another one of the same loop, where there is one.
 
-    Args:
-        times: What a loader has counted.
-        since: A report of the same loop, behind which to begin.
-        depth: How many batches workers may load ahead.
-        num_threads: Threads of the graph.
-        rank: Shard id of the loader.
+    ``depth`` is how many batches workers may load ahead, ``rank`` the shard id of the loader.
     """
     start, end = times.start, times.now()
     if since is not None and since._until is not None and end is not None and since._until.loop == end.loop:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+from abc import ABC
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _PROGRESS_INTERVAL_S = 0.5
 
 
-class ReportInterface:
+class ReportInterface(ABC):
     """Methods of a loader that tell where the time goes."""
 
     _times: LoopTimes

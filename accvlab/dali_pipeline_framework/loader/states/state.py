@@ -328,12 +328,7 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
 
 
 def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) -> EpochSegments:
-    """The epoch of a state, and how it was begun as seen from a loader with other settings.
-
-    Args:
-        saved: The state.
-        own: State of the loader that goes on.
-        data_input: Its input.
+    """The epoch of a saved state, and how it was begun as seen from a loader with other settings.
 
     Raises:
         StateError: The order of the input depends on what has changed.

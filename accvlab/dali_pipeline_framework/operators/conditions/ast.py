@@ -84,7 +84,7 @@ class Comparison(AST):
 
 
 @attrs.frozen(str=False, init=False)
-class _Joined(AST):
+class _Joined(AST, ABC):
     """Several ``conditions`` with the same word between them."""
 
     word: ClassVar[str]

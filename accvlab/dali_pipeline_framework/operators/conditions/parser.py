@@ -9,11 +9,7 @@ from .lexer import Lexer, Token, TokenType, syntax_error
 
 # How tightly operators bind; `not` lies between `and` and the comparisons, as in Python.
 _OR, _AND, _NOT, _COMPARISON, _MINUS = range(1, 6)
-_STRENGTHS = {
-    TokenType.LOGICAL_OR: _OR,
-    TokenType.LOGICAL_AND: _AND,
-    TokenType.COMPARISON: _COMPARISON,
-}
+_STRENGTHS = {TokenType.LOGICAL_OR: _OR, TokenType.LOGICAL_AND: _AND, TokenType.COMPARISON: _COMPARISON}
 _MOST_NESTED = 100
 _MOST_LEVELS = 250  # of the tree; those who walk it call themselves for each
 

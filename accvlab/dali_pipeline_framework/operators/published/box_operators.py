@@ -23,10 +23,7 @@ _DT = types.DALIDataType
 
 @do_not_convert
 def check_bbox_visibiity(
-    bboxes: DataNode,
-    depths: DataNode,
-    image_hw: DataNode,
-    shrink_bbox_to_obtain_int_coords: bool = False,
+    bboxes: DataNode, depths: DataNode, image_hw: DataNode, shrink_bbox_to_obtain_int_coords: bool = False
 ) -> DataNode:
     """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest.
 
@@ -85,10 +82,7 @@ def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point:
 
 @do_not_convert
 def crop_coordinates(
-    points: DataNode,
-    min_point_np: Sequence[float],
-    max_point_np: Sequence[float],
-    dtype: types.DALIDataType,
+    points: DataNode, min_point_np: Sequence[float], max_point_np: Sequence[float], dtype: types.DALIDataType
 ) -> DataNode:
     """Clamp each column to a range; NaN stays.
 

@@ -47,11 +47,7 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
 
 @do_not_convert
 def remove_inactive(
-    data: DataNode,
-    active_mask: DataNode,
-    masked_dimension: int,
-    num_dims: int,
-    data_type: types.DALIDataType,
+    data: DataNode, active_mask: DataNode, masked_dimension: int, num_dims: int, data_type: types.DALIDataType
 ) -> DataNode:
     """Keep the elements along an axis for which a mask is true, in order.
 
@@ -80,12 +76,7 @@ def remove_inactive(
 
 @do_not_convert
 def ensure_range(
-    data: DataNode,
-    min_value: float,
-    max_value: float,
-    period: float,
-    num_dims: int,
-    data_type: types.DALIDataType,
+    data: DataNode, min_value: float, max_value: float, period: float, num_dims: int, data_type: types.DALIDataType
 ) -> DataNode:
     """Shift values by whole periods into ``[min_value, max_value]``, e.g. angles.
 

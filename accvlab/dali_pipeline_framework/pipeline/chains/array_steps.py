@@ -12,7 +12,7 @@ import numpy as np
 from ...draws.draw_scope import ArrayDraws, DrawPlan
 from ...draws.random_draws import NormalDraw, PlannedDraw
 from ...engine.samples.sample_steps import SampleStepError
-from ...processing_steps.array_application import ArrayApplication
+from ...processing_steps.array_application import ArrayApplication, filled
 from ...processing_steps.pipeline_step_base import PipelineStepBase
 from ...sample_data import GroupFormat, SampleDataGroup
 from .chain_format import chain_format, step_name
@@ -98,10 +98,7 @@ class ArraySteps:
         """
         prepared = self._prepare()
         prepared.draws.begin_sample(numbers)
-        sample = SampleDataGroup.from_format(self.input_format)
-        sample.set_apply_mapping(False)
-        sample.set_do_convert(False)
-        sample.set_data(flat)
+        sample = filled(SampleDataGroup.from_format(self.input_format), flat)
         yield "input", sample
         for number, step in enumerate(self.steps):
             name = f"step {number} ({step_name(step)})"

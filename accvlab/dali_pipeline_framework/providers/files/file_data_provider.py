@@ -201,7 +201,7 @@ class FileDataProvider(DataProvider):
     def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:
         try:
             content = self._storage.read_bytes(name)
-            return decoded_rgb(content, self._storage.path(name)) if self._decodes else content
+            return decoded_rgb(content, without_secrets(self._storage.path(name))) if self._decodes else content
         except FileError as error:
             error.args = (f"Sample {operator.index(sample_index)}: {error}",)
             raise
@@ -210,4 +210,4 @@ class FileDataProvider(DataProvider):
         return self._table.name(index_in(sample_index, "sample_index", len(self._table)))
 
     def __repr__(self) -> str:
-        return f"FileDataProvider({self._storage.root!r}, {len(self._table)} files)"
+        return f"FileDataProvider({without_secrets(self._storage.root)!r}, {len(self._table)} files)"

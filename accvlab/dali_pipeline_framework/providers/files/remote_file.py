@@ -15,7 +15,7 @@ import attrs
 
 from .archive_members import start_of_member
 from .http_answers import is_http, part
-from .remote_reading import RemoteReading
+from .remote_reading import RemoteReading, read_file
 from .remote_version import ChangedFileError, FileVersion
 
 _BUFFER: Final = 1 << 20
@@ -48,7 +48,8 @@ def open_file(file_system: Any, path: str, reading: RemoteReading) -> io.Buffere
     if version.size is None:  # there is no telling where it ends
         opened: io.BufferedIOBase = reading(lambda: file_system.open(path, "rb"))
         return opened
-    return io.BufferedReader(RemoteFile(_ranges(version, reading)), _BUFFER)
+    source = PartsOrWhole(_ranges(version, reading), version, reading)
+    return io.BufferedReader(RemoteFile(source), _BUFFER)
 
 
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
@@ -150,6 +151,37 @@ class RangeReader:
         if self._opened is not None:
             opened, self._opened = self._opened, None
             opened.close()
+
+
+@attrs.define
+class PartsOrWhole:
+    """A remote file that is read as a whole where its server sends no parts of files."""
+
+    _parts: RangeSource
+    _version: FileVersion
+    _reading: RemoteReading
+    _whole: bytes | None = attrs.field(default=None, init=False)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of the file."""
+        return self._parts.size
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)``, which is within the file."""
+        if self._whole is None:
+            try:
+                return self._parts.read(start, end)
+            except io.UnsupportedOperation:
+                whole = read_file(self._version.file_system, self._version.path, self._reading)
+                self._version.require_length(len(whole))
+                self._whole = whole
+        return self._whole[start:end]
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._whole = None
+        self._parts.close()
 
 
 def _reads_ranges(file_system: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also
-from ...limits.file_limits import FILE_BYTES
+from ...limits.tables import opened_file
 from .bounded_tar import with_bounds
 from .remote_file import open_blocks, open_file
 from .remote_reading import RemoteReading, read_file
@@ -112,7 +112,7 @@ class Storage:
             self._refuse("The file", name, error)
         if not len(content):
             # DALI's decoders fail on an empty file with a message that does not name it.
-            raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
+            raise FileError(f"The file {without_secrets(self.path(name))!r} is empty: it has 0 bytes.")
         return content
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
@@ -249,7 +249,7 @@ class Storage:
         return hash(self._root)
 
     def __repr__(self) -> str:
-        return f"Storage({self._root!r})"  # without the options: they may hold credentials
+        return f"Storage({without_secrets(self._root)!r})"  # without the options: they may hold credentials
 
 
 def is_url(path: str) -> bool:
@@ -332,17 +332,13 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
 
 def open_regular_file(path: str) -> BinaryIO:
     """Open a local file for reading; anything else, such as a pipe, which would block forever, is an OSError."""
-    return os.fdopen(_opened_local(path)[0], "rb")
+    return os.fdopen(opened_file(path, is_limited=False)[0], "rb")
 
 
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
-    Args:
-        path: The file.
-        parts: Its content.
-        outlives_machine: Whether it is on the disk when this returns, and before it takes the place of an old one.
-            That takes a few milliseconds.
+    To have it on the disk before it takes the place of an old one takes a few milliseconds.
     """
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
@@ -365,25 +361,10 @@ def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_mac
             os.close(descriptor)
 
 
-def _opened_local(path: str) -> tuple[int, int, int]:
-    """A file descriptor, the size of the file, and when it was changed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block forever
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is no regular file")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor, status.st_size, status.st_mtime_ns
-
-
 def _read_local(path: str) -> UInt8Array:
-    descriptor, size, changed_ns = _opened_local(path)
+    descriptor, status = opened_file(path)
+    size, changed_ns = status.st_size, status.st_mtime_ns
     try:
-        FILE_BYTES.require(size, "it has {} bytes")
         content = np.empty(size, np.uint8)
         rest = content
         while len(rest):
@@ -404,7 +385,7 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise SettingError(
-            f"{root!r} is a URL: reading it needs fsspec. "
+            f"{without_secrets(root)!r} is a URL: reading it needs fsspec. "
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
     try:

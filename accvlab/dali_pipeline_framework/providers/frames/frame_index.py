@@ -91,12 +91,7 @@ class FrameIndex:
         return encoded(as_utf8(self.path(frame, camera)))
 
     def places(self, frame: int, has: Sequence[bool]) -> list[Any]:
-        """Get the name and number of the recording, and the number of the frame in it, as values of fields.
-
-        Args:
-            frame: The frame.
-            has: Whether there is each of the three fields.
-        """
+        """Get name and number of the recording of a frame, and its number there, as far as there are fields."""
         recording = self.recording_of(frame)
         values = (
             encoded(as_utf8(self.recording_names[recording])),
@@ -113,7 +108,8 @@ class FrameIndex:
     def summary(self, samples: str) -> str:
         """Say what was found: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
         cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
-        return f"{self.storage.root!r}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
+        root, num_recordings = without_secrets(self.storage.root), len(self.recording_names)
+        return f"{root!r}: {samples}{cameras} in {num_recordings} recording(s)"
 
     def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
         """Read a file."""
@@ -121,12 +117,7 @@ class FrameIndex:
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames; for errors see `FrameDataProvider`.
-
-    Args:
-        folders: Where they are.
-        has_timestamps: Whether time stamps are kept also where they do not align cameras.
-    """
+    """List the frames, with time stamps if asked for; for errors see `FrameDataProvider`."""
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
         raise SettingError(
             "`timestamp` is for `align='time'` and `timestamp_name`, and neither is given: leave it out."

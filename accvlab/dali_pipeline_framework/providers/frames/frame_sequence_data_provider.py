@@ -12,13 +12,13 @@ from nvidia.dali import types
 
 from ...checks import choice, flag, whole_number
 from ...errors import FileError, SettingError
+from ...limits.image_headers import claimed_size
 from ...sample_data import Name, SampleDataGroup
 from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.image_content import ENCODED_IMAGE
 from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
-from ..media.image_size import image_size
 from ..rigs.frame_times import Int64Array
 from ..rigs.rig_provider_base import OptionalField
 from ..sample_loading import add_note, name_sample
@@ -229,7 +229,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             recording = index.recording_names[index.recording_of(frame)]
             add_note(error, f"which is frame {index.numbers[frame]} of recording {recording!r}")
             raise _UnreadableFrame(frame, error) from error
-        size = image_size(content)
+        size = claimed_size(content)
         if size is not None:
             sizes[frame, camera] = size
         return content

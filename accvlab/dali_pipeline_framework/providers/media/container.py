@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO, TypeVar
 
 from .video_file import opened
@@ -68,14 +68,11 @@ def _in_avi(file: BinaryIO) -> str | None:
 
 def _in_mp4(file: BinaryIO, size: int) -> str | None:
     is_video = False
-    for name, start, _ in _mp4_boxes(file, 0, size):
-        file.seek(start)
-        if name == b"hdlr":
-            kind = file.read(12)
-            if kind[4:8] != b"dhlr":  # a data handler of MOV, not the media handler of the track
-                is_video = kind[8:] == b"vide"
+    for name, content, _ in mp4_boxes(file, size, _MP4_CONTAINERS):
+        if name == b"hdlr" and content[4:8] != b"dhlr":  # else how MOV stores the data
+            is_video = content[8:12] == b"vide"
         elif name == b"stsd" and is_video:
-            return _text(file.read(16)[12:])
+            return _text(content[12:16])
     return None
 
 
@@ -126,29 +123,32 @@ def _stated_end(file: BinaryIO, start: bytes, size: int) -> int:
         is_unknown = length == (1 << num_bits) - 1  # as in live recordings
         return 0 if is_unknown else file.tell() + length
     if start[4:8] in _MP4_STARTS:
-        return max((end for _, _, end in _mp4_boxes(file, 0, size, enters=False)), default=0)
+        return max((end for _, _, end in mp4_boxes(file, size, ())), default=0)
     return 0
 
 
-def _mp4_boxes(file: BinaryIO, start: int, end: int, *, enters: bool = True) -> Iterator[tuple[bytes, int, int]]:
-    """Walk the boxes of an MP4 file: name, start and end of the content of each.
+def mp4_boxes(
+    file: BinaryIO, end: int, entered: Collection[bytes], most: int = _MOST_ELEMENTS
+) -> Iterator[tuple[bytes, bytes, int]]:
+    """Walk the boxes of an MP4 file: name, first bytes of the content (16 or more) and end of each.
 
-    With ``enters`` also the boxes within those that lead to the codec.
+    Boxes that contain others are entered, or else skipped. After so many boxes at most, it is no longer walked.
     """
-    for _ in range(_MOST_ELEMENTS):
+    start = 0
+    for _ in range(most):
         if start + 8 > end:
             return
         file.seek(start)
-        length, name = struct.unpack(">I4s", file.read(8))
+        head = file.read(32)
+        length, name = struct.unpack_from(">I4s", head)
         header = 8
         if length == 1:
-            length, header = struct.unpack(">Q", file.read(8))[0], 16
+            (length,), header = struct.unpack_from(">Q", head, 8), 16
         stop = end if length == 0 else start + length
         if stop < start + header:
             return
-        yield name, start + header, stop
-        # Enter boxes that contain boxes; skip the content of others.
-        start = start + header if enters and name in _MP4_CONTAINERS else stop
+        yield name, head[header:], stop
+        start = start + header if name in entered else stop
 
 
 def _ebml_number(file: BinaryIO, keeps_marker: bool = False) -> int:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 import attrs
 
 from ...limits.file_limits import VIDEO_FRAMES
+from .container import mp4_boxes
 from .video_file import opened
 
 _MOST_BOXES: Final = 1 << 21
@@ -28,8 +28,7 @@ _CONTAINERS: Final = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"tr
 def excessive_claim(source: Any) -> str:
     """Say what a video claims that cannot be, as part of a sentence; empty where it may be opened.
 
-    Args:
-        source: Path of a file, its bytes, or an open binary file, whose position is restored.
+    It is a path, bytes, or an open binary file, whose position is restored.
     """
     try:
         with opened(source) as file:
@@ -61,7 +60,7 @@ def _excess(num_frames: int) -> str:
 def _claim(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
     track, num_in_fragments = _Track(), 0
-    for name, content in _boxes(file, size):
+    for number, (name, content, _) in enumerate(mp4_boxes(file, size, _CONTAINERS, _MOST_BOXES), start=1):
         if name == b"trak":
             if claim := track.claim(size):
                 return claim
@@ -79,26 +78,6 @@ def _claim(file: BinaryIO) -> str:
             num_in_fragments += struct.unpack_from(">I", content, 4)[0]
             if claim := _excess(num_in_fragments):
                 return claim
-        elif name == b"":
+        if number == _MOST_BOXES:
             return f"it has more than {_MOST_BOXES} boxes"
     return track.claim(size)
-
-
-def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, bytes]]:
-    """Walk the boxes of an MP4 file: name and first bytes of each; a nameless one where there are too many."""
-    start = 0
-    for _ in range(_MOST_BOXES):
-        if start + 8 > end:
-            return
-        file.seek(start)
-        head = file.read(32)
-        length, name = struct.unpack_from(">I4s", head)
-        header = 8
-        if length == 1:
-            (length,), header = struct.unpack_from(">Q", head, 8), 16
-        stop = end if length == 0 else start + length
-        if stop < start + header:
-            return
-        yield name, head[header:]
-        start = start + header if name in _CONTAINERS else stop
-    yield b"", b""

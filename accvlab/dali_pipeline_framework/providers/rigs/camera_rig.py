@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import logging
+from abc import ABC
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -48,10 +49,10 @@ def one_of(alternatives: Any) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class CameraRig:
+class CameraRig(ABC):
     """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
 
-    cameras: Mapping[str, Any] | None = None
+    cameras: Mapping[str, Any] | None
     reference_camera: str | None = None
     tolerance_s: float | None = attrs.field(default=None, converter=_tolerance_s)
     missing: MissingPolicy = attrs.field(default="drop", validator=one_of(MissingPolicy))

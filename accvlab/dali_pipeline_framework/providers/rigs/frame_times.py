@@ -187,12 +187,7 @@ class RigTimes:
 
 
 def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
-    """Match frames by file name without extension.
-
-    Args:
-        files: The sorted file names of each camera.
-        where: The folder of each camera, for messages.
-    """
+    """Match frames by the file names without extension, sorted for each camera; its folder is for messages."""
     if len(files) == 1:
         return RigTimes([(name,) for name in files[0]], [*files[0]], [0])
     by_stem: list[dict[str, str]] = []

@@ -60,11 +60,9 @@ class FrameReaderPool:
     """
 
     def __init__(self, open_reader: Callable[[int], FrameReader], max_open: int) -> None:
-        """Create a pool without decoders.
+        """Create a pool without decoders; it opens videos by their numbers, and keeps at most so many open.
 
-        Args:
-            open_reader: Opens a video, given its number.
-            max_open: Number of open decoders at most. While threads read, one per thread may be open in any case.
+        While threads read, one per thread may be open in any case.
         """
         self._open_reader = open_reader
         self._max_open = max_open

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, SupportsIndex
@@ -26,7 +27,7 @@ _MOST_DESCRIBED = 8
 _BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
-class VideoProviderBase(RigProviderBase):
+class VideoProviderBase(RigProviderBase, ABC):
     """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
     def __init__(

@@ -11,15 +11,7 @@ from ...errors import SettingError
 
 
 def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> npt.NDArray[np.int64]:
-    """Return the lengths of sequences as an array of their own, or raise a `SettingError`.
-
-    Args:
-        lengths: Number of samples of each sequence, shape ``(S,)`` with ``S >= 1``, each at least 1.
-        name: Name of the argument, for messages.
-
-    Returns:
-        ``(S,)`` int64.
-    """
+    """Return lengths of at least one sequence, each at least 1, as ``(S,)`` int64; or raise a `SettingError`."""
     try:
         array = np.asarray(lengths)
     except ValueError as error:  # nested lists of different lengths

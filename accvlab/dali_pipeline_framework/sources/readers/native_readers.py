@@ -27,13 +27,7 @@ from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sampling.random_access_sampler import Description
 from ..native_input import CODECS_ON_CPU
 from .array_files import type_of_argument, type_of_array_file
-from .openable_files import (
-    files_in_folders,
-    images_of_annotations,
-    is_on_s3,
-    named_files,
-    require_openable,
-)
+from .openable_files import files_in_folders, images_of_annotations, is_on_s3, named_files, require_openable
 from .reader_input import ReaderField, ReaderInput, ReaderRun, is_empty
 from .video_files import require_complete, video_files
 

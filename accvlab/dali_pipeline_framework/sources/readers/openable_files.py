@@ -48,11 +48,9 @@ def is_on_s3(path: Any) -> bool:
 def named_files(
     arguments: Mapping[str, Any], name_on_line: Callable[[bytes], bytes] = bytes.strip
 ) -> Iterator[str]:
-    """Get the paths of ``files`` or of the lines of ``file_list``, whichever is given, relative to ``file_root``.
+    """Get the paths of ``files`` or of the lines of ``file_list``, relative to ``file_root``.
 
-    Args:
-        arguments: Arguments of a reader.
-        name_on_line: What of a line, without white space at its ends, is the name.
+    ``name_on_line`` is what of a line, without white space at its ends, is the name.
     """
     root = arguments.get("file_root")
     files, file_list = arguments.get("files"), arguments.get("file_list")

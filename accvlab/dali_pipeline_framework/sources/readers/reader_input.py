@@ -9,6 +9,7 @@ import inspect
 import os
 import reprlib
 import warnings
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -60,7 +61,7 @@ class ReaderField:
     content: ImageContent = UNKNOWN_CONTENT
 
 
-class ReaderInput(NativeInput):
+class ReaderInput(NativeInput, ABC):
     """A reader of DALI as the input of a pipeline: the base class of all of them.
 
     All arguments of DALI's operator can be given by name, and reach it unchanged. The loader's arguments

@@ -1,0 +1,127 @@
+"""A class of the package that others of it inherit from is abstract; what is made is not inherited from."""
+
+from __future__ import annotations
+
+import abc
+import ast
+import enum
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import accvlab.dali_pipeline_framework as package
+
+ROOT = Path(package.__file__).parent
+NAME = package.__name__
+
+# Bases that are not abstract, and why they are not.
+EXCEPTIONS = {
+    f"{NAME}.datasets.driving.driving_provider.DrivingProvider": (
+        "opens any index, and is the type by which users and recipes know the providers of all data sets"
+    ),
+    f"{NAME}.sample_data.mappings.Immutable": (
+        "two methods for values without a constructor of its own; `isinstance` of formats would be slower"
+    ),
+}
+
+
+def classes_of_the_package() -> list[type]:
+    modules = [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages([str(ROOT)], f"{NAME}.")
+        if not found.name.endswith("__main__")
+    ]
+    found = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each) and each.__module__ == module.__name__
+    }
+    return sorted(found, key=full_name)
+
+
+def full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_abstract(cls: type) -> bool:
+    return inspect.isabstract(cls) or abc.ABC in cls.__bases__ or getattr(cls, "_is_protocol", False)
+
+
+def concrete_bases(classes: Iterable[type]) -> dict[str, list[str]]:
+    """Bases that are not abstract, each with what inherits from it. Errors may: their tree is what they say."""
+    classes = {*classes}
+    found: dict[str, list[str]] = {}
+    for cls in sorted(classes, key=full_name):
+        for base in classes.intersection(cls.__bases__):
+            if not is_abstract(base) and not issubclass(base, BaseException | enum.Enum):
+                found.setdefault(full_name(base), []).append(full_name(cls))
+    return found
+
+
+def calls_of(names: set[str], sources: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"{where}:{node.lineno} makes a {node.func.id}"
+        for where, source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    ]
+
+
+def test_a_class_is_abstract_or_not_inherited_from() -> None:
+    classes = classes_of_the_package()
+    assert len(classes) > 500
+    assert concrete_bases(classes).keys() == EXCEPTIONS.keys()
+
+
+def test_what_counts_as_abstract_is_not_made() -> None:
+    # Python itself refuses only those that have abstract methods.
+    names = {cls.__name__ for cls in classes_of_the_package() if abc.ABC in cls.__bases__}
+    assert len(names) > 30
+    assert calls_of(names, ((str(path), path.read_text()) for path in ROOT.rglob("*.py"))) == []
+
+
+class Plain:
+    pass
+
+
+class Inheriting(Plain):
+    pass
+
+
+class Abstract(abc.ABC):  # noqa: B024
+    pass
+
+
+class Made(Abstract):
+    pass
+
+
+class FailureError(Exception):
+    pass
+
+
+class OtherFailureError(FailureError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("classes", "found"),
+    [
+        ([Plain, Inheriting], {full_name(Plain): [full_name(Inheriting)]}),
+        ([Inheriting], {}),  # the base is another package's
+        ([Abstract, Made, FailureError, OtherFailureError], {}),
+    ],
+)
+def test_concrete_bases_are_found(classes: list[type], found: dict[str, list[str]]) -> None:
+    assert concrete_bases(classes) == found
+
+
+def test_calls_are_found() -> None:
+    assert calls_of({"Abstract"}, [("bad", "x = 1\ny = Abstract()"), ("good", "Made(Abstract)")]) == [
+        "bad:2 makes a Abstract"
+    ]
