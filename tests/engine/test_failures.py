@@ -140,6 +140,48 @@ def test_the_traceback_shows_the_user_s_code() -> None:
     assert "Traceback of the process that loads the data" in str(error)
 
 
+class RefusingProvider(FaultyProvider):
+    """A value that does not fit, set as people do."""
+
+    def in_a_loop(self, sample):
+        for number, camera in enumerate(sample["cameras"].values()):
+            camera["image"] = np.full((4, 4), 254 + 2 * number)
+        return sample
+
+    def in_a_function(self, sample):
+        set_image(sample["cameras"])
+        return sample
+
+    def by_path(self, sample):
+        sample.set_item_in_path(("cameras", 1, "image"), 0.5)
+        return sample
+
+    def at_the_top(self, sample):
+        sample["index"] = "a"
+        return sample
+
+
+def set_image(cameras: SampleDataGroup) -> None:
+    cameras[1]["image"] = -1
+
+
+@pytest.mark.parametrize(
+    ("way", "begin"),
+    [
+        ("in_a_loop", r"image: values 256 .*\n  group: cameras\[1\]\n"),
+        ("in_a_function", r"image: values -1 .*\n  group: cameras\[1\]\n"),
+        ("by_path", r"cameras\[1\]\.image: .*\n  where: "),
+        ("at_the_top", r"index: .*\n  where: "),
+    ],
+)
+def test_the_group_that_refuses_a_value_is_named(way: str, begin: str) -> None:
+    with (
+        make_iterator(shuffled(RefusingProvider(way, 0)), py_start_method="fork") as iterator,
+        pytest.raises(SourceError, match=rf"^Loading sample 0 failed with FieldValueError.*: {begin}"),
+    ):
+        next(iter(iterator))
+
+
 @each_value(bad_sample=[4, 5, 6, 7, 13], num_workers=[1, 2, 4])
 def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) -> None:
     provider = FaultyProvider("rank", bad_sample)

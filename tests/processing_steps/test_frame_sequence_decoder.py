@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, pipeline_def, types
-from PIL import Image
+from PIL import ExifTags, Image
 from support.array_samples import group_of
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.laws import each_value, examples
@@ -349,13 +349,14 @@ def test_frames_of_different_sizes(tmp_path, share_frames, kind):
     assert provider.get_data(1) is not None
 
 
-@each_value(size=[(6, 5), (2, 5), (4, 7), (4, 3)], share_frames=[False, True])
-def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_frames, size):
+@each_value(orientation=[5, 6, 7, 8], share_frames=[False, True])
+def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_frames, orientation):
     write_frames(tmp_path, {"a": 6})
     for number in range(6):
-        height, width = size if number == 3 else (4, 5)
-        image = Image.fromarray(np.zeros((height, width, 3), np.uint8))
-        image.save(tmp_path / "a" / f"{number:05}.png", "BMP")
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation if number == 3 else 1  # the decoder turns it by 90 degrees
+        image = Image.fromarray(np.zeros((4, 5, 3), np.uint8))
+        image.save(tmp_path / "a" / f"{number:05}.png", "JPEG", exif=exif)
     provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
     with pytest.raises(GraphError, match=r"sample 2 \(.*\), field frames") as caught:
         loaded(provider, 5)

@@ -10,6 +10,7 @@ import pytest
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
+from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     FileDataProvider,
@@ -73,7 +74,11 @@ def test_the_loader_knows_the_names_of_other_loaders(name: str, hint: str) -> No
 def test_the_names_of_other_loaders_are_up_to_date() -> None:
     own = inspect.signature(DataLoader).parameters.keys()
     assert not LOADER_COUNTERPARTS.keys() & own
-    assert {*LOADER_COUNTERPARTS.values()} - {None} <= own
+    policy = inspect.signature(FaultPolicy).parameters.keys()
+    for counterpart in {*LOADER_COUNTERPARTS.values()} - {None}:
+        name, _, setting = counterpart.partition("=FaultPolicy(")
+        assert name in own
+        assert not setting or setting.removesuffix("=...)") in policy
 
 
 class _OwnFiles(FileDataProvider):

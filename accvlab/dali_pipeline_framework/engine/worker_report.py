@@ -13,11 +13,15 @@ import json
 import os
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 from typing import cast
 
 import attrs
 
-from ..errors import FieldValueError, SourceError, error_that_is_also
+from ..errors import FieldValueError, FrameworkError, SourceError, error_that_is_also
+from ..sample_data.names import FieldPath, format_path
+from ..sample_data.sample_data_group import SampleDataGroup
+from ..sample_data.value_queries import place_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 # Rooms and modules through which every call of a provider or step goes.
@@ -65,6 +69,8 @@ class WorkerReport:
         """
         what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
         text = f": {error}" if str(error) else ""
+        group = _group_that_refused(error)
+        text += f"\n  group: {group}" if group else ""
         message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
         message += "".join(f"\n{line}" for line in details)
         trace = _traceback_of_user_code(error)
@@ -124,6 +130,26 @@ def _traceback_of_user_code(error: BaseException) -> str:
     if trace is None and error.__cause__ is None:
         return ""
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _group_that_refused(error: BaseException) -> str:
+    """Where the group that has refused a value stands in its sample, ``cameras[1]``; empty where nothing tells.
+
+    A group does not know what it is in, so its error names only the field. The sample is a variable of the code
+    that has set the field.
+    """
+    if not isinstance(error, FrameworkError):
+        return ""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    groups = [group for frame in frames for group in _groups_in(frame)]
+    refused = next((found for frame in reversed(frames) for found in _groups_in(frame)), None)
+    places: list[FieldPath] = [] if refused is None else [place_of(refused, group) for group in groups]
+    path = format_path(max(places, key=lambda place: len([*place]), default=()))
+    return "" if path in str(error) else path
+
+
+def _groups_in(frame: FrameType) -> list[SampleDataGroup]:
+    return [value for value in frame.f_locals.values() if isinstance(value, SampleDataGroup)]
 
 
 def _resolve(name: tuple[str, str]) -> type[Exception] | None:

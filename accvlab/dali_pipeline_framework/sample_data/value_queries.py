@@ -165,6 +165,16 @@ class ValueQueries(FormatQueries):
         return group
 
 
+def place_of(group: ValueQueries, sample: ValueQueries) -> FieldPath:
+    """Path of a group, not of one that is equal, in the one that it is a part of; empty where it is none."""
+    for position in sample._format.group_positions:
+        child: ValueQueries = sample._values[position]
+        rest = place_of(group, child)
+        if rest or child is group:
+            return sample._format.names[position], *rest
+    return ()
+
+
 def not_empty(path: FieldPath) -> FieldPath:
     """Return ``path``; raise a `SettingError` if it is empty."""
     if not path:
