@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_table import FAULTS, NOT_RUN, Fault, cells, rows_of_page, same_cells, seconds_of
+from fault_table import FAULTS, NOT_RUN, Fault, _little_memory, cells, rows_of_page, same_cells, seconds_of
 
+_OUT_OF_MEMORY = "memory ran out, which the kernel has counted"
 WRITE = "run `tests/faults/fault_table.py`, which writes the table"
 
 
@@ -26,6 +27,12 @@ def test_a_run_finds_what_the_page_tells(fault: Fault, tmp_path: Path) -> None:
     if found is None:
         pytest.skip("a small /dev/shm, and a control group, need rights that this process does not have")
     row = cells(fault, found)
+    if (
+        _OUT_OF_MEMORY in row[2] and fault.inject is not _little_memory
+    ):  # of another test: the kernel counts for all
+        again = tmp_path / "again"
+        again.mkdir()
+        row = cells(fault, fault.inject(again, fault.policy))
     on_page = [each for each in rows_of_page() if each[:2] == row[:2]]
     assert [same_cells(each) for each in on_page] == [same_cells(row)], WRITE
     if fault.limit_s is not None:

@@ -25,6 +25,7 @@ _logger = logging.getLogger(__name__)
 
 LONGEST_START_S = 300.0  # many interpreters at once, that import large modules from a network file system
 _POLL_S = 0.05
+_SHORT_S = 0.001
 _SPAWNED = b"--multiprocessing-fork"
 _PIPE = re.compile(rb"pipe_handle=(\d+)")
 
@@ -93,18 +94,28 @@ def _end(pid: int) -> None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         os.kill(pid, signal.SIGKILL)
         handle = _PIPE.search(command)
-        # It has the same number here, and is closed here only once all was written.
-        pipe = None if handle is None else os.open(f"/proc/self/fd/{int(handle[1])}", os.O_RDONLY | os.O_NONBLOCK)
+        if handle is None:
+            return
+        number = int(handle[1])  # the same here, where it is closed once all was written
+        pipe = os.open(f"/proc/self/fd/{number}", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:  # it has ended
         return
-    if pipe is None:
-        return
     try:
-        with contextlib.suppress(OSError):  # nothing more to take
-            while stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.read(pipe, 1 << 20):
-                pass
+        while stat.S_ISFIFO(os.fstat(pipe).st_mode) and _is_open(pipe, number):
+            with contextlib.suppress(BlockingIOError):  # this process writes on when it finds that there is room
+                while os.read(pipe, 1 << 20):
+                    pass
+            time.sleep(_SHORT_S)
     finally:
         os.close(pipe)
+
+
+def _is_open(pipe: int, number: int) -> bool:
+    """Whether a number of a file of this process still stands for a pipe."""
+    try:
+        return os.path.samestat(os.fstat(pipe), os.fstat(number))
+    except OSError:
+        return False
 
 
 def _children() -> set[int]:
