@@ -212,6 +212,16 @@ def test_workers_that_are_killed_while_they_report_their_start(
         assert stream(loader, 1) == undisturbed  # it can be started again
 
 
+def test_too_little_shared_memory_for_a_worker_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeadlyReport(tmp_path, MOMENTS[0], 1, lambda: os.kill(os.getpid(), signal.SIGBUS)).install(monkeypatch)
+    message = r"was ended by SIGBUS \(usually because /dev/shm is too small"
+    loader = loader_of(ImageProvider(), start_method="fork")
+    with loader, pytest.raises(WorkerStartError, match=message):
+        loader.start()
+
+
 def test_workers_that_are_killed_while_they_start_are_started_again(
     tmp_path: Path, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

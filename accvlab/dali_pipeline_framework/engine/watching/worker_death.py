@@ -104,6 +104,6 @@ def describe_exit_code(code: int, kills: KernelKills, pool: Any = None) -> str:
     except ValueError:
         return f"was ended by signal {-code}"
     hint = kills.describe() if name == "SIGKILL" else _SIGNAL_HINTS.get(name, "")
-    if name == "SIGBUS":
+    if name == "SIGBUS" and pool is not None:
         hint += describe_shared_memory(pool)
     return f"was ended by {name}{f' ({hint})' if hint else ''}"
