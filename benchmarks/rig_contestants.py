@@ -15,7 +15,7 @@ import step_settings as settings
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from races import START_METHOD, Contestant, endless
-from rig_data import EachField, EachImage, RigProvider, RigSamples
+from rig_data import EachField, EachImage, EachImageWithFields, RigProvider, RigSamples
 from step_contestants import NUM_THREADS, normalizer
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
@@ -121,26 +121,59 @@ def _pipeline_arguments(batch_size: int, num_workers: int) -> dict[str, Any]:
 
 
 def of_fields_by_hand(samples: RigSamples, num_touched: int, batch_size: int, num_workers: int) -> Contestant:
-    """An output for each small field, samples one by one, DALI's own iterator: as in DALI's examples."""
+    """An output for each field, a decoder for each camera, samples one by one, DALI's iterator: as in its docs."""
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
     names = samples.names
+    images = {f"image_{camera}" for camera in range(samples.num_cameras)}
 
     @pipeline_def(**_pipeline_arguments(batch_size, num_workers))
     def define() -> tuple[Any, ...]:
         outputs = fn.external_source(
             source=EachField(samples),
             num_outputs=len(names),
-            dtype=[types.FLOAT] * len(names),
+            dtype=[types.UINT8 if name in images else types.FLOAT for name in names],
             ndim=[1] * len(names),
             **_source_arguments(num_workers),
         )
-        return (*[each * 2.0 for each in outputs[:num_touched]], *outputs[num_touched:])
+        fields = dict(zip(names, outputs, strict=True))
+        for name in images:
+            fields[name] = step_by_hand.decode(fields[name])
+        for name in samples.small_names[:num_touched]:
+            fields[name] = fields[name] * 2.0
+        return tuple(fields.values())
 
     batches = iter(DALIGenericIterator(define(), names))
     return Contestant(
         lambda: next(batches)[0], batch_size, lambda batch, place: {name: batch[name][place] for name in names}
     )
+
+
+def of_fields_folded_by_hand(samples: RigSamples, batch_size: int, num_workers: int) -> Contestant:
+    """Images are the samples of the pipeline; with each comes its share of the small fields, in one array."""
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    num_cameras = samples.num_cameras
+
+    @pipeline_def(**_pipeline_arguments(batch_size * num_cameras, num_workers))
+    def define() -> tuple[Any, ...]:
+        jpeg, small = fn.external_source(
+            EachImageWithFields(samples), num_outputs=2, **_source_arguments(num_workers)
+        )
+        return step_by_hand.decode(jpeg), small
+
+    batches = iter(DALIGenericIterator(define(), ["images", "small"]))
+
+    def deliver() -> Any:
+        batch = next(batches)[0]
+        return {name: values.reshape(batch_size, num_cameras, *values.shape[1:]) for name, values in batch.items()}
+
+    def sample(batch: Any, place: int) -> dict[str, Any]:
+        small = batch["small"][place].reshape(samples.num_small, -1)
+        images = {f"image_{camera}": image for camera, image in enumerate(batch["images"][place])}
+        return {**images, **dict(zip(samples.small_names, small, strict=True))}
+
+    return Contestant(deliver, batch_size, sample)
 
 
 def as_tensors(output: Any) -> Any:

@@ -67,9 +67,14 @@ class RigSamples:
         number = (index * self.num_cameras + camera) % len(self.images)
         return np.fromfile(self.images[number], np.uint8)
 
+    def small(self, index: int) -> Array:
+        """All small fields, ``(num_small, 4)``."""
+        fields: Array = _small_fields(self.num_small)[index % _NUM_DIFFERENT]
+        return fields
+
     def load(self, index: int) -> list[Array]:
         """All fields, in their order."""
-        small = iter(_small_fields(self.num_small)[index % _NUM_DIFFERENT])
+        small = iter(self.small(index))
         arrays: list[Array] = []
         for camera in range(self.num_cameras):
             arrays += [self.jpeg(index, camera), *[next(small) for _ in range(self.num_per_camera)]]
@@ -125,3 +130,15 @@ class EachImage:
 
     def __call__(self, info: SampleInfo) -> Array:
         return self.samples.jpeg(*divmod(info.idx_in_epoch, self.samples.num_cameras))
+
+
+@attrs.frozen
+class EachImageWithFields:
+    """The same, and with each image an equal share of the small fields of its sample, ``(share, 4)``."""
+
+    samples: RigSamples
+
+    def __call__(self, info: SampleInfo) -> tuple[Array, Array]:
+        index, camera = divmod(info.idx_in_epoch, self.samples.num_cameras)
+        shares = np.split(self.samples.small(index), self.samples.num_cameras)
+        return self.samples.jpeg(index, camera), shares[camera]

@@ -236,6 +236,8 @@ def _end_to_end_race(samples: RigSamples, size: int, usable: list[str], workers:
         racing: dict[str, GetBatch] = {
             LIBRARY: rigs.of_library(samples, steps(), size, workers, resources),
             PER_CAMERA: rigs.of_library(samples, steps(), size, workers, resources, fold_arrays=False),
+            HAND_PER_CAMERA: rigs.of_fields_by_hand(samples, 0, size, workers),
+            HAND_FOLDED: rigs.of_fields_folded_by_hand(samples, size, workers),
             DECODER: rigs.of_decoder_alone(samples, size),
             TORCH: rigs.of_torch(samples, 0, size, workers, "OpenCV"),
         }
@@ -250,9 +252,10 @@ def _end_to_end_race(samples: RigSamples, size: int, usable: list[str], workers:
     if size > 1:
         targets.append(Target(LIBRARY, DECODER, LEAST_TO_DECODER))
     if size <= 4:
-        targets.append(Target(LIBRARY, PER_CAMERA, LEAST_TO_PER_CAMERA))
+        targets += [Target(LIBRARY, other, LEAST_TO_PER_CAMERA) for other in (HAND_PER_CAMERA, PER_CAMERA)]
     bounded = {target.than for target in targets}
-    others = [DECODER, PER_CAMERA, *(name if name in rigs.OTHERS else f"PyTorch, {name}" for name in usable)]
+    others = [DECODER, HAND_PER_CAMERA, HAND_FOLDED, PER_CAMERA]
+    others += [name if name in rigs.OTHERS else f"PyTorch, {name}" for name in usable]
     return Race(
         f"six cameras and 54 small fields, batches of {size}",
         "samples",
@@ -331,7 +334,9 @@ SECTIONS = (
         "Six cameras and 54 small fields, from end to end",
         "Six JPEGs of 1600 x 900 in files and 54 small fields per sample, decoded, as tensors of PyTorch; "
         "defaults, two workers, two threads. *DALI's decoder alone* decodes files in memory in batches of six "
-        "images per sample, and does nothing else. Threads of torchdata, SPDL and Grain decode with OpenCV in "
+        "images per sample, and does nothing else. *DALI by hand* is an output for each of the 60 fields and a "
+        "decoder for each camera, with `DALIGenericIterator`; or, folded, images as samples, each with a share "
+        "of the small fields in one array. Threads of torchdata, SPDL and Grain decode with OpenCV in "
         "the process of the loop.",
         end_to_end,
     ),

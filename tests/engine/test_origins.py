@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from nvidia.dali import fn, pipeline_def
-from nvidia.dali._utils import dali_trace
+from nvidia.dali.ops import _OperatorInstance
 
 from accvlab.dali_pipeline_framework.engine.dali.origins import each_line_looked_up_once
 
 
-def texts(stack: list[Any]) -> list[tuple[str, int, str, str]]:
-    return [(each.filename, each.lineno, each.name, each.line) for each in stack]
-
-
 @pytest.mark.parametrize("conditionals", [False, True])
 def test_the_lines_are_those_of_dali(conditionals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_dali = dali_trace.extract_stack
+    instances: Any = _OperatorInstance
+    by_dali = instances._process_trace
     with each_line_looked_up_once():
-        ours = dali_trace.extract_stack
-    assert dali_trace.extract_stack is by_dali
-    found: list[list[tuple[str, int, str, str]]] = []
+        ours = instances._process_trace
+    assert instances._process_trace is by_dali
+    found: list[dict[str, Any]] = []
 
-    def compared(start_frame: int = 0, end_frame: int | None = None) -> list[Any]:
-        stacks = [each(start_frame, end_frame) for each in (by_dali, ours)]
-        assert texts(stacks[1]) == texts(stacks[0])
-        found.append(texts(stacks[1]))
-        return stacks[0]
+    def compared(instance: Any, arguments: dict[str, Any]) -> None:
+        by_us: dict[str, Any] = {}
+        ours(SimpleNamespace(_op=instance._op, spec=SimpleNamespace(AddArg=by_us.__setitem__)), {})
+        before = {*arguments}
+        by_dali(instance, arguments)
+        assert by_us == {name: values for name, values in arguments.items() if name not in before}
+        found.append(by_us)
 
-    monkeypatch.setattr(dali_trace, "extract_stack", compared)
+    monkeypatch.setattr(instances, "_process_trace", compared)
 
     def sum_of(values: Any) -> Any:
         return values + 1 + 2
@@ -43,4 +43,16 @@ def test_the_lines_are_those_of_dali(conditionals: bool, monkeypatch: pytest.Mon
 
     graph()
     assert len(found) >= 3
-    assert any(line == "return values + 1 + 2" for stack in found for *_, line in stack)
+    assert any("return values + 1 + 2" in origin["_origin_stack_line"] for origin in found)
+
+
+def test_an_error_of_an_operator_tells_its_line() -> None:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def graph() -> Any:
+        return fn.reshape(fn.constant(idata=[1, 2]), shape=[3])  # this cannot be
+
+    with each_line_looked_up_once():
+        pipeline = graph()
+    pipeline.build()
+    with pytest.raises(RuntimeError, match="this cannot be"):
+        pipeline.run()

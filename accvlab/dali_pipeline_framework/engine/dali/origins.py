@@ -8,12 +8,15 @@ import sys
 import traceback
 from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
+from nvidia.dali import ops
 from nvidia.dali._debug_mode import _PipelineDebug
 from nvidia.dali._utils import dali_trace
-from nvidia.dali.ops import _OperatorInstance
 from nvidia.dali.pipeline import Pipeline
+
+_OperatorInstance: Any = cast(Any, ops)._OperatorInstance
+_by_dali: Any = _OperatorInstance._process_trace
 
 _Line = tuple[str, int | None, str, str]  # file, number, function, text
 
@@ -38,9 +41,9 @@ def origins_from_here() -> Iterator[None]:
 def each_line_looked_up_once() -> Iterator[None]:
     """Find the origins of operators in less time, within a ``with`` statement; they are what DALI finds.
 
-    For each operator, DALI has Python look up each line of the stack of calls, and whether its file has changed, and
-    converts what was found element by element: half of the time that it takes to define a graph. Most of these lines
-    are the same for all operators.
+    For each operator, DALI has Python look up each line of the stack of calls, and whether its file has changed,
+    and converts what was found element by element: half of the time that it takes to define a graph. Most of these
+    lines are the same for all operators.
     """
     known = _KnownLines()
 
@@ -48,22 +51,21 @@ def each_line_looked_up_once() -> Iterator[None]:
         end = instance._op._definition_frame_end
         is_debugged = getattr(_PipelineDebug.current(), "_debug_on", False)
         if end is None or is_debugged or not dali_trace.is_tracing_enabled():
-            _BY_DALI(instance, arguments)
+            _by_dali(instance, arguments)
             return
         pipeline: Any = Pipeline.current()
         stack = known.stack(0 if pipeline is None else pipeline._definition_frame_start, end)
+        if not stack:
+            _by_dali(instance, arguments)
+            return
         for name, values in zip(("filename", "lineno", "name", "line"), zip(*stack, strict=True), strict=True):
-            instance._spec.AddArg(f"_origin_stack_{name}", list(values))
+            instance.spec.AddArg(f"_origin_stack_{name}", list(values))
 
-    instances: Any = _OperatorInstance
-    instances._process_trace = add_origin
+    _OperatorInstance._process_trace = add_origin
     try:
         yield
     finally:
-        instances._process_trace = _BY_DALI
-
-
-_BY_DALI: Any = _OperatorInstance._process_trace
+        _OperatorInstance._process_trace = _by_dali
 
 
 class _KnownLines:
@@ -81,8 +83,8 @@ class _KnownLines:
             frames.append(frame)
             frame = frame.f_back
         found = [self._looked_up(frame) for frame in frames[::-1][start_frame:end_frame]]
-        by_dali: Any = dali_trace
-        frame_map, frame_filter = by_dali.get_frame_map(), by_dali.get_frame_filter()
+        trace: Any = dali_trace
+        frame_map, frame_filter = trace.get_frame_map(), trace.get_frame_filter()
         if not frame_map and not frame_filter:
             return [line for _, _, line in found]
         summaries = dali_trace._filter_autograph_frames(
