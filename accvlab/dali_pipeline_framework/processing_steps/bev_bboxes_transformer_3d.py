@@ -27,8 +27,8 @@ from .named_fields import FieldSearch, Key, Names, as_names
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
-_HALF_TURN = np.array(math.pi)
 _UP = 2
+_LAST = np.diag(np.array([0, 0, 0, 1], np.float32))
 _HOLDS = {
     "points": "(N, 3) points",
     "velocities": "(N, 3) velocities",
@@ -185,18 +185,17 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             one = constant(1, like)
             mirror = functions.stack(signs.get("x", one), signs.get("y", one), one)
             linear = linear * functions.reshape(mirror, [1, 3])
-        inverse = functions.transpose(linear)
+        back_columns = linear  # a rotation, perhaps mirrored: its inverse is its transpose
         if scale is not None:
-            linear, inverse = linear * scale, inverse / functions.cast(scale, _DT.FLOAT64)
+            linear, back_columns = linear * scale, linear / functions.cast(scale, _DT.FLOAT64)
+        shift = None
         if "translation_x" in drawn:
             offset = functions.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
-            shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [3, 1])
-        else:
-            shift = exact_constant_like(np.zeros((3, 1)), like)
-        shift_back = _rows_times(inverse, functions.transpose(-shift), 3)
+            shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [1, 3])
         return _Motion(
-            matrix=functions.cat(linear, shift, axis=1),
-            inverse=functions.cat(inverse, shift_back, axis=1),
+            linear=linear,
+            back_columns=back_columns,
+            shift=shift,
             scale=scale,
             angle_rad=angle_rad,
             sign_x=signs.get("x"),
@@ -215,25 +214,41 @@ class _Motion:
     """A transformation of ego coordinates.
 
     Attributes:
-        matrix: ``A``, ``(3, 4)`` float64.
-        inverse: Of ``A``, ``(3, 4)`` float64.
+        linear: The first three columns of ``A``, ``(3, 3)`` float64.
+        back_columns: The columns of the inverse of these, as rows, ``(3, 3)`` float64.
+        shift: The last column of ``A``, as a row, ``(1, 3)`` float64; None without translation.
         scale: Factor; None without scaling. Likewise the others.
         angle_rad: Of the rotation.
         sign_x: -1 where x is mirrored, else 1.
         sign_y: The same for y.
     """
 
-    matrix: Any
-    inverse: Any
+    linear: Any
+    back_columns: Any
+    shift: Any
     scale: Any
     angle_rad: Any
     sign_x: Any
     sign_y: Any
 
     @functools.cached_property
+    def _matrix(self) -> Any:
+        """``A``, ``(4, 4)`` float64."""
+        shift = () if self.shift is None else (functions.transpose(self.shift),)
+        return _homogeneous(functions.cat(self.linear, *shift, axis=1) if shift else self.linear)
+
+    @functools.cached_property
     def _inverse_columns(self) -> Any:
-        """``(4, 4)`` float32; one for all projections."""
-        return functions.cast(functions.transpose(_homogeneous(self.inverse)), _DT.FLOAT)
+        """The columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; one for all matrices."""
+        columns = self.back_columns
+        if self.shift is not None:
+            shift_back = _rows_times(-self.shift, functions.transpose(columns), 3)
+            columns = functions.cat(columns, shift_back, axis=0)
+        return _homogeneous(columns)
+
+    @functools.cached_property
+    def _inverse_columns_of_float(self) -> Any:
+        return functions.cast(self._inverse_columns, _DT.FLOAT)
 
     def applied(self, kind: str, values: Any) -> Any:
         """The values of a field after the transformation."""
@@ -242,22 +257,20 @@ class _Motion:
         if kind == "orientations":
             return self._turned(values)
         if kind == "velocities":
-            linear = functions.cast(self.matrix[:, 0:3], _DT.FLOAT)
-            moved = functions.coord_transform(_vectors(values), M=linear)
+            moved = functions.coord_transform(_vectors(values), M=functions.cast(self.linear, _DT.FLOAT))
         elif kind == "projections":  # their rows times the inverse
             # Fails where there are other columns.
-            moved = failing_with(
-                "matrices must have 4 columns", functions.coord_transform, values, M=self._inverse_columns
-            )
+            rule, columns = "matrices must have 4 columns", self._inverse_columns_of_float
+            moved = failing_with(rule, functions.coord_transform, values, M=columns)
             # Of a batch without any matrices, DALI forgets the number of columns.
             return functions.reshape(moved, functions.shape_of(values))
         elif kind == "points":
-            moved = _rows_times(_vectors(values), _beside(values, self.matrix[:, 0:3]), 3)
-            moved = moved + functions.transpose(_beside(values, self.matrix[:, 3:4]))
+            moved = _rows_times(_vectors(values), _beside(values, self.linear), 3)
+            moved = moved if self.shift is None else moved + _beside(values, self.shift)
         elif kind == "ego_to_world":
-            moved = _rows_times(values, functions.transpose(_homogeneous(_beside(values, self.inverse))), 4)
+            moved = _rows_times(values, _beside(values, self._inverse_columns), 4)
         else:
-            moved = _rows_times(_homogeneous(_beside(values, self.matrix)), functions.transpose(values), 4)
+            moved = _rows_times(_beside(values, self._matrix), functions.transpose(values), 4)
         moved = functions.cast(moved, _DT.FLOAT)
         # Fails where vectors have more columns.
         rule = "points and velocities must be x, y, z"
@@ -271,22 +284,22 @@ class _Motion:
             if sign is not None:
                 angles = angles * _beside(angles, sign)
         if self.sign_x is not None:  # pi - o
-            angles = angles + (1.0 - _beside(angles, self.sign_x)) * exact_constant_like(_HALF_TURN / 2, angles)
+            quarter_turn = exact_constant_like(np.array(math.pi / 2), angles)
+            angles = angles + (1.0 - _beside(angles, self.sign_x)) * quarter_turn
         if self.angle_rad is not None:
             angles = angles + _beside(angles, self.angle_rad)
-        half_turn = exact_constant_like(_HALF_TURN, angles)
-        turns = functions.floor(angles / (half_turn * 2.0) + 0.5)
-        return functions.cast(angles - turns * (half_turn * 2.0), _DT.FLOAT)
+        whole_turn = exact_constant_like(np.array(2 * math.pi), angles)
+        turns = functions.floor(angles / whole_turn + 0.5)
+        return functions.cast(angles - turns * whole_turn, _DT.FLOAT)
 
 
 def _rotation(angle_rad: Any, axis: int) -> Any:
     """``(3, 3)`` float64, right-handed about an axis."""
     angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
-    along, across, cross = np.zeros((3, 3)), np.eye(3), np.zeros((3, 3))
+    along, across, cross = (np.zeros((3, 3), np.float32) for _ in range(3))
     one, other = (axis + 1) % 3, (axis + 2) % 3
-    along[axis, axis], across[axis, axis] = 1, 0
+    along[axis, axis] = across[one, one] = across[other, other] = 1
     cross[other, one], cross[one, other] = 1, -1
-    along, across, cross = (exact_constant_like(part, angle_rad) for part in (along, across, cross))
     return functions.cos(angle_rad) * across + functions.sin(angle_rad) * cross + along
 
 
@@ -307,8 +320,9 @@ def _rows_times(rows: Any, columns: Any, num_terms: int) -> Any:
 
 
 def _homogeneous(matrix: Any) -> Any:
-    """``(4, 4)`` of ``(3, 4)``."""
-    return functions.cat(matrix, exact_constant_like(np.array([[0.0, 0, 0, 1]]), matrix), axis=0)
+    """``(4, 4)`` of ``(3, 3)``, ``(3, 4)`` or ``(4, 3)``: what is not given is that of the identity."""
+    padded = functions.slice(matrix, start=[0, 0], shape=[4, 4], axes=[0, 1], out_of_bounds_policy="pad")
+    return padded + _LAST
 
 
 def _beside(values: Any, computed: Any) -> Any:
