@@ -86,9 +86,9 @@ def image_hw(image: Any) -> Any:
 
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
-    """Height and width of image files from their headers, ``(num_images, 2)`` int32 on the CPU."""
-    shapes: Any = fn.stack(*[fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images])
-    sizes: DataNode = shapes[:, 0:2]
+    """Height and width of image files from their headers, ``(num_images, 2)``, or ``(2,)``; int32 on the CPU."""
+    shapes: list[Any] = [fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images]
+    sizes: DataNode = shapes[0][0:2] if len(shapes) == 1 else fn.stack(*shapes)[:, 0:2]
     return sizes
 
 
@@ -98,7 +98,7 @@ def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
     A sample where sizes differ, or are not at least one pixel, is an error of the graph.
 
     Args:
-        sizes: ``(num_sizes, 2)``.
+        sizes: ``(num_sizes, 2)``; a node of one size ``(2,)``.
         num_sizes: How many.
     """
     if not is_node(sizes):
@@ -106,7 +106,7 @@ def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
     least: Any = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
     most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
-    ones = fn.cat(fn.reshape(functions.minimum(least, 1), shape=[-1]), _TWO)
+    ones = fn.cat(functions.minimum(least, 1), _TWO)
     hw = failing_with(
         "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
     )
@@ -286,7 +286,8 @@ def transformed_boxes(boxes: Any, matrix_of_boxes: Any, dtype: types.DALIDataTyp
 
 def projections_rows(matrix: Any) -> tuple[Any, Any]:
     """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
-    return functions.reshape(matrix[0], [3, 1]), functions.reshape(matrix[1], [3, 1])
+    columns = functions.reshape(matrix, [2, 3, 1])
+    return columns[0], columns[1]
 
 
 def transformed_projections(projections: Any, rows: tuple[Any, Any], dtype: types.DALIDataType) -> Any:

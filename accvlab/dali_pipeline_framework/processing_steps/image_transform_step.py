@@ -248,9 +248,12 @@ class ImageTransformStep(PipelineStepBase):
         decoded = masks if self._is_encoded else images + masks
         of_decoded = [image_hw(image) for image in decoded]
         if not sizes and (not self._is_encoded or not masks):
-            of_all = sizes_of_encoded(images) if self._is_encoded else functions.stack(*of_decoded)
-            return one_size_of_all(of_all, len(images + masks))
-        of_encoded = [sizes_of_encoded([image])[0] for image in images] if self._is_encoded else []
+            num_sizes = len(images + masks)
+            of_all = sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
+            if not self._is_encoded and num_sizes > 1:
+                of_all = functions.stack(*of_decoded)
+            return one_size_of_all(of_all, num_sizes)
+        of_encoded = [sizes_of_encoded([image]) for image in images] if self._is_encoded else []
         return one_size_of_fields([*of_encoded, *of_decoded, *sizes])
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:

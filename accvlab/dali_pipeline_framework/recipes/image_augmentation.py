@@ -290,7 +290,7 @@ class PlannedImageAugmenter(PipelineStepBase):
         images = self._of_images(data)
         self._declare(data)
         for path, encoded, plan in images:
-            hw = fn.cast(sizes_of_encoded([encoded])[0], dtype=_DT.FLOAT)
+            hw = fn.cast(sizes_of_encoded([encoded]), dtype=_DT.FLOAT)
             resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
             resampler = attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
             changed: Any = resampler(resampler.decoded(encoded, "mixed" if pipeline_has_gpu() else "cpu"))
