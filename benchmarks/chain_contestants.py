@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import attrs
 import numpy as np
@@ -56,7 +57,7 @@ from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import 
 
 AUTO = "auto"
 DISTORTED_LAST = "auto, colors distorted last"
-STEPS, NOT_FOLDED = "steps", "steps, fold_arrays=False"
+STEPS, NOT_FOLDED, BY_DEFAULT = "steps", "steps, fold_arrays=False", "steps, where they cost least"
 _RUN: dict[str, RunWhere] = {WORKERS: "workers", GRAPH: "graph", AUTO: "auto"}
 
 # --- chains ------------------------------------------------------------------------------------------------
@@ -234,21 +235,24 @@ def of_hand(
 def folded_chain(
     samples: DrivingSamples, batch_size: int, num_workers: int, resources: ExitStack
 ) -> dict[str, GetBatch]:
-    """Six cameras in the graph: one worker loads for DALI; PyTorch has as many workers as DALI has threads."""
+    """Six cameras in the graph: one worker loads for DALI; PyTorch has as many workers as DALI has threads.
+
+    Where steps cost least is in the workers, of which there are as many as for PyTorch.
+    """
     import step_torch
 
     workers = min(num_workers, 1)
     provider = MultiCameraProvider(samples)
 
-    def of_steps(fold_arrays: bool) -> GetBatch:
-        steps = multi_camera_steps()
-        return of_framework(provider, steps, batch_size, workers, resources, run="graph", fold_arrays=fold_arrays)
+    def of_steps(num_workers: int = workers, **settings: Any) -> GetBatch:
+        return of_framework(provider, multi_camera_steps(), batch_size, num_workers, resources, **settings)
 
     dataset = step_torch.MultiCameraSamples(samples)
     loader = step_torch.torch_loader(dataset, batch_size, num_workers, step_torch.lists_where_ragged)
     return {
-        STEPS: of_steps(True),
-        NOT_FOLDED: of_steps(False),
+        STEPS: of_steps(run="graph"),
+        NOT_FOLDED: of_steps(run="graph", fold_arrays=False),
+        BY_DEFAULT: of_steps(num_workers, run="auto"),
         BY_HAND: of_hand(step_by_hand.multi_camera, samples, batch_size, workers),
         TORCH: of_loader(loader, batch_size),
     }

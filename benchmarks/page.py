@@ -71,9 +71,6 @@ def _target_table(report: dict[str, Any]) -> list[str]:
 
 def _reason(section: dict[str, Any], target: str, num_cores: int) -> str:
     """Why a bound is missed, as far as the figures tell."""
-    if target.startswith("seconds to define"):
-        build = section["build"]
-        return f": the first time in a process takes {build['first']:.2f}, later ones {build['median']:.2f}"
     for row in section.get("stragglers", []):
         if target.startswith(f"stragglers, {row['workers']} workers: share"):
             deeper, torch = (row["share_of_ideal"][name]["median"] for name in (TWICE_AS_DEEP, "PyTorch"))
@@ -126,7 +123,6 @@ def _section_lines(section: dict[str, Any]) -> list[str]:
             "| start of interpreters, before that | "
             f"{in_words(first['seconds_until_interpreters_have_started'], '.2f')} |",
             f"| define and build twenty steps over six cameras | {in_words(build, '.2f')} |",
-            f"| the first time in a process | {build['first']:.2f} |",
         ]
     return lines
 
