@@ -83,8 +83,8 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
     reached = _reached(objects, x, y, reaches, tiling)  # (rows of tiles, columns of tiles, N)
     is_of = _is_single_or_crowd(reached, tiling)
     singles, crowds = _singles_and_crowds(is_of, tiling)  # (1 + S,), (C + 1,)
-    # A row before, for the first of the singles, one behind, for the last of the crowds. And each object one column
-    # before its own.
+    # A row before, for the first of the singles; one behind, for the last of the crowds. And each object is one
+    # column before its own.
     by_tile = fn.slice(
         fn.reshape(reached, shape=[tiling.num_tiles, -1]),
         start=[-1, 1],
@@ -122,7 +122,7 @@ class _Tiling:
 
     @classmethod
     def of(cls, hw: tuple[int, int], num_maps: int) -> _Tiling:
-        """Cut maps into tiles that end at their borders, if there is such a size near the usual one: it saves copies."""
+        """Cut maps into tiles that end at their borders, if a size near the usual one allows it: it saves copies."""
         height, width = (
             min(
                 range(usual * 3 // 4, usual * 3 // 2 + 1),
@@ -214,7 +214,9 @@ def _reached(objects: DrawnObjects, x: DataNode, y: DataNode, reaches: DataNode,
     is_reached = objects.is_active & _overlap(y, reaches, numbers % tiling.num_rows, height)
     if objects.categories is not None:
         is_reached = is_reached & (objects.categories == numbers // tiling.num_rows)
-    return fn.reinterpret(is_reached & _overlap(x, reaches, columns, width), dtype=_DT.UINT8)
+    is_reached = is_reached & _overlap(x, reaches, columns, width)
+    as_numbers: DataNode = fn.reinterpret(is_reached, dtype=_DT.UINT8)
+    return as_numbers
 
 
 def _overlap(centers: DataNode, reaches: DataNode, numbers: npt.NDArray[np.int32], size: int) -> DataNode:
@@ -263,7 +265,7 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, crow
 
     A tile with fewer objects has its last one several times; the last tile has any.
     """
-    # gaussians: (N, 1, 2, 2); numbers: (N,) int32: 1, ..., N; reached: (C + 1, N) uint8; crowds: (C + 1,), ascending
+    # gaussians: (N, 1, 2, 2); numbers: (N,) int32: 1, ..., N; reached: (C + 1, N) uint8; crowds: ascending
     pairs = positions_of_zeros(fn.reshape(1.0 - reached, shape=[-1, 1]))  # (1 + P,), tile by tile
     counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (C + 1,)
     is_before = column(crowds) > crowds
@@ -279,7 +281,8 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, crow
 
 
 def _products(slots: DataNode, origins: DataNode, steps: DataNode, tiling: _Tiling) -> DataNode:
-    """The Gaussians of tiles: ``(T, K, tile height, tile width)`` of ``(T, K, 2, 2)``, origins ``(T, 1, 2, 1)``."""
+    """The Gaussians of tiles, ``(T, K, tile height, tile width)``."""
+    # slots: (T, K, 2, 2); origins: (T, 1, 2, 1); steps: 0, 1, ...
     height, width = tiling.tile_hw
     distances = slots[:, :, :, 0:1] - origins - steps
     curves = _curve(distances, slots[:, :, 0:1, 1:2], slots[:, :, 1:2, 1:2])  # along x, and along y
@@ -288,7 +291,7 @@ def _products(slots: DataNode, origins: DataNode, steps: DataNode, tiling: _Tili
 
 
 def _first_rows(is_of: DataNode, tiling: _Tiling) -> DataNode:
-    """For each tile of the maps, the first row of pixels of what is seen there: ``(lines, tiles of a line)`` int32.
+    """For each tile of the maps, the first row of pixels of what is seen there, ``(lines, tiles of a line)``.
 
     Tiles with nothing come first, as one; then those with one object, then those with several.
     """
