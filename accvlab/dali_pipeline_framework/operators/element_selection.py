@@ -23,7 +23,6 @@ from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert, methods_not_converted
 from . import functions
-from .field_types import exact_constant
 
 _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next random operator another one
 
@@ -36,41 +35,23 @@ class ElementSelection:
     Attributes:
         positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending; of arrays
             ``(num_kept,)``, the index of each kept element.
-        count: ``(1,)`` int32: how many elements there are.
     """
 
     positions: Any
-    count: Any
 
     @classmethod
     def by_mask(cls, mask: Any) -> ElementSelection:
         """Make the selection for a mask ``(N,)`` bool; N may be 0, and all or none may be kept."""
         if not functions.is_node(mask):
-            return cls(np.flatnonzero(mask), np.array([len(mask)], np.int32))
+            return cls(np.flatnonzero(mask))
         mask = mask.cpu() if mask.device == "gpu" else mask
-        # A box that is the corner (1, 1) of the image counts as outside, the corner (0, 0) as inside.
-        corner = fn.cast(mask == False, dtype=types.DALIDataType.FLOAT)  # noqa: E712 (a node of the graph)
-        boxes = fn.stack(corner, corner, corner, corner, axis=1)
-        first = exact_constant(np.zeros((1, 4), np.float32))
-        _, _, _, positions = fn.random_bbox_crop(  # type: ignore[misc]
-            fn.cat(first, boxes, axis=0),
-            input_shape=[1, 1],
-            crop_shape=[1, 1],
-            bbox_layout="xyXY",
-            allow_no_crop=False,
-            thresholds=[0.0],
-            num_attempts=1,
-            total_num_attempts=1,
-            output_bbox_indices=True,
-            seed=_ANY_SEED,
-        )
-        return cls(positions, fn.cast(mask.shape(), dtype=types.DALIDataType.INT32))
+        return cls(positions_of_zeros(column(1.0 - mask)))
 
     def of(self, data: Any, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Any:
         """Return what is kept of ``data``, in order, without a layout.
 
         Args:
-            data: A tensor with ``count`` elements along the axis, on the CPU or the GPU.
+            data: A tensor with as many elements along the axis as the mask has, on the CPU or the GPU.
             dtype: Its type.
             axis: The axis to select along.
             num_axes: The number of axes; needed where ``axis`` is not the first one.
@@ -81,7 +62,7 @@ class ElementSelection:
         data = fn.reinterpret(data, dtype=types.DALIDataType.UINT8) if is_bool else data
         order = [axis, *(other for other in range(num_axes) if other != axis)]
         data = fn.transpose(data, perm=order) if axis else data
-        longer = fn.slice(data, start=[-1], end=self.count, axes=[0], out_of_bounds_policy="pad")
+        longer = with_row_before(data)
         # `sequence_rearrange` refuses elements without axes, and layouts other than those of sequences.
         elements = fn.expand_dims(fn.reshape(longer, layout=""), axes=[1])
         kept = fn.sequence_rearrange(elements, new_order=self.positions)[1:, 0]
@@ -103,10 +84,40 @@ def with_length_of(mask: Any, data: Any, axis: int = 0) -> Any:
 
 
 @do_not_convert
+def positions_of_zeros(values: DataNode) -> DataNode:
+    """Return 0, and the index plus 1 of each zero: of ``(N, 1)`` float32, zeros and ones, on the CPU."""
+    # A row before; and three columns of zeros, which make boxes.
+    boxes = fn.slice(
+        values, start=[-1, 0], rel_end=[1.0, 4.0], axes=[0, 1], out_of_bounds_policy="pad", fill_values=[0.0]
+    )
+    return inner_boxes(boxes)
+
+
+@do_not_convert
+def inner_boxes(boxes: DataNode, layout: str = "xyWH") -> DataNode:
+    """Return the indices of boxes ``(N, 4)`` at x = 0, int32; of others x is 1. All else is zero, and one is at 0.
+
+    The corner (1, 0) of the image counts as outside, the corner (0, 0) as inside.
+    """
+    _, _, _, positions = fn.random_bbox_crop(  # type: ignore[misc]
+        boxes,
+        input_shape=[1, 1],
+        crop_shape=[1, 1],
+        bbox_layout=layout,
+        allow_no_crop=False,
+        thresholds=[0.0],
+        num_attempts=1,
+        total_num_attempts=1,
+        output_bbox_indices=True,
+        seed=_ANY_SEED,
+    )
+    return positions
+
+
+@do_not_convert
 def with_row_before(rows: DataNode, fill: float = 0.0) -> DataNode:
-    """Return ``(1 + N, ...)`` of ``(N, ...)``: one row of a value, then the rows; not for bool, on the CPU."""
-    num_rows = fn.cast(rows.shape()[0:1], dtype=types.DALIDataType.INT32)
-    return fn.slice(rows, start=[-1], end=num_rows, axes=[0], out_of_bounds_policy="pad", fill_values=[fill])
+    """Return ``(1 + N, ...)`` of ``(N, ...)``: one row of a value, then the rows; not for bool."""
+    return fn.slice(rows, start=[-1], rel_end=[1.0], axes=[0], out_of_bounds_policy="pad", fill_values=[fill])
 
 
 @do_not_convert

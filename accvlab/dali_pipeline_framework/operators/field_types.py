@@ -55,6 +55,14 @@ def exact_constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
 
 
 @do_not_convert
+def constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
+    """Return an array as it is, or as a constant of its type on the device of a node, by one operator if it can."""
+    if functions.is_node(like) and values.dtype in (np.float32, np.int32):
+        return types.Constant(values, device=like.device)
+    return exact_constant_like(values, like)
+
+
+@do_not_convert
 def exact_constant(values: np.ndarray[Any, Any], device: str = "cpu") -> DataNode:
     """Make a constant of any number type; DALI's own constants are limited to what int32 and float32 can hold."""
     dtype = get_dali_type_for_numpy_type(values.dtype)

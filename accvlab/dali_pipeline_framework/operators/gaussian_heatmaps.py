@@ -30,20 +30,21 @@ from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
-from .element_selection import ElementSelection, column, row, rows_at, with_row_before
+from .element_selection import column, inner_boxes, positions_of_zeros, rows_at
 from .functions import is_node
 
 _DT = types.DALIDataType
 _TILE_HW = (16, 24)  # pixels, about: measured for radii of 10 to 20; wider tiles are put together faster
+_FAR = 1e18  # pixels, of which the square is finite
 
 
 @attrs.frozen
 class DrawnObjects:
-    """What is drawn: nodes on the CPU, or arrays.
+    """What is drawn: arrays, or nodes on the CPU, with an object in front that is not active, and has no NaN.
 
     Attributes:
-        centers: ``(N, 2)`` int32: x, y, pixels.
-        radii: ``(N, 1)`` float32, above 0, pixels.
+        centers: ``(N, 2)`` float32, whole numbers: x, y, pixels.
+        radii: ``(N,)`` float32, above 0, pixels; objects with NaN or -1 are not drawn.
         is_active: ``(N,)`` bool: which objects are drawn.
         categories: ``(N,)`` of any integer type; None where all are drawn into one map.
     """
@@ -72,26 +73,37 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
         maps = _drawn_by_object(objects, hw, num_categories if has_maps else 1, sigma_of_radius)
         return maps if has_maps else maps[0]
     tiling = _Tiling.of(hw, num_categories if has_maps else 1)
-    gaussians = _gaussians(objects, sigma_of_radius)
-    reached = _reached(gaussians, tiling)  # (rows of tiles, columns of tiles, 1 + N)
-    counts = fn.cast(fn.reductions.sum(reached, axes=[2]), dtype=_DT.INT32)
-    reached = with_row_before(fn.reshape(reached, shape=[tiling.num_tiles, -1]))
+    x, y = objects.centers[:, 0], objects.centers[:, 1]
+    reaches, factors = _reach_and_factor(objects.radii, sigma_of_radius)
+    rows = fn.stack(x, reaches, y, factors, axis=1)
+    gaussians = fn.reshape(rows, shape=[-1, 1, 2, 2])
+    zeros = fn.slice(rows, start=[4], shape=[4], axes=[1], out_of_bounds_policy="pad")
+    numbers = inner_boxes(zeros) + 1  # 1, ..., N
+
+    reached = _reached(objects, x, y, reaches, tiling)  # (rows of tiles, columns of tiles, N)
+    is_of = _is_single_or_crowd(reached, tiling)
+    singles, crowds = _singles_and_crowds(is_of, tiling)  # (1 + S,), (C + 1,)
+    # A row before, for the first of the singles; one behind, for the last of the crowds. And each object is one
+    # column before its own.
+    by_tile = fn.slice(
+        fn.reshape(reached, shape=[tiling.num_tiles, -1]),
+        start=[-1, 1],
+        rel_shape=[1 + 2 / tiling.num_tiles, 1.0],
+        axes=[0, 1],
+        out_of_bounds_policy="pad",
+    )
     origins = types.Constant(tiling.origins, device="cpu")
-    numbers = ElementSelection.by_mask(objects.is_active == objects.is_active).positions  # 0, 1, ..., N
+    steps = types.Constant(np.arange(max(tiling.tile_hw), dtype=np.float32), device="cpu")
 
-    singles = ElementSelection.by_mask(fn.reshape(counts == 1, shape=[-1])).positions  # (1 + S,)
-    products = _products(
-        _only_objects(gaussians, numbers, rows_at(reached, singles)), rows_at(origins, singles), tiling
+    alone = _only_objects(gaussians, numbers, rows_at(by_tile, singles))
+    together = _all_objects(gaussians, numbers, rows_at(by_tile, crowds), crowds)
+    several = _products(together, rows_at(origins, crowds), steps, tiling)
+    tiles = fn.cat(
+        _products(alone, rows_at(origins, singles), steps, tiling),
+        fn.reductions.max(several, axes=[1], keep_dims=True),
+        axis=0,
     )
-    crowds = ElementSelection.by_mask(fn.reshape(counts > 1, shape=[-1])).positions  # (1 + C,)
-    several = _products(
-        _all_objects(gaussians, numbers, rows_at(reached, crowds), tiling), rows_at(origins, crowds), tiling
-    )
-    tiles = fn.cat(products[:, 0], fn.reductions.max(several, axes=[1]), axis=0)
-
-    single, crowd = _numbered(counts == 1, tiling), _numbered(counts > 1, tiling)
-    tile = single + fn.cast(counts > 1, dtype=_DT.INT32) * (crowd + fn.cast(singles.shape(), dtype=_DT.INT32))
-    return _assembled(tiles, tile, tiling) if has_maps else _assembled(tiles, tile, tiling)[0]
+    return _assembled(tiles, _first_rows(is_of, tiling), tiling, has_maps)
 
 
 @attrs.frozen
@@ -110,10 +122,15 @@ class _Tiling:
 
     @classmethod
     def of(cls, hw: tuple[int, int], num_maps: int) -> _Tiling:
-        """Choose tiles: of a width that divides that of the maps if there is one, since that saves a copy."""
-        widths = range(_TILE_HW[1] * 3 // 4, _TILE_HW[1] * 3 // 2 + 1)
-        width = min(widths, key=lambda size: (hw[1] % size > 0, abs(size - _TILE_HW[1])))
-        return cls(hw, num_maps, (min(_TILE_HW[0], hw[0]), min(width, hw[1])))
+        """Cut maps into tiles that end at their borders, if a size near the usual one allows it: it saves copies."""
+        height, width = (
+            min(
+                range(usual * 3 // 4, usual * 3 // 2 + 1),
+                key=lambda size: (length % size > 0, abs(size - usual)),
+            )
+            for length, usual in zip(hw, _TILE_HW, strict=True)
+        )
+        return cls(hw, num_maps, (min(height, hw[0]), min(width, hw[1])))
 
     @property
     def num_rows(self) -> int:
@@ -131,25 +148,21 @@ class _Tiling:
         return self.num_maps * self.num_rows * self.num_columns
 
     @property
+    def line_length(self) -> int:
+        """Into how many tiles each the row of all tiles is cut to be counted, with few operations."""
+        lengths = [length for length in range(1, self.num_tiles + 1) if self.num_tiles % length == 0]
+        return min(lengths, key=lambda length: self.num_tiles * length + 6 * (self.num_tiles // length) ** 2)
+
+    @property
     def origins(self) -> np.ndarray[Any, Any]:
-        """x and y of the first pixel of each tile, ``(1 + num_tiles, 2)`` float32; the first row is zero."""
+        """x and y of the first pixel of each tile, ``(1 + num_tiles + 1, 1, 2, 1)`` float32.
+
+        The first row is of a tile that nothing reaches, and the last one is not used.
+        """
         height, width = self.tile_hw
         _, rows, columns = np.indices((self.num_maps, self.num_rows, self.num_columns))
         origins = np.stack([columns.ravel() * width, rows.ravel() * height], axis=1)
-        return np.concatenate([[[0, 0]], origins]).astype(np.float32)
-
-
-def _gaussians(objects: DrawnObjects, sigma_of_radius: float) -> DataNode:
-    """``(1 + N, 5)`` float32: x, y, reach, factor of the squared distance, map; -1 is none."""
-    # The first row reaches nothing.
-    centers = with_row_before(fn.cast(objects.centers, dtype=_DT.FLOAT), -1.0)
-    radii = with_row_before(objects.radii, -1.0)
-    maps = fn.cast(objects.is_active, dtype=_DT.FLOAT)
-    if objects.categories is not None:
-        maps = maps * (fn.cast(objects.categories, dtype=_DT.FLOAT) + 1.0)
-    maps = with_row_before(fn.expand_dims(maps - 1.0, axes=[1]), -1.0)
-    gaussians: DataNode = fn.cat(centers, *_reach_and_factor(radii, sigma_of_radius), maps, axis=1)
-    return gaussians
+        return np.concatenate([[[_FAR] * 2], origins, [[0, 0]]]).astype(np.float32)[:, None, :, None]
 
 
 def _reach_and_factor(radii: Any, sigma_of_radius: float) -> tuple[Any, Any]:
@@ -160,8 +173,7 @@ def _reach_and_factor(radii: Any, sigma_of_radius: float) -> tuple[Any, Any]:
 
 def _curve(distance: Any, reach: Any, factor: Any) -> Any:
     """The Gaussian along an axis; float32."""
-    is_inside = functions.cast(functions.absolute(distance) <= reach, _DT.FLOAT)
-    return functions.exp(distance * distance * factor) * is_inside
+    return functions.exp(distance * distance * factor) * (functions.absolute(distance) <= reach)
 
 
 def _drawn_by_object(
@@ -169,11 +181,11 @@ def _drawn_by_object(
 ) -> npt.NDArray[np.float32]:
     """The maps, ``(num_maps, height, width)``, of objects in arrays."""
     maps = np.zeros((num_maps, *hw), np.float32)
-    (drawn,) = np.nonzero(objects.is_active & ~np.isnan(objects.radii[:, 0]))
-    radii, place = np.unique(objects.radii[drawn, 0], return_inverse=True)  # many have the greatest one
+    (drawn,) = np.nonzero(objects.is_active & (objects.radii > 0))
+    radii, place = np.unique(objects.radii[drawn], return_inverse=True)  # many have the greatest one
     curves = _curves(radii, sigma_of_radius, max(hw))
     numbers = np.zeros(len(drawn), int) if objects.categories is None else objects.categories[drawn]
-    of_objects = zip(numbers.tolist(), objects.centers[drawn].tolist(), place.tolist(), strict=True)
+    of_objects = zip(numbers.tolist(), objects.centers[drawn].astype(int).tolist(), place.tolist(), strict=True)
     for number, (x, y), of_radius in of_objects:
         curve = curves[of_radius]
         first_x, first_y = x - len(curve) // 2, y - len(curve) // 2
@@ -194,81 +206,117 @@ def _curves(radii: npt.NDArray[np.float32], sigma_of_radius: float, most: int) -
     return [np.concatenate([half[:0:-1], half]) for half in np.split(halves, np.cumsum(lengths)[:-1])]
 
 
-def _reached(gaussians: DataNode, tiling: _Tiling) -> DataNode:
-    """Which objects have pixels in which tiles: ``(rows of tiles of all maps, columns of tiles, 1 + N)`` uint8."""
+def _reached(objects: DrawnObjects, x: DataNode, y: DataNode, reaches: DataNode, tiling: _Tiling) -> DataNode:
+    """Which objects have pixels in which tiles: ``(rows of tiles of all maps, columns of tiles, N)`` uint8."""
     height, width = tiling.tile_hw
-    numbers = np.arange(tiling.num_maps * tiling.num_rows, dtype=np.float32)[:, None]
-    top = numbers % tiling.num_rows * height
-    left = np.arange(tiling.num_columns, dtype=np.float32)[:, None] * width
-    x, y, reach = gaussians[:, 0], gaussians[:, 1], gaussians[:, 2]
-    in_row = (
-        (gaussians[:, 4] == numbers // tiling.num_rows) & (y + reach >= top) & (y - reach <= top + (height - 1))
+    numbers = np.arange(tiling.num_maps * tiling.num_rows, dtype=np.int32)[:, None, None]
+    columns = np.arange(tiling.num_columns, dtype=np.int32)[:, None]
+    is_reached = objects.is_active & _overlap(y, reaches, numbers % tiling.num_rows, height)
+    if objects.categories is not None:
+        is_reached = is_reached & (objects.categories == numbers // tiling.num_rows)
+    is_reached = is_reached & _overlap(x, reaches, columns, width)
+    as_numbers: DataNode = fn.reinterpret(is_reached, dtype=_DT.UINT8)
+    return as_numbers
+
+
+def _overlap(centers: DataNode, reaches: DataNode, numbers: npt.NDArray[np.int32], size: int) -> DataNode:
+    """Whether intervals around pixels overlap with tiles, along an axis; not those with a reach of NaN."""
+    middles = (numbers * size + (size - 1) / 2).astype(np.float32)
+    overlap: DataNode = dali_math.abs(centers - middles) - reaches <= (size - 1) / 2
+    return overlap
+
+
+def _is_single_or_crowd(reached: DataNode, tiling: _Tiling) -> DataNode:
+    """Of each tile, whether one object, and whether several reach it: ``(lines, tiles of a line, 2)`` bool."""
+    lines = fn.reshape(reached, shape=[tiling.num_tiles // tiling.line_length, tiling.line_length, -1])
+    counts = dali_math.min(fn.reductions.sum(lines, axes=[2], keep_dims=True), 2)
+    is_of: DataNode = counts == np.array([1, 2], np.int32)
+    return is_of
+
+
+def _singles_and_crowds(is_of: DataNode, tiling: _Tiling) -> tuple[DataNode, DataNode]:
+    """Tiles with one object: 0 and their numbers; with several: their numbers and that after the last one.
+
+    The first tile has the number 1.
+    """
+    # One column each, with columns of zeros, and a row of them before or behind, makes boxes.
+    is_other = fn.reshape(1.0 - is_of, shape=[tiling.num_tiles, 2])
+    starts, layouts = ([-1, -3], [0, 1]), ("yWHx", "xyWH")
+    singles, crowds = (
+        inner_boxes(
+            fn.slice(
+                is_other, start=start, shape=[tiling.num_tiles + 1, 4], axes=[0, 1], out_of_bounds_policy="pad"
+            ),
+            layout,
+        )
+        for start, layout in zip(starts, layouts, strict=True)
     )
-    in_column = (x + reach >= left) & (x - reach <= left + (width - 1))
-    return fn.reinterpret(fn.expand_dims(in_row, axes=[1]) & fn.expand_dims(in_column, axes=[0]), dtype=_DT.UINT8)
+    return singles, crowds + 1
 
 
 def _only_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode) -> DataNode:
-    """The object of each tile with one object, ``(1 + S, 1, 5)``."""
-    # gaussians: (1 + N, 5); numbers: (1 + N,) int32: 0, 1, ..., N; reached: (1 + S, 1 + N) uint8
-    number = fn.reductions.max(fn.cast(reached, dtype=_DT.INT32) * row(numbers), axes=[1])
-    return fn.expand_dims(rows_at(gaussians, number), axes=[1])
+    """The object of each tile with one object, ``(1 + S, 1, 2, 2)``."""
+    # gaussians: (N, 1, 2, 2); numbers: (N,) int32: 1, ..., N; reached: (1 + S, N) uint8
+    return rows_at(gaussians, fn.reductions.max(reached * numbers, axes=[1]))
 
 
-def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, tiling: _Tiling) -> DataNode:
-    """The objects of each tile with several: ``(1 + C, K, 5)``, where K is the greatest number of them.
+def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, crowds: DataNode) -> DataNode:
+    """The objects of each tile with several: ``(C + 1, K, 2, 2)``, where K is the greatest number of them.
 
-    A tile with fewer objects has its last one several times; the first tile has the object that reaches nothing.
+    A tile with fewer objects has its last one several times; the last tile has any.
     """
-    # gaussians: (1 + N, 5); numbers: (1 + N,) int32: 0, 1, ..., N; reached: (1 + C, 1 + N) uint8
-    pairs = ElementSelection.by_mask(fn.reshape(reached == 1, shape=[-1])).positions  # (1 + P,), tile by tile
-    place = dali_math.max(pairs - 1, 0)
-    num_gaussians = fn.cast(reached.shape()[1], dtype=_DT.INT32)
-    gaussians_of_pairs = rows_at(gaussians, place - place // num_gaussians * num_gaussians)
-
-    counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (1 + C,)
-    tiles = types.Constant(np.arange(tiling.num_tiles + 1, dtype=np.int32), device="cpu")
-    tile = fn.slice(tiles, start=[0], end=fn.cast(counts.shape(), dtype=_DT.INT32), axes=[0])
-    is_before = fn.cast(row(tile) < column(tile), dtype=_DT.INT32)
-    num_before = fn.reductions.sum(is_before * row(counts), axes=[1], dtype=_DT.INT32)
+    # gaussians: (N, 1, 2, 2); numbers: (N,) int32: 1, ..., N; reached: (C + 1, N) uint8; crowds: ascending
+    pairs = positions_of_zeros(fn.reshape(1.0 - reached, shape=[-1, 1]))  # (1 + P,), tile by tile
+    counts = fn.cast(fn.reductions.sum(reached, axes=[1]), dtype=_DT.INT32)  # (C + 1,)
+    is_before = column(crowds) > crowds
+    num_before = fn.reductions.sum(is_before * counts, axes=[1], keep_dims=True, dtype=_DT.INT32)
     most = dali_math.max(fn.reductions.max(counts, keep_dims=True), 1)
-    number = row(fn.slice(numbers, start=[0], end=most, axes=[0]))
-    is_any = fn.cast(counts > 0, dtype=_DT.INT32)
-    slot = column(is_any) * (column(num_before + 1) + dali_math.min(number, column(counts - 1)))
-    slots = rows_at(gaussians_of_pairs, fn.reshape(slot, shape=[-1]))
-    return fn.reshape(slots, shape=fn.cat(slot.shape(), slots.shape()[1:2]))
+    number = fn.slice(numbers, start=[0], shape=most, axes=[0])
+    slot = num_before + dali_math.min(number, column(counts))  # (C + 1, K)
+    slots = rows_at(rows_at(gaussians, pairs % numbers.shape(dtype=_DT.INT32)), fn.reshape(slot, shape=[-1]))
+    shape = fn.slice(
+        slot.shape(dtype=_DT.INT32), start=[0], shape=[4], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
+    )
+    return fn.reshape(slots, shape=shape)
 
 
-def _products(slots: DataNode, origins: DataNode, tiling: _Tiling) -> DataNode:
-    """The Gaussians of tiles: ``(T, K, tile height, tile width)`` of ``(T, K, 5)`` and origins ``(T, 2)``."""
-    curves = []
-    for axis, size in enumerate(reversed(tiling.tile_hw)):
-        start = fn.expand_dims(origins[:, axis : axis + 1], axes=[1])
-        distance = slots[:, :, axis : axis + 1] - (start + np.arange(size, dtype=np.float32)[None, None])
-        curves.append(_curve(distance, slots[:, :, 2:3], slots[:, :, 3:4]))
-    products: DataNode = fn.expand_dims(curves[1], axes=[3]) * fn.expand_dims(curves[0], axes=[2])
+def _products(slots: DataNode, origins: DataNode, steps: DataNode, tiling: _Tiling) -> DataNode:
+    """The Gaussians of tiles, ``(T, K, tile height, tile width)``."""
+    # slots: (T, K, 2, 2); origins: (T, 1, 2, 1); steps: 0, 1, ...
+    height, width = tiling.tile_hw
+    distances = slots[:, :, :, 0:1] - origins - steps
+    curves = _curve(distances, slots[:, :, 0:1, 1:2], slots[:, :, 1:2, 1:2])  # along x, and along y
+    products: DataNode = fn.expand_dims(curves[:, :, 1, :height], axes=[3]) * curves[:, :, 0:1, :width]
     return products
 
 
-def _numbered(is_counted: DataNode, tiling: _Tiling) -> DataNode:
-    """1, 2, ... for the tiles that count, 0 for others: ``(rows of tiles, columns of tiles)`` int32."""
-    is_counted = fn.cast(is_counted, dtype=_DT.INT32)
-    columns, rows = (np.arange(size) for size in (tiling.num_columns, tiling.num_maps * tiling.num_rows))
-    up_to = (columns[None, :] <= columns[:, None]).astype(np.int32)[None]
-    before = (rows[None, :] < rows[:, None]).astype(np.int32)
-    in_row = fn.reductions.sum(fn.expand_dims(is_counted, axes=[1]) * up_to, axes=[2], dtype=_DT.INT32)
-    rows_before = fn.reductions.sum(row(in_row[:, -1]) * before, axes=[1], dtype=_DT.INT32)
-    numbered: DataNode = is_counted * (in_row + column(rows_before))
-    return numbered
+def _first_rows(is_of: DataNode, tiling: _Tiling) -> DataNode:
+    """For each tile of the maps, the first row of pixels of what is seen there, ``(lines, tiles of a line)``.
+
+    Tiles with nothing come first, as one; then those with one object, then those with several.
+    """
+    # is_of: (lines, tiles of a line, 2) bool
+    length = tiling.line_length
+    lines = np.arange(tiling.num_tiles // length)
+    lines = np.stack([lines, lines + len(lines)], axis=1)
+    before = (lines < lines[..., None, None]).astype(np.int32)
+    up_to = np.tril(np.full((length, length), tiling.tile_hw[0], np.int32))[..., None]
+    in_line = fn.reductions.sum(fn.expand_dims(is_of, axes=[1]) * up_to, axes=[2], dtype=_DT.INT32)
+    rows_before = fn.reductions.sum(in_line[:, -1] * before, axes=[2, 3], dtype=_DT.INT32)
+    return fn.reductions.sum((in_line + column(rows_before)) * is_of, axes=[2], dtype=_DT.INT32)
 
 
-def _assembled(tiles: DataNode, tile: DataNode, tiling: _Tiling) -> DataNode:
+def _assembled(tiles: DataNode, first: DataNode, tiling: _Tiling, has_maps: bool) -> DataNode:
     """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles."""
-    # tiles: (T, tile height, tile width); tile: which of them is where, (rows of tiles, columns of tiles) int32
+    # tiles: (T, 1, tile height, tile width); first: the first row of pixels of each tile of the maps, int32
     (height, width), (tile_height, tile_width) = tiling.hw, tiling.tile_hw
-    tile = fn.reshape(tile, shape=[tiling.num_maps, tiling.num_rows, 1, tiling.num_columns])
-    piece = tile * tile_height + np.arange(tile_height, dtype=np.int32)[None, None, :, None]
-    piece = fn.reshape(piece, shape=[tiling.num_maps, tiling.num_rows * tile_height, tiling.num_columns])
-    pieces = rows_at(fn.reshape(tiles, shape=[-1, tile_width]), fn.reshape(piece[:, :height], shape=[-1]))
-    maps = fn.reshape(pieces, shape=[tiling.num_maps, height, tiling.num_columns * tile_width])
-    return maps if tiling.num_columns * tile_width == width else maps[:, :, :width]
+    first = fn.reshape(first, shape=[-1, 1, tiling.num_columns])
+    piece = first + np.arange(tile_height, dtype=np.int32)[:, None]
+    if tiling.num_rows * tile_height != height:
+        piece = fn.reshape(piece, shape=[tiling.num_maps, -1, tiling.num_columns])[:, :height]
+    pieces = rows_at(fn.reshape(tiles, shape=[-1, tile_width]), fn.reshape(piece, shape=[-1]))
+    shape = [tiling.num_maps, height] if has_maps else [height]
+    maps = fn.reshape(pieces, shape=[*shape, tiling.num_columns * tile_width])
+    if tiling.num_columns * tile_width == width:
+        return maps
+    return maps[:, :, :width] if has_maps else maps[:, :width]

@@ -16,6 +16,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.dali.broken_rules import failing_with
 from ..sample_data.graph_mode import do_not_convert
 from .data_branches import branched
+from .element_selection import with_row_before
 
 _INT32 = types.DALIDataType.INT32
 
@@ -42,12 +43,9 @@ def with_pixels(image: DataNode) -> DataNode:
 
     ``fn.gaussian_blur`` would end the process; other operators fail with an error that does not say why.
     """
-    shape = image.shape(dtype=_INT32)
-    # Additional axes of length 1 change nothing and cost nothing; an axis of length 0 does not fit the data.
-    ones = fn.cat(dali_math.min(shape, 1), shape.shape(dtype=_INT32))
-    same = failing_with("an image of no pixels", fn.reshape, shape, shape=ones)
-    checked: DataNode = fn.reshape(image, shape=fn.reshape(same, shape=[-1]))
-    return checked
+    # Where an axis has no length, one of length 1 does not fit the data.
+    shape = dali_math.max(image.shape(dtype=_INT32), 1)
+    return failing_with("an image of no pixels", fn.reshape, image, shape=shape)
 
 
 @do_not_convert
@@ -59,7 +57,7 @@ def with_layout(image: DataNode) -> DataNode:
     """
     if image.device == "gpu":
         return _guessed_layout(image)
-    letters: Any = fn.cat(np.zeros(1, np.uint8), fn.get_property(image, key="layout"))
+    letters: Any = with_row_before(fn.get_property(image, key="layout"))
     is_known = letters[-1] == ord("C")
     return branched(is_known, [image], lambda known: known, _guessed_layout)
 

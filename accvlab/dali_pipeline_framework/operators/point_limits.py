@@ -15,7 +15,7 @@ from ..errors import SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
-from .field_types import computable, exact_constant
+from .field_types import computable, constant_like
 
 
 @attrs.frozen
@@ -89,12 +89,10 @@ class PointLimits:
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         row_shape = functions.shape_of(points)[1:]
-        if functions.is_node(points):
-            converted = exact_constant(converted[0], points.device), exact_constant(converted[1], points.device)
-        low, high = converted
+        low, high = (constant_like(limits, points) for limits in converted)
         rule = "points must have one number for each limit"
-        low_row = functions.failing_with(rule, functions.reshape, low, shape=row_shape)
-        return low_row, functions.reshape(high, shape=row_shape)
+        # The other one has as many.
+        return functions.failing_with(rule, functions.reshape, low, shape=row_shape), high
 
     @do_not_convert
     def contain(self, points: Any, dtype: types.DALIDataType) -> Any:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from nvidia.dali import types
 from ..checks import field_name, flag, number, number_list, shown, whole_number
 from ..errors import SettingError
 from ..operators import functions
+from ..operators.element_selection import with_row_before
 from ..operators.functions import failing_with
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
@@ -26,7 +27,6 @@ from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
-_FOUR = np.array([4], np.int32)
 _SWAP = np.array([[0, 1], [1, 0]], np.float32)
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
@@ -223,66 +223,96 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         for (name, dtype), value in zip(self._outputs, values, strict=True):
             if name is not None:
                 group.add_data_field(name, dtype)
-                group[name] = value
+                group[name] = value()
 
-    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Any, ...]:
+    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Callable[[], Any], ...]:
+        """What gives the outputs, in their order; what is not asked for costs nothing."""
         height, width = self._heatmap_hw
-        size_xy = np.array([[width, height]], np.float32)
-        last_xy = size_xy - 1
-        # `fn.cat` loses the columns of a batch without any rows: the four columns stay together.
-        size_box, last_box = np.tile(size_xy, 2), np.tile(last_xy, 2)
+        boxes, categories, is_valid, centers = self._checked_inputs(group)
         image_xy = functions.stack(image_hw[1], image_hw[0])
-        image_box = functions.reshape(functions.cat(image_xy, image_xy, axis=0), [1, 4])
-
-        given: Any = group[self._inputs.boxes]
-        num_objects = functions.shape_of(given, _DT.INT32)[0:1]
-        # One number alone would be taken for all sides. Fails where there are not four.
-        given = failing_with(
-            "boxes must be (N, 4)", functions.reshape, given, shape=functions.cat(num_objects, _FOUR), layout=""
-        )
+        size_xy = functions.constant([width, height], boxes)
+        last_xy = np.array([width - 1, height - 1], np.float32)
         # Divided at last: what falls on a pixel stays on it.
-        boxes = given * size_box / image_box
-        corner, opposite = boxes[:, 0:2], boxes[:, 2:4]  # (N, 2)
-        if self._inputs.centers is None:
-            center = (corner + opposite) * 0.5
+        boxes = boxes * size_xy / image_xy  # (N, corners, 2)
+        if centers is None:
+            center = functions.reductions.sum(boxes, axes=[1]) * 0.5
         else:
-            centers, shape = group[self._inputs.centers], functions.shape_of(corner)
-            # One box alone would be taken for all centers. Fails where they differ in number.
-            centers = failing_with(
-                "a center x, y for each box is needed", functions.reshape, centers, shape=shape, layout=""
-            )
-            center = centers * size_xy / image_box[:, 0:2]
-        clipped_boxes, clipped_center = _clipped(boxes, last_box), _clipped(center, last_xy)
-        ends = clipped_boxes[:, 0:2], clipped_boxes[:, 2:4]
-        low, high = functions.minimum(*ends), functions.maximum(*ends)
-        hw = _as_pairs(functions.coord_transform(high - low, M=_SWAP), center)  # y, x
+            center = centers * size_xy / image_xy
 
-        area = _product(functions.absolute(opposite - corner))
-        on_map = _clipped(boxes, size_box)
-        inside = _product(functions.absolute(on_map[:, 2:4] - on_map[:, 0:2]))
-        # All comparisons with NaN are false.
-        is_active = (inside >= area * self._least_fraction) & (area > 0.0) & (_product(center * 0.0) == 0.0)
-        categories = _one_of_each(group, self._inputs.categories, num_objects)
+        # Boxes as they are, clipped to the coordinates of pixels, and to the map: (3, N, corners, 2).
+        # Sides with NaN are infinite.
+        least = np.array([-np.inf, 0, 0], np.float32)[:, None, None, None]
+        greatest = np.array([[np.inf, np.inf], last_xy, [width, height]], np.float32)[:, None, None]
+        clipped = functions.minimum(functions.maximum(boxes, least), greatest)
+        low, high = functions.reductions.min(clipped, axes=[2]), functions.reductions.max(clipped, axes=[2])
+        sides = high - low  # (3, N, 2)
+        areas = sides[:, :, 0] * sides[:, :, 1]
+        area, inside = areas[0], areas[2]
+        # NaN where a center is not finite: all comparisons with it are false.
+        zero = functions.reductions.sum(center * 0.0, axes=[1])
+        is_active = (inside >= area * max(self._least_fraction, 0.0)) & (area + zero > 0.0)
         if categories is not None and self._num_categories is not None:
-            is_active = is_active & (categories >= 0) & (categories < self._num_categories)
+            of_a_map = functions.clamp(categories, np.int32(0), np.int32(self._num_categories - 1))
+            is_active = is_active & (categories == of_a_map)
         least_hw = self._least_hw_of(categories)
         if least_hw is not None:
-            is_large = functions.cast(hw >= least_hw, _DT.INT32)
+            is_large = functions.cast(_swapped(sides[1]) >= least_hw, _DT.INT32)
             is_active = is_active & (is_large[:, 0] * is_large[:, 1] > 0)
-        is_valid = _one_of_each(group, self._inputs.is_valid, num_objects)
         if is_valid is not None:
             is_active = is_active & is_valid
 
-        distance = functions.minimum(clipped_center - low, high - clipped_center)
-        nearest = functions.minimum(distance[:, 0:1], distance[:, 1:2])
+        center = functions.minimum(functions.maximum(center, np.float32(0)), last_xy)
+        distance = functions.minimum(center - low, high - center)
+        nearest = functions.reductions.min(distance, axes=[2])[1]
         radii = functions.clamp(nearest * self._radius_factor, *self._radius_limits)
-        # Once more within the map, for centers that are not finite.
-        pixel = functions.cast(functions.floor(clipped_center), _DT.INT32)
-        pixel = functions.minimum(functions.maximum(pixel, 0), last_xy.astype(np.int32))
+        if not np.isfinite(np.float32(self._radius_factor)):
+            radii = functions.maximum(radii, np.float32(-1))  # infinity times 0
+        pixel = functions.floor(center)
         objects = DrawnObjects(pixel, radii, is_active, categories if self._has_maps_per_category else None)
-        drawn = heatmaps(objects, self._heatmap_hw, self._num_categories or 1, self._sigma_of_radius)
-        offset = clipped_center - functions.cast(pixel, _DT.FLOAT)
-        return drawn, is_active, pixel, offset, hw, clipped_boxes
+        return (
+            lambda: heatmaps(objects, self._heatmap_hw, self._num_categories or 1, self._sigma_of_radius),
+            lambda: _without_first(is_active),
+            lambda: functions.cast(_without_first(pixel), _DT.INT32),
+            lambda: _without_first(center - pixel),
+            lambda: _without_first(_swapped(sides[1])),
+            lambda: _without_first(functions.reshape(clipped[1], [-1, 4])),
+        )
+
+    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Any, Any, Any, Any]:
+        """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
+
+        Several operators do not work, or lose axes, where no sample of a batch has any objects.
+        """
+        names = self._inputs
+        given: Any = group[names.boxes]
+        num_objects = functions.shape_of(given, _DT.INT32)[0:1]
+
+        def longer(last: int) -> Any:
+            return functions.slice(
+                num_objects,
+                start=[0],
+                shape=[last],
+                axes=[0],
+                out_of_bounds_policy="pad",
+                fill_values=[2],
+            )
+
+        # One number alone would be taken for all sides, and one value for all objects.
+        boxes = _checked("boxes must be (N, 4)", given, longer(3))
+        rule = "one value for each box is needed"
+        categories, is_valid = (
+            None if name is None else _checked(rule, group[name], num_objects)
+            for name in (names.categories, names.is_valid)
+        )
+        centers = None
+        if names.centers is not None:
+            centers = _checked("a center x, y for each box is needed", group[names.centers], longer(2))
+        if not functions.is_node(boxes):
+            return boxes, categories, is_valid, centers
+        if is_valid is not None:  # `fn.slice` refuses it
+            is_valid = functions.cat(functions.constant([False], is_valid, np.bool_), is_valid)
+        categories, centers = (None if each is None else with_row_before(each) for each in (categories, centers))
+        return with_row_before(boxes), categories, is_valid, centers
 
     def _least_hw_of(self, categories: Any) -> Any:
         """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
@@ -347,28 +377,16 @@ class _Inputs:
     centers: Name | None
 
 
-def _one_of_each(group: SampleDataGroup, name: Name | None, num_objects: Any) -> Any:
-    """The values of a field, ``(N,)``; None where there is no name."""
-    if name is None:
-        return None
-    # One value alone would be taken for all objects. Fails where there are not as many.
-    return failing_with(
-        "one value for each box is needed", functions.reshape, group[name], shape=num_objects, layout=""
-    )
+def _checked(rule: str, values: Any, shape: Any) -> Any:
+    return failing_with(rule, functions.reshape, values, shape=shape, layout="")
 
 
-def _clipped(points: Any, greatest: Any) -> Any:
-    return functions.minimum(functions.maximum(points, np.float32(0)), greatest)
+def _without_first(values: Any) -> Any:
+    return values[1:] if functions.is_node(values) else values
 
 
-def _as_pairs(rows: Any, like: Any) -> Any:
-    """``(N, 2)``: what `fn.coord_transform` makes of a batch without any rows has no columns."""
-    return functions.reshape(rows, functions.shape_of(like))
-
-
-def _product(pairs: Any) -> Any:
-    """``(N,)`` of ``(N, 2)``."""
-    return pairs[:, 0] * pairs[:, 1]
+def _swapped(pairs: Any) -> Any:
+    return functions.coord_transform(pairs, M=_SWAP)
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:

@@ -69,8 +69,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
         self._draws += (UniformDraw("sigma", least, most, key=key),)
 
     def _change(self) -> PixelChange:
-        is_blurred = fn.cast(self._is_changed(), dtype=types.DALIDataType.FLOAT)
-        sigma = is_blurred * (self.draw("sigma") - _NO_BLUR) + _NO_BLUR
+        sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
 
         def blurred(image: DataNode, dtype: types.DALIDataType) -> DataNode:
             # Without a layout, `fn.gaussian_blur` blurs across channels as well.

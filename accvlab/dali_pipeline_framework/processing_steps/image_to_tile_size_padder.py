@@ -115,8 +115,11 @@ class ImageToTileSizePadder(PipelineStepBase):
 
     def _padded(self, size_hw: Any) -> Any:
         """Height and width, ``(2,)`` int32, rounded up to tiles."""
-        tile_hw = np.array(self._tile_size_xy[::-1], np.int32)
-        return (size_hw + (tile_hw - 1)) // tile_hw * tile_hw
+        width, height = self._tile_size_xy
+        tile_hw = np.array([height, width], np.int32)
+        # One number needs no operator. The first sum is of two numbers: it fails where there are others.
+        size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
+        return (size_hw + (tile_hw - 1)) // size * size
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

@@ -166,7 +166,7 @@ class PhotoMetricDistorter(PipelineStepBase):
         values = f.stack(*[drawn[part] for part in _PARTS[:4]], f.cast(drawn["permutation"], _DT.FLOAT))
         decisions = f.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
-        no_change = np.array([_NO_CHANGE[part] for part in _PARTS], np.float32)
+        no_change = f.constant([_NO_CHANGE[part] for part in _PARTS], values)
         done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
 
         alpha = done[1]
