@@ -56,7 +56,7 @@ def exact_constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
 
 @do_not_convert
 def constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
-    """Return an array as it is, or as a constant of its type on the device of a node, by one operator if it can."""
+    """Return an array as it is, or as a constant of its type on a node's device; by one operator if it can."""
     if functions.is_node(like) and values.dtype in (np.float32, np.int32):
         return types.Constant(values, device=like.device)
     return exact_constant_like(values, like)

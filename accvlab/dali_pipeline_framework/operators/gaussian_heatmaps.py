@@ -122,7 +122,7 @@ class _Tiling:
 
     @classmethod
     def of(cls, hw: tuple[int, int], num_maps: int) -> _Tiling:
-        """Cut maps into tiles that end at their borders, if a size near the usual one allows it: it saves copies."""
+        """Cut maps into tiles that end at their borders, if a size near the usual one does: this saves copies."""
         height, width = (
             min(
                 range(usual * 3 // 4, usual * 3 // 2 + 1),

@@ -320,8 +320,8 @@ def _folded_elements(is_folded: bool) -> Iterator[None]:
 def _no_garbage_collected() -> Iterator[None]:
     """Let Python not look for reference cycles, within a ``with`` statement.
 
-    Thousands of objects are made that all stay, so Python would go through all objects of the process once or twice,
-    which takes a tenth of the time to define a graph where few modules are imported, and more where many are.
+    Thousands of objects are made that all stay, so Python would go through all objects of the process once or
+    twice. That takes a tenth of the time to define a graph, and more where many modules are imported.
     """
     was_enabled = gc.isenabled()
     gc.disable()

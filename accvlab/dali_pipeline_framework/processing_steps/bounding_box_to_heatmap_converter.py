@@ -286,27 +286,17 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         names = self._inputs
         given: Any = group[names.boxes]
         num_objects = functions.shape_of(given, _DT.INT32)[0:1]
-
-        def longer(last: int) -> Any:
-            return functions.slice(
-                num_objects,
-                start=[0],
-                shape=[last],
-                axes=[0],
-                out_of_bounds_policy="pad",
-                fill_values=[2],
-            )
-
         # One number alone would be taken for all sides, and one value for all objects.
-        boxes = _checked("boxes must be (N, 4)", given, longer(3))
+        boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
         rule = "one value for each box is needed"
         categories, is_valid = (
             None if name is None else _checked(rule, group[name], num_objects)
             for name in (names.categories, names.is_valid)
         )
         centers = None
-        if names.centers is not None:
-            centers = _checked("a center x, y for each box is needed", group[names.centers], longer(2))
+        if names.centers is not None:  # of boxes that were checked, so that it is these that are named
+            shape = _with_twos(functions.shape_of(boxes, _DT.INT32)[0:1], 2)
+            centers = _checked("a center x, y for each box is needed", group[names.centers], shape)
         if not functions.is_node(boxes):
             return boxes, categories, is_valid, centers
         if is_valid is not None:  # `fn.slice` refuses it
@@ -379,6 +369,13 @@ class _Inputs:
 
 def _checked(rule: str, values: Any, shape: Any) -> Any:
     return failing_with(rule, functions.reshape, values, shape=shape, layout="")
+
+
+def _with_twos(num_objects: Any, num_axes: int) -> Any:
+    """The shape ``(N, 2, ...)``."""
+    return functions.slice(
+        num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
+    )
 
 
 def _without_first(values: Any) -> Any:
