@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from nvidia.dali import fn, pipeline_def
+from nvidia.dali._utils import dali_trace
 from nvidia.dali.ops import _OperatorInstance
+from nvidia.dali.pipeline import Pipeline
 
 from accvlab.dali_pipeline_framework.engine.dali.origins import each_line_looked_up_once
 
@@ -56,3 +59,15 @@ def test_an_error_of_an_operator_tells_its_line() -> None:
     pipeline.build()
     with pytest.raises(RuntimeError, match="this cannot be"):
         pipeline.run()
+
+
+def test_nothing_is_noted_while_tracing_is_off() -> None:
+    dali_trace.set_tracing(enabled=False)
+    try:
+        pipeline = Pipeline(1, 1, None)
+        with pipeline, each_line_looked_up_once():
+            pipeline.set_outputs(fn.external_source(lambda: [np.zeros(1, np.int32)]) + 1)
+    finally:
+        dali_trace.set_tracing(enabled=True)
+    pipeline.build()
+    assert pipeline.run()[0].as_array().tolist() == [[1]]

@@ -48,7 +48,8 @@ def each_line_looked_up_once() -> Iterator[None]:
     known = _KnownLines()
 
     def add_origin(instance: Any, arguments: dict[str, Any]) -> None:
-        end = instance._op._definition_frame_end
+        # An operator has no such number where it was made while tracing was off, or in debug mode.
+        end = getattr(instance._op, "_definition_frame_end", None)
         is_debugged = getattr(_PipelineDebug.current(), "_debug_on", False)
         if end is None or is_debugged or not dali_trace.is_tracing_enabled():
             _by_dali(instance, arguments)
@@ -103,4 +104,5 @@ class _KnownLines:
 
 
 def _line_of(summary: traceback.FrameSummary) -> _Line:
-    return summary.filename, summary.lineno, summary.name, (summary.line or "").strip()
+    # What DALI's conditionals have made may have no name.
+    return summary.filename, summary.lineno, str(summary.name), (summary.line or "").strip()
