@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ...errors import FileError, file_error
+from ...garbage import no_garbage_collected
 from .pickle_limits import LimitError, load_within_limits
 
 _Path = str | os.PathLike[str]
@@ -26,7 +24,7 @@ def load_plain_pickle(path: _Path) -> Any:
     """
     text = os.fspath(path)
     try:
-        with open(path, "rb") as file, _without_collections():
+        with open(path, "rb") as file, no_garbage_collected():
             return load_within_limits(file, lambda: _Unpickler(file).load())
     except OSError as error:
         raise file_error(f"The pickle {text!r} cannot be read", error) from error
@@ -59,18 +57,6 @@ def _is_text(path: _Path) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     return bool(start.strip()) and all(one.isprintable() or one in "\r\n\t" for one in start)
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Without searches for garbage: there is none among millions of new values, and each search looks at all."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _NotPlainError(pickle.UnpicklingError):
