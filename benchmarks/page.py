@@ -259,7 +259,7 @@ def _draw_rates(figure: Any, section: dict[str, Any]) -> None:
     axes.set_xticks([group + 0.42 for group in range(len(rows))])
     axes.set_xticklabels([f"batches of {row['at']['batch_size']}" for row in rows])
     axes.set_ylabel("samples per second")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")  # above the axes it would cover bars
 
 
 def _draw_stragglers(figure: Any, section: dict[str, Any]) -> None:
