@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from support.drives import write_drive
@@ -150,6 +151,19 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
         batch_view(batch, {})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`sample`"):
         batch_view(batch, RECIPES["streampetr"][0], 3)
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "detection_2d"])
+def test_means_and_deviations_are_for_images_in_0_255(data: Any, name: str) -> None:
+    root, index = data
+    settings, make_loader, _ = RECIPES.get(name, (Detection2DSettings(classes=CLASSES), detection_2d_training, {}))
+    settings = attrs.evolve(settings, mean=(0.485, 0.456, 0.406), std_dev=(0.229, 0.224, 0.225))
+    with pytest.raises(SettingError) as caught:
+        make_loader(DrivingProvider(index, root, **settings.provider_fields()), 1, settings)
+    assert str(caught.value) == (
+        f"{type(settings).__name__}: `mean` 0.485 and `std_dev` 0.229 are for images with values 0..1, but the "
+        "values are 0..255. Multiply both by 255: mean=[123.675, 116.28, 103.53], std_dev=[58.395, 57.12, 57.375]."
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)
