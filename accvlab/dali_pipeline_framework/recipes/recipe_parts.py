@@ -14,7 +14,7 @@ from ..checks import bullets, did_you_mean, listed, shown
 from ..datasets import DrivingProvider
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError, FrameworkError, SettingError
 from ..loader.data_loader import DataLoader
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_mean_std_dev_normalizer import fractions_problem, per_channel
@@ -24,7 +24,7 @@ from ..sample_data import SampleDataGroup, get_numpy_type_for_dali_type
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
-from .image_augmentation import ImagePlan, image_size
+from .image_augmentation import ImageAugmentation, ImagePlan, image_size
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
@@ -138,6 +138,23 @@ def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
             f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
         )
     return sizes[0][0]
+
+
+def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) -> None:
+    """Refuse, before anything runs, images that leave much of the output black, by the first image.
+
+    Others are checked when they are loaded, and so is a first one that cannot be read.
+
+    Raises:
+        SettingError: The first image is of such a size.
+    """
+    try:
+        file = provider.first_image_file()
+        misfit = None if file is None else images.misfit(image_size(file))
+    except (FrameworkError, OSError):
+        return
+    if misfit:
+        raise SettingError(f"With these settings, {misfit}.")
 
 
 def four_by_four(matrix: npt.NDArray[Any]) -> Float64Array:
