@@ -77,7 +77,7 @@ BELOW = {
     "datasets.arrow_logs": "datasets.driving",
     "datasets.argoverse": "datasets.driving",
     "datasets.clips": "datasets.driving",
-    "datasets.infos": "datasets.driving garbage",
+    "datasets.infos": "datasets.driving garbage user_warnings",
     "datasets.kitti": "datasets.driving",
     "datasets.nuscenes": "datasets.driving",
     "datasets": (

@@ -182,6 +182,30 @@ class TestWhatWasFound:
         again = InfosProvider(first._pickle, first._storage.root, index_cache=os.path.dirname(first._given_index))
         assert again.describe() == first.describe()
 
+    @pytest.mark.parametrize("family", ["streampetr", "mmdet3d_v2"])
+    def test_what_only_sizes_say_is_a_warning(self, family, root, tmp_path):
+        standing = driving_scenes(num_moving=0)
+        path = write_pickle(tmp_path / "infos.pkl", pickle_content(standing, family))
+        settings = {"index_cache": tmp_path / "cache"}
+        for _ in range(2):  # made, and from the cache
+            with pytest.warns(UserWarning, match="read as 'l,w,h,yaw': the sizes say so") as warned:
+                provider = InfosProvider(path, root, **settings)
+            assert [warning.filename for warning in warned] == [__file__]
+        message = str(warned[0].message)
+        assert re.search(r"sizes: of \d+ boxes of vehicles, .*length before width", message)
+        assert re.search(r"velocities: of 0 moving objects", message)
+        assert "(found: boxes_convention (not sure) and z)" in provider.describe()
+        np.testing.assert_allclose(provider.get_data(0)["boxes"]["sizes"], standing.boxes.size[:12], rtol=1e-6)
+        InfosProvider(path, root, boxes_convention="l,w,h,yaw", **settings)
+        InfosProvider(path, root, boxes=False, **settings)
+        with pytest.raises(SettingError, match=r"`boxes_convention='w,l,h,yaw'` contradicts the boxes"):
+            InfosProvider(path, root, boxes_convention="w,l,h,yaw", **settings)
+
+    @pytest.mark.parametrize("family", ["bevformer", "uniad"])
+    def test_the_width_first_and_nothing_that_moves_is_refused(self, family, opened):
+        with pytest.raises(SettingError, match=r"leave in doubt the columns of sizes and yaw"):
+            opened(pickle_content(driving_scenes(num_moving=0), family))
+
     def test_a_provider_can_be_pickled(self, opened):
         provider = opened(pickle_content(SCENES, "uniad"))
         content = pickle.dumps(provider)

@@ -20,6 +20,7 @@ from nvidia.dali import types
 
 from ..checks import field_name, flag, number_range, probability, valid, whole_number_list
 from ..draws.random_draws import DrawKey, RandomDraw, UniformDraw
+from ..errors import FieldValueError
 from ..operators import functions, image_arrays
 from ..operators.array_packages import needed_package
 from ..operators.functions import constant
@@ -37,6 +38,10 @@ _DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
 
 _FILTERS_DIFFER_BY = 0.25
+# The published settings leave 3 % black on average, 14 % at most: images of 1600 x 900, scaled by 0.38.
+_MOST_BLACK = 0.1
+_SCALES = 21  # of which the average is taken
+_PUBLISHED_HW = (900, 1600)
 
 
 def _hw(value: Any) -> tuple[int, int]:
@@ -96,11 +101,12 @@ class ImageAugmentation:
         scale_range: ``resize_lim``: least and greatest factor, pixels of the output per pixel of the file. None:
             what fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive, Sparse4D,
             BEVFusion) are those of the published configurations, for images of 1600 x 900: for 800 x 450, they
-            must be doubled, or much of the image is black.
+            must be doubled. Images that leave more than a tenth of the output black on average are refused.
         bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
         crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
         flip_prob: Probability that an image is mirrored.
         rotation_range_deg: ``rot_lim``: least and greatest angle, degrees.
+        allows_black: Whether images may leave any part of the output black.
     """
 
     output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=_hw)
@@ -115,6 +121,7 @@ class ImageAugmentation:
     )
     flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
     rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
+    allows_black: bool = attrs.field(default=False, validator=valid(flag))
 
     @property
     def rotates(self) -> bool:
@@ -125,8 +132,62 @@ class ImageAugmentation:
         """Get the same without chance: what fills the output, the middle, not mirrored, not rotated."""
         mean = sum(self.bottom_crop_range) / 2
         return ImageAugmentation(
-            output_hw=self.output_hw, bottom_crop_range=(mean, mean), crop_x_range=(0.5, 0.5), flip_prob=0.0
+            output_hw=self.output_hw,
+            bottom_crop_range=(mean, mean),
+            crop_x_range=(0.5, 0.5),
+            flip_prob=0.0,
+            allows_black=self.allows_black,
         )
+
+    def misfit(self, hw: tuple[int, int]) -> str | None:
+        """Say how much of the output images of a size leave black, and which setting fits; None where they fit."""
+        share = self._black_share(hw)
+        if self.allows_black or share <= _MOST_BLACK:
+            return None
+        (height, width), (output_height, output_width) = hw, self.output_hw
+        least, most = self._scales(hw)
+        fits = "`bottom_crop_range=(0.0, 0.0)` fits"
+        if self.scale_range is not None:
+            kept = max(1 - sum(self.bottom_crop_range) / 2, 1e-3)
+            factors = [max(output_height / (kept * height), output_width / width) / least]
+            if self._black_share(_PUBLISHED_HW) <= _MOST_BLACK:
+                factors.append(max(published / given for published, given in zip(_PUBLISHED_HW, hw, strict=True)))
+            factor = min(factors)
+            fits = f"`scale_range=({least * factor:.4g}, {most * factor:.4g})` fits, {factor:.4g} times as much"
+        sizes = dict.fromkeys(f"{int(width * scale)} x {int(height * scale)}" for scale in (least, most))
+        return (
+            f"images of {width} x {height} pixels (width x height), scaled by {least:.4g} to {most:.4g}, have "
+            f"{' to '.join(sizes)} pixels and do not fill the output of {output_width} x {output_height}: on "
+            f"average {share:.0%} of it is black. {fits}; `allows_black=True` takes it as it is"
+        )
+
+    def require_fit(self, hw: tuple[int, int]) -> None:
+        """Check that images of a size fill most of the output.
+
+        Raises:
+            FieldValueError: They do not, and may not.
+        """
+        misfit = self.misfit(hw)
+        if misfit:
+            raise FieldValueError(f"With these settings, {misfit}.")
+
+    def _scales(self, hw: tuple[int, int]) -> tuple[float, float]:
+        """Least and greatest factor for images of a size."""
+        if self.scale_range is None:
+            return (max(self.output_hw[0] / hw[0], self.output_hw[1] / hw[1]),) * 2
+        least, most = self.scale_range
+        return least, most
+
+    def _black_share(self, hw: tuple[int, int]) -> float:
+        """Share of the output that is black on average, but for rotations."""
+        (height, width), (least, most) = self.output_hw, self._scales(hw)
+        kept = 1 - sum(self.bottom_crop_range) / 2
+        shares = []
+        for step in range(_SCALES):
+            scale = least + (most - least) * step / (_SCALES - 1)
+            shown = min(1.0, int(kept * int(hw[0] * scale)) / height) * min(1.0, int(hw[1] * scale) / width)
+            shares.append(1 - shown)
+        return sum(shares) / _SCALES
 
     def draws(self, key: DrawKey) -> list[RandomDraw]:
         """Draws that `plan` needs."""
@@ -147,7 +208,11 @@ class ImageAugmentation:
         Args:
             hw: Height and width of the images.
             draw: Gives the number of a draw.
+
+        Raises:
+            FieldValueError: Images of this size leave much of the output black.
         """
+        self.require_fit(hw)
         height, width = self.output_hw
 
         def number(name: str, limits: Sequence[float]) -> float:
@@ -155,8 +220,7 @@ class ImageAugmentation:
             low, high = limits
             return float(low) if low == high else float(draw(name))
 
-        filling = max(height / hw[0], width / hw[1])
-        scale = filling if self.scale_range is None else number("scale", self.scale_range)
+        scale = number("scale", self._scales(hw))
         scaled = int(hw[0] * scale), int(hw[1] * scale)
         top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
         left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))

@@ -44,6 +44,7 @@ from .recipe_parts import (
     one_image_size,
     provider_for,
     recipe_loader,
+    require_filled_output,
     sample_format,
     sample_of,
     turn_about_z,
@@ -311,6 +312,7 @@ def sparsedrive_steps(
             steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
     steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
     images = settings.images if is_training else settings.images.for_evaluation()
+    require_filled_output(driving, images)
     if is_training and settings.depth_strides:
         strides: dict[Name, int] = {f"depth_{place}": size for place, size in enumerate(settings.depth_strides)}
         steps.append(

@@ -121,6 +121,7 @@ class _Maker:
                 "z": convention.z,
                 "convention": convention.how,
                 "evidence": list(convention.evidence),
+                "convention_warning": convention.warning,
             }
         return DrivingIndex(
             base="lidar",
