@@ -193,8 +193,8 @@ class _WorkerSource(ABC):
                 advice = ""
                 if isinstance(error, ImportError | AttributeError):
                     advice = (
-                        "\nIts classes must be importable there: define them in a module (not in a notebook, an "
-                        f"interactive session or a function), {PICKLING_ADVICE}."
+                        "\nIts classes must be importable there, where the main script is imported without what "
+                        f"is below its main guard: define them above it, or in a module, {PICKLING_ADVICE}."
                     )
                 raise RuntimeError(
                     f"The input ({self._source_name}) could not be unpickled in the worker process: "

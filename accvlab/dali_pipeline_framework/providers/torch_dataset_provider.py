@@ -130,9 +130,10 @@ class TorchDatasetProvider(DataProvider):
     def loads_batches(self) -> bool:
         """Whether the data set has ``__getitems__``; a ``Subset`` of PyTorch, whether what it is a part of has."""
         dataset, torch = self._dataset, sys.modules.get("torch")
-        subset = () if torch is None else torch.utils.data.Subset
-        while isinstance(dataset, subset) and type(dataset).__getitems__ is subset.__getitems__:
-            dataset = dataset.dataset
+        if torch is not None:
+            subset = torch.utils.data.Subset
+            while isinstance(dataset, subset) and type(dataset).__getitems__ is subset.__getitems__:
+                dataset = dataset.dataset
         return callable(getattr(dataset, "__getitems__", None))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
