@@ -19,6 +19,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
+from ..draws.sample_seeds import SampleSeeds, note_sample
 from ..sample_data import GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
@@ -76,6 +77,7 @@ class FailureDiagnosis:
         steps: The steps in the workers; None where there are none.
         replayed: Which fields are recorded draws; None where there are none.
         first_step: Number of the first of the steps in the graph.
+        seeds: Seeds of the global generators.
     """
 
     data_input: Any
@@ -88,6 +90,7 @@ class FailureDiagnosis:
     steps: SampleSteps | None = None
     replayed: ReplayedDraws | None = None
     first_step: int = 0
+    seeds: SampleSeeds = attrs.Factory(SampleSeeds)
 
     def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
         """Find the culprits.
@@ -161,7 +164,9 @@ class FailureDiagnosis:
 
     def _as_sent(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
         """Load a sample as workers send it."""
-        flat = [*load(what)]
+        with self.seeds.loading(self.data_input, keeps_generators=True):
+            note_sample(info)
+            flat = [*load(what)]
         of_batch = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
         drawn = [batch[0] for batch in of_batch]
         if self.steps is not None:

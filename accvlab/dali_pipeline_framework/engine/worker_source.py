@@ -23,6 +23,7 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
+from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
 from ..sample_data import GroupFormat, format_path
@@ -70,7 +71,7 @@ class _WorkerSource(ABC):
         control: ControlBlock,
         is_parallel: bool,
         pickler: tuple[Dumps, Loads],
-        batch_size: int,
+        seeds: SampleSeeds,
         draws: KeyedDraws | None = None,
         replayed: ReplayedDraws | None = None,
         setup: WorkerSetup | None = None,
@@ -88,7 +89,8 @@ class _WorkerSource(ABC):
         self._is_parallel = is_parallel
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
-        self._batch_size = batch_size
+        self._seeds = seeds
+        self._batch_size = seeds.batch_size
         self._keyed_draws = draws
         self._replayed = replayed
         self._checker: SampleChecker | None = None
@@ -174,6 +176,13 @@ class _WorkerSource(ABC):
         finally:
             note(0)
 
+    def seeding(self) -> LoadingSamples:
+        """Around the loading of samples: global generators can be seeded by them.
+
+        A worker only loads. In the main process, generators are afterwards as before.
+        """
+        return self._seeds.loading(self._get_source(), self._worker_number is None)
+
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:
             try:
@@ -184,8 +193,8 @@ class _WorkerSource(ABC):
                 advice = ""
                 if isinstance(error, ImportError | AttributeError):
                     advice = (
-                        "\nIts classes must be importable there: define them in a module (not in a notebook, an "
-                        f"interactive session or a function), {PICKLING_ADVICE}."
+                        "\nIts classes must be importable there, where the main script is imported without what "
+                        f"is below its main guard: define them above it, or in a module, {PICKLING_ADVICE}."
                     )
                 raise RuntimeError(
                     f"The input ({self._source_name}) could not be unpickled in the worker process: "
@@ -325,7 +334,8 @@ class BatchSource(_WorkerSource, ABC):
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         try:
-            return self._load(batch_info, infos)
+            with self.seeding():
+                return self._load(batch_info, infos)
         finally:
             self._control.end_batch(batch)
 
@@ -360,10 +370,10 @@ class BatchSource(_WorkerSource, ABC):
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
-        control, infos, row, samples = self._control, batch.infos, batch.row, batch.samples
+        infos, row, samples = batch.infos, batch.row, batch.samples
         check = (self._checker or self._get_checker()).check
         for slot in range(len(infos)):
-            control.note_loading(row, slot)
+            self._note(row, infos[slot])
             if slot == 0:  # each sample is loaded when it is asked for
                 source = self._get_source() if self._source is None else self._source
                 batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
@@ -376,6 +386,11 @@ class BatchSource(_WorkerSource, ABC):
             except ValueError as error:
                 raise OddSampleError(slot, str(error)) from error
         return True
+
+    def _note(self, row: int, info: types.SampleInfo) -> None:
+        """Note that this process now loads the sample at a position, for the batch of a row."""
+        self._control.note_loading(row, info.idx_in_batch)
+        note_sample(info)
 
     @abstractmethod
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
@@ -435,9 +450,12 @@ class IterableSource(_WorkerSource):
             began = perf_counter_ns()
             self._control.note_iterating()
             try:
-                if epoch is None:
-                    epoch = iter(self._get_source())
-                batch = next(epoch)
+                with self.seeding():
+                    # Which samples it will load is not known: what they draw depends on the batch as well.
+                    note_sample(infos_of_batch(self._num_delivered, 1, self._batch_size)[0])
+                    if epoch is None:
+                        epoch = iter(self._get_source())
+                    batch = next(epoch)
             except StopIteration:
                 return
             except (Exception, SystemExit) as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import SourcePicklingError, WorkerStartError
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .watching.main_script import without_missing_main_script
 from .watching.pool import told_of_pool
 from .watching.shared_memory import REMEDY
 from .watching.start_watch import StartWatch
@@ -52,6 +53,7 @@ def starting_workers(
             forked_children_are_workers(),
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
             start_watch.watching(mark, *limits),
+            without_missing_main_script(),
             told_of_pool(watch.begin),
         ):
             yield

@@ -13,6 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
+from ..draws.sample_seeds import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
@@ -258,7 +259,9 @@ class PipelineDefinition:
         batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)
         info = types.SampleInfo(position, slot, batch, whole_number(epoch, "epoch", at_least=0))
         try:
-            flat = data_input(info)
+            with chain.sample_seeds(seed, batch_size).loading(data_input, keeps_generators=True):
+                note_sample(info)
+                flat = data_input(info)
         except StopIteration:
             raise SettingError(f"Epoch {epoch} has no sample at position {position}.") from None
         draws = DrawPlan(steps.input_format)

@@ -154,8 +154,9 @@ class SampleFaults:
         infos = [types.SampleInfo(batch * size + slot, slot, batch, epoch) for slot in range(size)]
         loading = BatchLoading(attrs.evolve(source.tolerance, journal=None), source.chain())
         try:
-            loading.run(infos)
-            source.fit_together(loading)
+            with source.seeding():
+                loading.run(infos)
+                source.fit_together(loading)
         except (StopIteration, SampleFailureError):
             return []
         members = []

@@ -21,6 +21,7 @@ from nvidia.dali import types
 
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
+from ...draws.sample_seeds import note_sample
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
@@ -142,12 +143,15 @@ class BatchLoading:
     """
 
     def __init__(
-        self, tolerance: TolerantLoading, chain: SampleChain, note: Callable[[int], None] | None = None
+        self,
+        tolerance: TolerantLoading,
+        chain: SampleChain,
+        note: Callable[[types.SampleInfo], None] = note_sample,
     ) -> None:
-        """Set up; ``note`` is told the slot of each sample before something is done with it."""
+        """Set up; ``note`` gets the position of each sample before something is done with it."""
         self._tolerance = tolerance
         self._chain = chain
-        self._note = note or _no_note
+        self._note = note
         self._troubles: dict[int, _Trouble] = {}
         self.loaded: list[LoadedSample] = []
         self.draws: list[Any] = []
@@ -229,7 +233,7 @@ class BatchLoading:
         tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
         num_tried = 0
         for info, index in zip(infos, indices, strict=True):
-            self._note(info.idx_in_batch)
+            self._note(info)
             if index is not None and index in tolerance.not_tried:
                 yield info, index, None, NotTriedError(tolerance.not_tried[index]), "loading"
                 continue
@@ -278,7 +282,7 @@ class BatchLoading:
             return
         while number < len(self.loaded):
             sample = self.loaded[number]
-            self._note(sample.info.idx_in_batch)
+            self._note(sample.info)
             try:
                 sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws], error)
                 number += 1
@@ -346,6 +350,7 @@ class BatchLoading:
 
     def _substitute(self, trouble: _Trouble, info: types.SampleInfo, with_steps: bool) -> LoadedSample:
         num_tried = 0
+        self._note(info)
         for index in trouble.candidates:
             if index in self._tolerance.not_tried:
                 continue
@@ -506,7 +511,3 @@ def description_of(source: Any, sample_index: int | None) -> str:
         return str(source.describe_sample(sample_index))
     except Exception:  # only decorates another error
         return ""
-
-
-def _no_note(slot: int) -> None:
-    pass
