@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch.distributed as dist
 from support.loaders import make_loader
@@ -115,14 +116,13 @@ def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
         as_rank(rank)
         loaders[rank] = _at_one_place({"batch_size": size})
     as_rank(1)
-    loop = begin(loaders[1])
+    loop = iter(loaders[1])
     as_rank(0)
     with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
         iter(loaders[0])
     as_rank(1)
-    assert len([*loop]) == 1  # rank 1 is in its loop, and looks at the beginning of the next one
     with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
-        iter(loaders[1])
+        next(loop)
     for loader in loaders.values():
         loader.close()
 
@@ -150,6 +150,68 @@ def test_steps_are_compared_whatever_the_order_of_sets_and_addresses() -> None:
     assert not same("Step(x=[1, 2])", "Step(x=[1, -2])")
     text = rank_agreement._ADDRESS.sub("", "Step(f=<function g at 0x7f00aa>)")
     assert text == "Step(f=<function g>)"
+
+
+# --- starts of one job that share a store -------------------------------------------------------------------
+
+
+def _start_job(as_rank: AsRank, begin_at: Any, **arguments: Any) -> None:
+    """Ranks that go on from a state."""
+    loaders = []
+    for rank in range(2):
+        as_rank(rank)
+        loaders.append(loader_of(**arguments))
+        if begin_at is not None:
+            loaders[rank].load_state_dict(begin_at)
+    for rank in (1, 0):
+        as_rank(rank)
+        with loaders[rank] as loader:
+            begin(loader)
+
+
+def _state_behind_a_batch() -> dict[str, Any]:
+    with loader_of(shard=(0, 2)) as loader:
+        begin(loader)
+        return loader.state_dict()
+
+
+def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for restart, state in enumerate([None, _state_behind_a_batch()]):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restart))
+        _start_job(as_rank, state)
+
+
+def test_what_was_left_before_this_process_was_started_is_not_compared(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart that counts on another machine only."""
+    now, start = time.time(), psutil.Process().create_time()
+    assert abs(rank_agreement._time_of_start() - start) < 0.5
+    for written_at, state in [(start - 1, None), (now, _state_behind_a_batch())]:
+        monkeypatch.setattr(rank_agreement, "_time_of_start", lambda: start)
+        monkeypatch.setattr(time, "time", lambda written_at=written_at: written_at)
+        _start_job(as_rank, state)
+
+
+def test_what_is_left_of_an_earlier_start_does_not_hide_a_difference(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = psutil.Process().create_time()
+    monkeypatch.setattr(rank_agreement, "_time_of_start", lambda: start)
+    loaders = []
+    for number, (rank, written_at) in enumerate([(1, start - 1), (0, start + 1), (1, start + 2)]):
+        monkeypatch.setattr(time, "time", lambda written_at=written_at: written_at)
+        as_rank(rank)
+        loaders.append(loader_of(seed=number))
+        if number < 2:
+            begin(loaders[number])
+        else:
+            with pytest.raises(SettingError, match="seed: 1 on rank 0, 2 on rank 1"):
+                iter(loaders[number])
+    for loader in loaders:
+        loader.close()
 
 
 # --- what is no difference --------------------------------------------------------------------------------
@@ -233,34 +295,30 @@ def test_processes_of_jax_are_compared_by_its_coordinator(monkeypatch: pytest.Mo
         rank_agreement._num_made.clear()
         loaders.append(_at_one_place({"batch_size": 2 + rank, "shard": "jax"}))
     state.process_id = 0
-    begin(loaders[0])
+    loop = iter(loaders[0])
+    state.process_id = 1
     message = "batch_size: 2 on rank 0, 3 on rank 1"
-    for rank in (1, 0):
-        state.process_id = rank
-        with pytest.raises(SettingError, match=message):
-            iter(loaders[rank])
-        loaders[rank].close()
+    with pytest.raises(SettingError, match=message):
+        iter(loaders[1])
+    state.process_id = 0
+    with pytest.raises(SettingError, match=message):
+        next(loop)
+    for loader in loaders:
+        loader.close()
 
 
 JAX_RANKS = """
 import sys
 import jax
 from jax._src import distributed
-from accvlab.dali_pipeline_framework.errors import SettingError
-from test_rank_agreement import begin, loader_of
+from test_rank_agreement import found_by, loader_of
 
 rank, port = int(sys.argv[1]), sys.argv[2]
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
 client = distributed.global_state.client
-found = "nothing"
 with loader_of(2 + rank, shard="jax") as loader:
-    for number in range(2):
-        try:
-            begin(loader)
-        except SettingError as error:
-            found = str(error).splitlines()[1]
-        client.wait_at_barrier(f"begun {number}", 30_000)
-print(found)
+    print(found_by(loader, lambda: client.wait_at_barrier("begun", 30_000)))
+client.wait_at_barrier("found", 30_000)
 jax.distributed.shutdown()
 """
 
@@ -295,6 +353,20 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo", "JAX_PLATFORMS": "cpu"}
 
 
+def found_by(loader: DataLoader, wait_for_others: Callable[[], Any]) -> str:
+    """Begin a loop, as all ranks do, and return what one finds, at once or at its first batch."""
+    loop = None
+    try:
+        loop = iter(loader)
+        wait_for_others()
+        next(loop)
+    except SettingError as error:
+        if loop is None:
+            wait_for_others()
+        return str(error).splitlines()[1].strip()
+    return "nothing"
+
+
 # --- real ranks -------------------------------------------------------------------------------------------
 
 
@@ -307,17 +379,12 @@ def what_is_found() -> str:
             begin(only_here)
     dist.barrier()
     with loader_of(2 + rank) as loader:
-        found = "nothing"
-        for _ in range(2):
-            try:
-                begin(loader)
-            except SettingError as error:
-                found = str(error).splitlines()[1]
-            dist.barrier()  # the other one has begun by then
+        found = found_by(loader, dist.barrier)
+    dist.barrier()
     dist.destroy_process_group()
     return found
 
 
 def test_two_processes_see_it_and_do_not_hang() -> None:
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
-    assert run_ranks(2, what_is_found) in ([f"  - {a}"] * 2, [f"  - {b}"] * 2)
+    assert run_ranks(2, what_is_found) in ([f"- {a}"] * 2, [f"- {b}"] * 2)

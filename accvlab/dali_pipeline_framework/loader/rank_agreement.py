@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of one program tell each other the settings of their loaders, without waiting for one another."""
+"""Comparison of the settings of a loader between the ranks of one program, without one waiting for another."""
 
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 import json
 import logging
+import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -33,18 +36,16 @@ Settings: TypeAlias = Mapping[str, Any]
 
 
 class RankAgreement:
-    """Finds out whether the ranks that share the data of a loader have the same settings.
+    """Comparison of the settings of a loader between the ranks that share its data, once, in its first loop.
 
-    The first rank that begins a loop puts its settings where all can read them, in the store of the process
-    group. Each other compares its own with these. What a rank finds it puts there as well, for the others to
-    see when they look next. Nobody waits: where only some ranks run a loop, nothing happens. A loader is known
-    by the place in the program where it was made, so that one that only some ranks make is not taken for another.
+    The first rank that begins puts its settings in the store of the process group, where the others compare their
+    own with them. One that differs raises, and leaves its own there for the first one to see at its first batch.
+    Nobody waits: where only some ranks run a loop, nothing happens. A loader is known by the place in the program
+    where it was made, so that one that only some ranks make is not taken for another.
 
-    .. code-block:: text
-
-        rank 0   begins, is the first ──> ok     first batch: does anybody disagree?
-        rank 1        begins, compares ──> disagrees, tells, raises
-        rank 2             begins, compares ──> ok
+    A launcher that restarts the ranks may keep the store. What an earlier start has left there is recognised by
+    the number of the restart, and, since a restart may count on one machine only, by being older than this
+    process: ranks connect, and so all run, before one of them writes.
     """
 
     def __init__(self) -> None:
@@ -53,58 +54,65 @@ class RankAgreement:
         with _lock:
             number = _num_made[place]
             _num_made[place] += 1
-        self._key = f"accvlab/loader/{place}/{number}"
-        self._has_told = False
+        self._key = f"accvlab/loader/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{place}/{number}"
+        self._own: dict[str, Any] = {}
+        self._group: _Group | None = None  # from the comparison to the first batch
 
     def begin_loop(self, shard: Shard, settings: Callable[[], Settings]) -> None:
-        """Compare settings with those of other ranks, at the first loop, and look what they have found.
+        """Compare settings with those of the rank that was first, if this is the first loop.
 
         Raises:
             SettingError: The settings of two ranks differ.
         """
-        self._ask(lambda group: self._begin(group, shard, settings))
-
-    def look(self) -> None:
-        """Look what other ranks have found.
-
-        Raises:
-            SettingError: The settings of two ranks differ.
-        """
-        if self._has_told:
-            self._ask(self._raise_what_was_found)
-
-    def _ask(self, what: Callable[[_Group], None]) -> None:
-        group = _group()
+        if self._own:
+            return
+        self._group = group = _group()
         if group is None:
             return
-        try:
-            what(group)
-        except SettingError:
-            raise
-        except Exception as error:  # a store that cannot do it, or that has gone with its process
-            _logger.debug("The settings of the ranks were not compared: %s", error)
+        is_dealt = shard.num_shards > 1 and (shard.num_shards == group.num_ranks or shard.source != "given")
+        own = {"rank": group.rank, "at": time.time(), "is_dealt": is_dealt, "settings": settings()}
+        text = json.dumps(own, default=str)
+        self._own = json.loads(text)
 
-    def _begin(self, group: _Group, shard: Shard, settings: Callable[[], Settings]) -> None:
-        if not self._has_told:
-            self._has_told = True
-            is_whole = shard.num_shards == group.num_ranks or shard.source != "given"
-            own = {"rank": group.rank, "is_dealt": is_whole and shard.num_shards > 1, "settings": settings()}
-            own = json.loads(json.dumps(own, default=str))
-            first = json.loads(group.store.first(self._key, json.dumps(own)))
-            differences = _differences(first, own) if first["is_dealt"] or own["is_dealt"] else []
+        def compared() -> list[str]:
+            first = group.put(self._key, "", text)
+            if json.loads(first)["at"] < _time_of_start():
+                first = group.put(self._key, first, text)
+            differences = _differences(json.loads(first), self._own)
             if differences:
-                text = (
-                    f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
-                    f"Give all of them the same, and load the same state on all of them."
-                )
-                group.store.tell(f"{self._key}/found", text)
-                raise SettingError(text)
-        self._raise_what_was_found(group)
+                group.put(self._key, first, text)
+            return differences
 
-    def _raise_what_was_found(self, group: _Group) -> None:
-        found = group.store.told(f"{self._key}/found")
-        if found is not None:
-            raise SettingError(found)
+        _require_none(compared)
+
+    def look(self) -> None:
+        """At the first batch, see whether another rank has found its settings to differ.
+
+        Raises:
+            SettingError: The settings of two ranks differ.
+        """
+        group, self._group = self._group, None
+        if group is not None:
+            _require_none(lambda: _differences(self._own, json.loads(group.put(self._key, "", ""))))
+
+
+def _require_none(find_differences: Callable[[], list[str]]) -> None:
+    try:
+        differences = find_differences()
+    except Exception as error:  # a store that cannot do it, or that has gone with its process
+        _logger.debug("The settings of the ranks were not compared: %s", error)
+        return
+    if differences:
+        raise SettingError(
+            f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
+            f"Give all of them the same, and load the same state on all of them."
+        )
+
+
+def _time_of_start() -> float:
+    """When this process was started, by the clock of `time.time`."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # since the system was
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def loader_settings(loader: Any) -> Settings:
@@ -123,12 +131,14 @@ def loader_settings(loader: Any) -> Settings:
     }
 
 
-def _differences(first: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    there, here = first["settings"], own["settings"]
+def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    if not (first["is_dealt"] or other["is_dealt"]):
+        return []
+    firsts, others = first["settings"], other["settings"]
     return [
-        f"{name}: {_shown(there, name)} on rank {first['rank']}, {_shown(here, name)} on rank {own['rank']}"
-        for name in dict.fromkeys([*there, *here])
-        if not _is_same(there.get(name), here.get(name))
+        f"{name}: {_shown(firsts, name)} on rank {first['rank']}, {_shown(others, name)} on rank {other['rank']}"
+        for name in dict.fromkeys([*firsts, *others])
+        if not _is_same(firsts.get(name), others.get(name))
     ]
 
 
@@ -164,82 +174,44 @@ def _place_in_program() -> str:
 # --- stores -----------------------------------------------------------------------------------------------
 
 
-class _Store(Protocol):
-    """Values by keys, the same for all ranks. No call waits for another rank."""
-
-    def first(self, key: str, value: str) -> str:
-        """Put a value where there is none; get the one that is there then."""
-        ...
-
-    def tell(self, key: str, value: str) -> None:
-        """Put a value."""
-        ...
-
-    def told(self, key: str) -> str | None:
-        """Get a value, None where there is none."""
-        ...
-
-
 @attrs.frozen
 class _Group:
+    """The ranks of this program, and a store that they have in common.
+
+    Attributes:
+        put: Takes key, present and new value; replaces the present one (``""``: none) where it is still there, and
+            returns what is there then. Does not wait for another rank.
+    """
+
     rank: int
     num_ranks: int
-    store: _Store
+    put: Callable[[str, str, str], str]
 
 
 def _group() -> _Group | None:
-    """The ranks of this program, where PyTorch or JAX connects several."""
+    """The ranks that PyTorch or JAX connects; None where there is one only."""
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        num_ranks = distributed.get_world_size()
-        if num_ranks == 1:
+        store = distributed.distributed_c10d._get_default_store()
+        group = _Group(
+            distributed.get_rank(),
+            distributed.get_world_size(),
+            lambda key, so_far, value: store.compare_set(key, so_far, value).decode(),
+        )
+    else:
+        state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+        if getattr(state, "client", None) is None:
             return None
-        get_store = getattr(distributed.distributed_c10d, "_get_default_store", None)
-        return None if get_store is None else _Group(distributed.get_rank(), num_ranks, _TorchStore(get_store()))
-    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    client: Any = getattr(state, "client", None)
-    if client is None or state.num_processes == 1:
-        return None
-    return _Group(state.process_id, state.num_processes, _JaxStore(client))
+        group = _Group(state.process_id, state.num_processes, functools.partial(_put_in_jax, state.client))
+    return group if group.num_ranks > 1 else None
 
 
-@attrs.frozen
-class _TorchStore:
-    """The store by which the ranks of `torch.distributed` have found each other."""
-
-    _store: Any
-
-    def first(self, key: str, value: str) -> str:
-        text: bytes = self._store.compare_set(key, "", value)
-        return text.decode()
-
-    def tell(self, key: str, value: str) -> None:
-        self._store.set(key, value)
-
-    def told(self, key: str) -> str | None:
-        return self._store.get(key).decode() if self._store.check([key]) else None
-
-
-@attrs.frozen
-class _JaxStore:
-    """The store of the coordinator of `jax.distributed`."""
-
-    _client: Any
-
-    def first(self, key: str, value: str) -> str:
-        try:
-            self._client.key_value_set(key, value)
-        except Exception:  # the class of jaxlib for "already exists" is not public
-            text: str = self._client.key_value_try_get(key)
-            return text
-        return value
-
-    def tell(self, key: str, value: str) -> None:
-        self._client.key_value_set(key, value, allow_overwrite=True)
-
-    def told(self, key: str) -> str | None:
-        try:
-            text: str = self._client.key_value_try_get(key)
-        except Exception:  # "not found"
-            return None
-        return text
+def _put_in_jax(client: Any, key: str, so_far: str, value: str) -> str:
+    try:
+        if value:
+            client.key_value_set(key, value, allow_overwrite=bool(so_far))
+            return value
+    except Exception:  # there is one; the class of jaxlib for that is not public
+        pass
+    text: str = client.key_value_try_get(key)
+    return text
