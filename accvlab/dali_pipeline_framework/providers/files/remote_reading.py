@@ -14,6 +14,7 @@ from ...checks import whole_number
 from ...errors import FileError, SettingError
 from ...limits.file_limits import UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
+from ...url_secrets import cleaned
 from .remote_version import FileVersion, ReplacedFileError
 
 _T = TypeVar("_T")
@@ -74,6 +75,13 @@ class RemoteReading:
 
     def __call__(self, read: Callable[[], _T]) -> _T:
         """Call a function that reads, again and again if need be; raises what the last attempt raises."""
+        try:
+            return self._tried(read)
+        except Exception as error:
+            failure = cleaned(error)  # errors of stores have the URL in their texts
+        raise failure  # not in the handler, where the error as it was would become its context
+
+    def _tried(self, read: Callable[[], _T]) -> _T:
         try:
             return self._attempt(read)
         except Exception as error:
