@@ -18,6 +18,7 @@ from ...errors import FileError, SettingError, error_that_is_also
 from ...limits.tables import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
 from .bounded_tar import with_bounds
+from .http_answers import bounded
 from .remote_file import open_blocks, open_file
 from .remote_reading import RemoteReading, read_file
 from .remote_version import FileVersion
@@ -216,9 +217,10 @@ class Storage:
         return file_system, f"{root.rstrip('/')}/{name}"
 
     def _open(self, url: str) -> tuple[Any, str]:
+        timeout_s = self._reading.timeout_s
         if "::" not in url:
-            return _opened(url, self._options)
-        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
+            return _opened(url, self._options, timeout_s)
+        return self._reading(lambda: _opened(url, self._options, timeout_s))  # reads the members of an archive
 
     def _refuse(self, what: str, name: str, error: BaseException) -> NoReturn:
         error = cleaned(error)
@@ -374,7 +376,7 @@ def _read_local(path: str) -> UInt8Array:
         os.close(descriptor)
 
 
-def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
@@ -383,7 +385,13 @@ def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
     try:
-        file_system, path = fsspec.core.url_to_fs(root, **with_bounds(root, options))
+        bounds = bounded(root, with_bounds(root, options), timeout_s)
+        file_system, path = fsspec.core.url_to_fs(root, **bounds)
+    except ImportError as error:  # of what fsspec needs for this protocol
+        raise SettingError(
+            f"{root!r} cannot be opened: {str(error).rstrip('.')}. Install what its protocol needs, for HTTP: "
+            f"pip install 'accvlab.dali_pipeline_framework[remote]', for S3: pip install s3fs."
+        ) from error
     except Exception as error:
         message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
         if root.startswith(_ARCHIVES) and "::" not in root:
