@@ -32,7 +32,8 @@ NAME = "accvlab.dali_pipeline_framework"
 # Sub-room -> sub-rooms right below it. A module may import its own sub-room, these, and all that are below them.
 # (A module at the top, such as errors, is a room by itself; "" is the package.)
 BELOW = {
-    "errors": "",
+    "url_secrets": "",
+    "errors": "url_secrets",
     "public_names": "",
     "engine.dali": "",
     "checks": "errors",

@@ -23,6 +23,7 @@ from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import (
     FieldNotFoundError,
     FileError,
@@ -34,6 +35,9 @@ from accvlab.dali_pipeline_framework.errors import (
 )
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
+    FrameDataProvider,
+    FrameFolders,
+    FrameSequenceDataProvider,
     IterableBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -41,6 +45,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 pytestmark = pytest.mark.timeout(30)  # nothing may hang
 
@@ -502,3 +507,69 @@ def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
     )
     assert warning.filename == __file__
     assert [*map(len, pipeline.run())] == [4] * 4
+
+
+class MissingFileProvider(IndexProvider):
+    """Reads a file that is missing, by a function of the package or on its own."""
+
+    def __init__(self, root: Path, way: str) -> None:
+        super().__init__(4)
+        self.root, self.way = root, way
+
+    def describe_sample(self, sample_index: int) -> str:
+        return "front.jpg, rear.jpg, left.jpg"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if self.way == "package":
+            Storage(self.root).read_bytes("rear.jpg")
+        elif self.way == "note":
+            try:
+                (self.root / "rear.jpg").read_text()
+            except OSError as error:
+                error.add_note("the camera at the rear")
+                raise
+        elif self.way == "other":
+            raise OSError("a disk is gone")
+        (self.root / "rear.jpg").read_bytes()
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("way", ["package", "own", "note", "other"])
+def test_a_missing_file_is_named_once(tmp_path: Path, way: str, num_workers: int) -> None:
+    provider = MissingFileProvider(tmp_path, way)
+    with (
+        DataLoader(provider, 2, num_workers=num_workers, start_method="fork") as loader,
+        pytest.raises(SourceError) as caught,
+    ):
+        next(iter(loader))
+    message = str(caught.value)
+    reason = {"package": "there is none.", "other": "a disk is gone"}.get(way, "No such file or directory")
+    assert message.splitlines()[0].count(reason) == 1
+    assert message.replace('raise OSError("a disk is gone")', "").count(reason) == 1
+    assert message.count(str(tmp_path / "rear.jpg")) == (way != "other")
+    assert ("front.jpg" in message) == (way == "other")  # the error does not name its file
+    assert "in get_data" in message  # the user's code
+    assert ("the camera at the rear" in message.splitlines()) == (way == "note")
+    assert reason in caught.value.worker_traceback
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_of_a_rig_only_the_missing_image_is_named(tmp_path: Path, num_workers: int) -> None:
+    for camera, name in itertools.product(("front", "rear"), ("0.jpg", "1.jpg")):
+        (tmp_path / "a" / camera).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / camera / name).write_bytes(b"\xff\xd8\xff")
+    folders = FrameFolders(tmp_path, cameras={"front": "front", "rear": "rear"})
+    for provider in (FrameDataProvider(folders), FrameSequenceDataProvider(folders, sequence_length=2)):
+        (tmp_path / "a" / "rear" / "1.jpg").unlink(missing_ok=True)
+        with (
+            DataLoader(provider, 1, num_workers=num_workers, start_method="fork") as loader,
+            pytest.raises(FileError) as caught,
+        ):
+            list(loader)
+        message = str(caught.value)
+        assert message.count("1.jpg") == message.count("rear") == message.count("there is none") == 1
+        assert "front" not in message
+        assert "Traceback" not in message  # no code of the user led to it
+        assert "1.jpg" in caught.value.worker_traceback
+        (tmp_path / "a" / "rear" / "1.jpg").write_bytes(b"\xff\xd8\xff")

@@ -15,6 +15,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..errors import ClosedError, FrameworkError, OutputError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
+from ..url_secrets import cleaned
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
@@ -151,7 +152,7 @@ class StructuredPipeline(DescribedPipeline):
             explained = self._context.setup_error(error)
             if explained is None:
                 raise
-            raise explained from error
+            raise explained from cleaned(error)
         self._threads = threads_of_process() - threads_before
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
@@ -534,7 +535,7 @@ class StructuredPipeline(DescribedPipeline):
         if report is not None:
             explained: Exception = report.to_error()
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
-                explained.__cause__ = error.__cause__
+                explained.__cause__ = None if error.__cause__ is None else cleaned(error.__cause__)
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))

@@ -44,7 +44,7 @@ from .worker_process import (
     telling_of_imports,
     use_one_thread_of_opencv,
 )
-from .worker_report import ReportedFailure, WorkerReport
+from .worker_report import ReportedFailure, WorkerReport, names_its_file
 
 if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
@@ -260,7 +260,7 @@ class _WorkerSource(ABC):
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
         return WorkerReport.of_exception(
-            error, where, index, what, self._details(index, info), self._worker_number
+            error, where, index, what, self._details(index, info, not names_its_file(error)), self._worker_number
         )
 
     def report_of_problem(
@@ -272,15 +272,17 @@ class _WorkerSource(ABC):
         details = "".join(f"\n{line}" for line in self._details(sample_index, info))
         return WorkerReport.of_problem(message + details, sample_index, self._worker_number)
 
-    def _details(self, sample_index: int | None, info: types.SampleInfo | None) -> list[str]:
-        """What else is known of a sample, in lines."""
+    def _details(
+        self, sample_index: int | None, info: types.SampleInfo | None, has_files: bool = True
+    ) -> list[str]:
+        """What else is known of a sample, in lines; ``has_files``: also its files."""
         source, lines = InputAdapter(self._source), []
         with contextlib.suppress(Exception):  # it only decorates another error
             place = None if info is None else source.place(info)
             if place is not None and place.sequence >= 0:
                 lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
         with contextlib.suppress(Exception):
-            file = "" if sample_index is None else source.describe_sample(sample_index)
+            file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
         if self._worker_number is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
-from ...providers.files.storage import Storage, without_secrets
+from ...providers.files.storage import Storage
 from ...providers.videos.frame_reader import FrameReader, KeptFrames
 from ...providers.videos.frame_reader_pool import FrameReaderPool
 from ...providers.videos.remote_video import located
@@ -92,7 +92,7 @@ class VideoFrames:
         wrong = [number for number in numbers if not 0 <= number < num_frames]
         if wrong:
             raise VideoError(
-                f"The data set asks for frame {wrong[0]} of the video {without_secrets(path)!r}, whose frames are "
+                f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are "
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )

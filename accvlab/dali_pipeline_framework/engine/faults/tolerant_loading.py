@@ -26,6 +26,7 @@ from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
 from ...sample_data import GroupFormat
+from ...url_secrets import without_secrets
 from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
 from .journal import FaultJournal
@@ -508,6 +509,6 @@ def description_of(source: Any, sample_index: int | None) -> str:
     if sample_index is None:
         return ""
     try:
-        return str(source.describe_sample(sample_index))
+        return without_secrets(str(source.describe_sample(sample_index)))
     except Exception:  # only decorates another error
         return ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex
 
 from ...errors import SettingError
+from ...url_secrets import without_secrets
 from .file_scan import is_same_list, is_unchanged, list_given_files, read_list_file, scan_folders
 from .file_table import FileTable, is_table_file
 from .name_filter import NameFilter
@@ -58,7 +59,7 @@ def find_files(
         is_current = functools.partial(is_same_list, of_list, name)
     else:
         arguments = {
-            "root": storage.root if storage.is_remote else os.path.abspath(storage.root),
+            "root": without_secrets(storage.root) if storage.is_remote else os.path.abspath(storage.root),
             "file_filters": list(file_filter.patterns),
             "dir_filters": None if folder_filter is None else list(folder_filter.patterns),
             "case_sensitive_filter": bool(case_sensitive_filter),

@@ -12,6 +12,7 @@ import attrs
 from ...checks import number, shown, valid
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
+from ...url_secrets import repr_without_secrets
 from ..files.storage import StoragePath
 from ..rigs.camera_rig import CameraRig, one_of
 from ..rigs.frame_times import TimestampParser, TimestampRule
@@ -85,7 +86,7 @@ class FrameFolders(CameraRig):
         ('front', 'rear')
     """
 
-    file_root: StoragePath = attrs.field(kw_only=False)
+    file_root: StoragePath = attrs.field(kw_only=False, repr=repr_without_secrets)
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
     layout: RigLayout = attrs.field(default="recording/camera", validator=one_of(RigLayout), kw_only=True)
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from ...checks import bullets
 from ...errors import FrameworkError, SettingError, VideoError
-from ..files.storage import Storage, without_secrets
+from ...url_secrets import without_secrets
+from ..files.storage import Storage
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .remote_video import located

@@ -25,7 +25,7 @@ from ...checks import check_shard, did_you_mean, listed
 from ...draws.keyed_random import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
-from ...providers.files.storage import is_url, without_secrets
+from ...providers.files.storage import is_url
 from ...sample_data import ImageContent, Name, SampleDataGroup
 from ...sample_data.image_content import UNKNOWN_CONTENT
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
@@ -136,7 +136,7 @@ class ReaderInput(NativeInput, ABC):
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
             raise SettingError(
-                f"`file_root` of fn.{self.operator_name} must be a folder, but {without_secrets(str(root))!r} "
+                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} "
                 f"{what}.{self._advice_on(root)}"
             )
 
@@ -146,9 +146,8 @@ class ReaderInput(NativeInput, ABC):
             for path in [paths] if isinstance(paths, str) else paths or ():
                 if not os.path.isfile(path):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
-                    shown = repr(without_secrets(str(path)))
                     raise SettingError(
-                        f"`{name}` of fn.{self.operator_name}: {shown} {what}.{self._advice_on(path)}"
+                        f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.{self._advice_on(path)}"
                     )
 
     def _advice_on(self, path: Any) -> str:
