@@ -321,6 +321,8 @@ class BatchSource(_WorkerSource, ABC):
             raise StopIteration
         self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
+        if self._control.is_held_back(epoch, batch):
+            raise RuntimeError("The pipeline knows the error of this batch.")
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
