@@ -463,11 +463,11 @@ def test_batches_before_a_file_that_cannot_be_read_come_first(
                 "own": SamplerInputCallable(IndexProvider(12), SequentialSampler(12, 2, last_batch="drop")),
             }
         )
-    received = []
+    received: list[Any] = []
     arguments = {"pipeline_arguments": {"prefetch_queue_depth": depth}, "num_workers": int(joined)}
     with DataLoader(reader, 2, output_type="numpy", start_method="fork", **arguments) as loader:
         files[bad].unlink()
         with pytest.raises(GraphError, match=files[bad].name):
-            for batch in loader:
-                received += numbers(batch["read"] if joined else batch)
+            received += loader
+    received = [number for batch in received for number in numbers(batch["read"] if joined else batch)]
     assert received == [*range(bad - 1)]  # DALI reads one file ahead: the first one of a batch fails a batch early
