@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -83,6 +84,9 @@ FAULTS = {
     "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
     "stop_iteration": (RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
     "exit": (SourceError, r"Loading sample 6 failed with SystemExit: 3"),
+    "cancelled": (SourceError, r"Loading sample 6 failed with CancelledError: shut down"),
+    "panic": (SourceError, r"Loading sample 6 failed with Panic: index out of bounds"),
+    "generator_exit": (SourceError, r"Loading sample 6 failed with GeneratorExit\n"),
 }
 
 # What fails in one worker must not depend on what the other one does.
@@ -121,7 +125,7 @@ def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fork", "here"])
-@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found"])
+@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found", "panic"])
 def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str) -> None:
     data_input = SamplerInputIterable(FaultyProvider(fault), EpochSampler(16, 4))
     with make_iterator(data_input, definition={"use_parallel_external_source": mode == "fork"}) as iterator:
@@ -130,6 +134,22 @@ def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str
         with pytest.raises(SourceError, match="ample 6 ") as caught:
             next(epoch)
         assert caught.value.sample_index == 6
+
+
+@pytest.mark.parametrize("policy", ["raise", "replace"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_interrupt_is_ctrl_c_in_this_process_and_a_fault_in_a_worker(num_workers: int, policy: str) -> None:
+    arguments = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy", "faults": policy}
+    with DataLoader(FaultyProvider("interrupt"), 4, **arguments) as loader:
+        received = contextlib.nullcontext()
+        if num_workers == 0:
+            received = pytest.raises(KeyboardInterrupt)
+        elif policy == "raise":
+            received = pytest.raises(SourceError, match="sample 6 failed with KeyboardInterrupt")
+        with received as caught:
+            list(loader)
+        assert not hasattr(getattr(caught, "value", None), "__notes__")
+        assert len(loader.failed_samples) == num_workers // 2
 
 
 def test_the_traceback_shows_the_user_s_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import itertools
@@ -18,6 +19,7 @@ from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.laws import each_value, some
 from support.loaders import edited
+from support.providers import Panic
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -59,7 +61,9 @@ class Provider(DataProvider):
         broken: Iterable[int] = (),
         odd: Iterable[int] = (),
         num_samples: int = NUM_SAMPLES,
+        error: type[BaseException] = ValueError,
     ) -> None:
+        self.error = error
         self.bad, self.broken, self.odd = frozenset(bad), frozenset(broken), frozenset(odd)
         self.num_samples = num_samples
 
@@ -81,7 +85,7 @@ class Provider(DataProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index in self.bad:
-            raise ValueError(f"calibration of {sample_index} is missing")
+            raise self.error(f"calibration of {sample_index} is missing")
         sample = self.sample_data_structure
         sample["index"] = np.array(sample_index)
         sample["boxes"] = np.full((4,) if sample_index in self.odd else (2, 4), 1 + sample_index, np.float32)
@@ -156,7 +160,8 @@ _WHERE = [("graph", 0), ("graph", 2), ("workers", 0), ("workers", 2)]
     {0, 1, 2, 4, 6, 7, 8, 11},
 )
 def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, policy: str) -> None:
-    with make(Provider([3, 7], [5]), policy, run=run, num_workers=num_workers) as loader:
+    error = (ValueError, Panic, asyncio.CancelledError)[POLICIES.index(policy)]
+    with make(Provider([3, 7], [5], error=error), policy, run=run, num_workers=num_workers) as loader:
         batches = delivered(loader)
         failed = loader.failed_samples
     expected = clean()
@@ -174,7 +179,7 @@ def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, polic
     assert sorted(sample.sample_index for sample in failed) == [3, 5, 7]
     assert sorted(failed, key=lambda sample: (sample.epoch, sample.batch)) == list(failed)
     by_index = {sample.sample_index: sample for sample in failed}
-    assert by_index[3].reason == "ValueError: calibration of 3 is missing"
+    assert by_index[3].reason == f"{error.__name__}: calibration of 3 is missing"
     assert by_index[3].file == "drive_3.jpg"
     assert by_index[5].stage == ("graph" if run == "graph" else "steps")
     for sample in failed:
@@ -560,7 +565,7 @@ def test_the_message_tells_all_that_is_known() -> None:
     ]
     assert re.fullmatch(r"  worker: 0 \(process \d+\)", lines[4])
     trace = "\n".join(lines[5:])
-    assert 'raise ValueError(f"calibration of {sample_index} is missing")' in trace
+    assert 'raise self.error(f"calibration of {sample_index} is missing")' in trace
     assert "accvlab" not in trace.replace(str(Path(__file__).parents[2]), "")
     assert (error.sample_index, error.worker) == (3, 0)
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]

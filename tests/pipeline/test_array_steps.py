@@ -258,6 +258,8 @@ class TestFailures:
             ("none", "pair: is not set", 0),
             ("exits", "SystemExit", 0),
             ("exits", "SystemExit", 2),
+            ("panics", "Panic", 0),
+            ("panics", "Panic", 2),
         ],
     )
     def test_name_step_and_sample(self, does: str, text: str, num_workers: int) -> None:

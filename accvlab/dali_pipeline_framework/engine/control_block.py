@@ -70,7 +70,9 @@ class ControlBlock:
                      4..27                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
                      28, 29               iterables: process that loads a batch (0: none), and since when
-                     30..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
+                     30, 31               callables: epoch plus 1 (0: none) and batch from which on nothing of
+                                          that epoch is loaded
+                     32..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
                                           since they count over all), its number plus 1 (0: no batch), since
                                           when its sample is loaded, then for iterables the sample indices of
                                           the batch, for callables the process and the slot that it loads
@@ -93,7 +95,8 @@ class ControlBlock:
     _EPOCH_RING = 8
     _EPOCHS_AT = 4
     _ITERABLE_AT = _EPOCHS_AT + 3 * _EPOCH_RING
-    _HEADER = _ITERABLE_AT + 2
+    _HELD_BACK_AT = _ITERABLE_AT + 2
+    _HEADER = _HELD_BACK_AT + 2
     _ROW_HEADER = 3
     _WORK_WORDS = 7
     _SETUP_WORDS = 3
@@ -236,6 +239,16 @@ class ControlBlock:
         if self._words[row] != epoch_idx + 1:
             return epoch_idx, iteration
         return self._words[row + 1], self._words[row + 2] + iteration
+
+    def hold_back(self, epoch: int, batch: int) -> None:
+        """Have workers load nothing of an epoch of the input from a batch on."""
+        self._words[self._HELD_BACK_AT + 1] = batch
+        self._words[self._HELD_BACK_AT] = epoch + 1
+
+    def is_held_back(self, epoch: int, batch: int) -> bool:
+        """Whether a batch of the input must not be loaded."""
+        held_epoch, held_batch = self._words[self._HELD_BACK_AT : self._HELD_BACK_AT + 2]
+        return epoch == held_epoch - 1 and batch >= held_batch
 
     @property
     def generation(self) -> int:

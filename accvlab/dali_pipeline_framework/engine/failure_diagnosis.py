@@ -25,6 +25,7 @@ from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason
 from .samples.sample_steps import SampleSteps, after_steps, of_step
+from .worker_process import pass_on_interrupt
 from .worker_source import infos_of_batch
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class FailureDiagnosis:
     def _examine(self, member: BatchMember) -> Finding | None:
         try:
             flat = _contiguous(member.load())
-        except Exception as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             cause = of_step(error)
             reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
             return Finding(f"  - {member.name}: {reason}", reason)
@@ -208,7 +210,8 @@ class FailureDiagnosis:
             return ""
         try:
             told = InputAdapter(self.data_input).describe_sample(member.sample_index)
-        except Exception:  # only decorates another error
+        except BaseException as error:  # only decorates another one
+            pass_on_interrupt(error)
             return ""
         return f" ({told})" if told else ""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, OutputError
+from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
 from ..url_secrets import cleaned
@@ -66,6 +66,7 @@ class StructuredPipeline(DescribedPipeline):
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: SampleFaults | None = None
     failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
+    held_back: tuple[tuple[int, int], WorkerDiedError] | None = None  # what `hold_back` was called with
     _delivers_graph_outputs: bool = False
     _num_handed_over: int = 0  # of the batches that workers have loaded
     _threads: Set[int] = frozenset()  # that were started with it
@@ -518,6 +519,11 @@ class StructuredPipeline(DescribedPipeline):
         if self._failure is not None:
             raise self._failure.with_traceback(None) from self._failure.__cause__
 
+    def hold_back(self, batch: tuple[int, int], error: WorkerDiedError) -> None:
+        """Fail with an error at a batch (epoch, and batch in it) of the input, and load nothing from there on."""
+        self.held_back = batch, error
+        self._context.control.hold_back(*batch)
+
     def _explained(self, error: Exception, ahead: int) -> Exception:
         """Make the error that tells the user what failed, from what DALI raised.
 
@@ -529,6 +535,8 @@ class StructuredPipeline(DescribedPipeline):
             return error
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
         self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
+        if self.held_back is not None and self.failed_batch == self.held_back[0]:
+            return self.held_back[1]
         from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)

@@ -48,6 +48,17 @@ def prepare_worker_process(parent_pid: int) -> None:
     threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
 
 
+def pass_on_interrupt(error: BaseException) -> None:
+    """Raise an exception of the user's code again if it is a `KeyboardInterrupt`, which is about no sample.
+
+    All others are about what was being done, also those that are no `Exception`: `SystemExit`,
+    `asyncio.CancelledError`, panics of extensions written in Rust. A worker ignores SIGINT, so there the user's
+    code has raised a `KeyboardInterrupt` itself.
+    """
+    if isinstance(error, KeyboardInterrupt) and _prepared_pid != os.getpid():
+        raise error
+
+
 def _exit_with_parent(parent_pid: int) -> None:
     started_by = os.getppid()  # the parent itself, except with a fork server
     while os.getppid() == started_by and _is_running(parent_pid):

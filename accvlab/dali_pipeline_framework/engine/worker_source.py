@@ -40,6 +40,7 @@ from .watching.stacks import answer_requests
 from .worker_process import (
     WorkerSetup,
     keep_freed_memory,
+    pass_on_interrupt,
     prepare_worker_process,
     telling_of_imports,
     use_one_thread_of_opencv,
@@ -150,7 +151,7 @@ class _WorkerSource(ABC):
                 use_one_thread_of_opencv()
             keep_freed_memory()
             self._memory = ReusedMemory()
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail_with(error, where, None, what)
         self._setup.seed_generators(self._worker_number)
         self._is_torch_seeded = "torch" in sys.modules
@@ -162,7 +163,7 @@ class _WorkerSource(ABC):
                 if init_fn is not None:
                     init_fn(self._worker_number)
             mark(self, **self._ranges)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
 
     @contextlib.contextmanager
@@ -277,11 +278,11 @@ class _WorkerSource(ABC):
     ) -> list[str]:
         """What else is known of a sample, in lines; ``has_files``: also its files."""
         source, lines = InputAdapter(self._source), []
-        with contextlib.suppress(Exception):  # it only decorates another error
+        with _decorating():
             place = None if info is None else source.place(info)
             if place is not None and place.sequence >= 0:
                 lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
-        with contextlib.suppress(Exception):
+        with _decorating():
             file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
@@ -332,6 +333,8 @@ class BatchSource(_WorkerSource, ABC):
             raise StopIteration
         self._begin_work()
         epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
+        if self._control.is_held_back(epoch, batch):
+            raise RuntimeError("The pipeline knows the error of this batch.")
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
@@ -359,7 +362,8 @@ class BatchSource(_WorkerSource, ABC):
                     sent = self._after_steps(sent, batch.draws, batch.sent, note)
                 batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
                 outputs = self.outputs_of_batch(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
-        except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
+        except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
+            pass_on_interrupt(error)
             outputs = self._after_error(batch, error)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
@@ -421,7 +425,8 @@ class BatchSource(_WorkerSource, ABC):
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
         try:
             return InputAdapter(self._source).sample_index(sample_info)
-        except Exception:  # only decorates another error
+        except BaseException as error:  # only decorates another one
+            pass_on_interrupt(error)
             return None
 
 
@@ -460,7 +465,8 @@ class IterableSource(_WorkerSource):
                     batch = next(epoch)
             except StopIteration:
                 return
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 self._fail_with(error, where, None)
             finally:
                 self._control.note_iterated()
@@ -509,7 +515,8 @@ class IterableSource(_WorkerSource):
             sent: list[Sequence[Any]] = []
             try:
                 samples = self._after_steps(samples, draws, sent)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 slot, index = len(sent), _at(indices, len(sent))
                 self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
         stepped = perf_counter_ns()
@@ -525,6 +532,15 @@ class IterableSource(_WorkerSource):
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
     """Positions of the samples of a batch that an iterable delivers, counted from its start."""
     return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
+
+
+@contextlib.contextmanager
+def _decorating() -> Iterator[None]:
+    """Around what only decorates an error, and may fail."""
+    try:
+        yield
+    except BaseException as error:
+        pass_on_interrupt(error)
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -32,6 +32,7 @@ from ..draws.global_generators import kept_global_generators
 from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.timing.processor_times import queued_time
+from ..engine.worker_process import pass_on_interrupt
 from ..engine.worker_source import infos_of_batch
 from ..engine.workers import refuse_while_main_script_is_imported
 from ..errors import SettingError
@@ -153,7 +154,8 @@ def _choice_for(definition: PipelineDefinition, bound: LoaderInput, arguments: M
         with kept_global_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             cost = measure(definition, bound, arguments)
-    except (Exception, SystemExit) as error:  # a worker raises it again, with all that is to say about it
+    except BaseException as error:  # a worker raises it again, with all that is to say about it
+        pass_on_interrupt(error)
         return choose_unmeasured(resources, type(error).__name__)
     return choose_unmeasured(resources, "there is no sample") if cost is None else choose(cost, resources)
 

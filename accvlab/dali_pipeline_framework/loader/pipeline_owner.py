@@ -215,6 +215,15 @@ class LoaderPipeline:
         """Raise a `NotSupportedError` where the input cannot be positioned."""
         self._bound.require_resumable()
 
+    def reads_one_ahead(self) -> bool:
+        """Have new pipelines read one batch ahead with native readers; return whether the present one does not.
+
+        A reader that reads further ahead fails as soon as it cannot read a file, and loses the batches before it.
+        """
+        bound = self._bound.reading_one_ahead() if self._bound.keeps_checkpoints else None
+        self._bound = bound or self._bound
+        return bound is not None
+
     @property
     def has_native_readers(self) -> bool:
         """Whether operators of DALI read the samples, or a part of them."""

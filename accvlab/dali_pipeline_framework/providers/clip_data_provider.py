@@ -113,7 +113,7 @@ class ClipDataProvider(DataProvider):
             if frame not in loaded:
                 try:
                     loaded[frame] = self._loader.load(frame)
-                except Exception as error:
+                except BaseException as error:
                     _name_clip(error, position, first_frame)
                     raise
             flat += loaded[frame]
@@ -150,7 +150,7 @@ class ClipDataProvider(DataProvider):
     ) -> list[tuple[Any, ...]]:
         try:
             return [*self._loader.load_batch(frames.tolist(), slots)]
-        except Exception as error:
+        except BaseException as error:
             found = np.flatnonzero(frames == getattr(error, "sample_index_in_data_set", -1))
             if len(found):
                 _name_clip(error, position, int(first_frames[found[0]]))
@@ -164,5 +164,5 @@ class ClipDataProvider(DataProvider):
         return clip
 
 
-def _name_clip(error: Exception, position: int, first_frame: int) -> None:
+def _name_clip(error: BaseException, position: int, first_frame: int) -> None:
     add_note(error, f"which is frame {position} of the clip that starts at sample {first_frame}")

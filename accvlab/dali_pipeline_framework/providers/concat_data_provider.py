@@ -138,7 +138,7 @@ class ConcatDataProvider(DataProvider):
         position, index = self.locate(sample_index)
         try:
             return self._providers[position].get_data(index)
-        except Exception as error:
+        except BaseException as error:
             self._rename(error, position)
             raise
 
@@ -167,12 +167,12 @@ class ConcatDataProvider(DataProvider):
         for position, index in located:
             try:
                 sample = next_sample(loading[position], self._providers[position], f"index {index}")
-            except Exception as error:
+            except BaseException as error:
                 self._rename(error, position)
                 raise
             yield sample
 
-    def _rename(self, error: Exception, position: int) -> None:
+    def _rename(self, error: BaseException, position: int) -> None:
         index = getattr(error, "sample_index_in_data_set", None)
         if index is not None:
             rename_sample(error, self._starts[position] + index, f"providers[{position}]")

@@ -123,7 +123,7 @@ class ReplayedDrawsProvider(DataProvider):
         for sample_index in sample_indices:
             try:
                 sample = next_sample(samples, self._provider, f"record {sample_index}")
-            except Exception as error:
+            except BaseException as error:
                 named = getattr(error, "sample_index_in_data_set", None)
                 if named is not None:  # a sample of the provider: maybe that of another record of the batch
                     record = sample_indices[indices.index(named)] if named in indices else sample_index

@@ -14,6 +14,7 @@ from nvidia.dali import types
 
 from ..datasets.driving.driving_provider import DrivingProvider
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..providers.data_provider import DataProvider
@@ -166,7 +167,8 @@ class _ProviderCheck(RuleCheck):
         for index in (-1, count):
             try:
                 self.provider.get_data(index)
-            except Exception:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 continue
             what = f"get_data({index}) returned a sample, of {count}"
             self.break_rule("an index that does not exist must be an error", what)

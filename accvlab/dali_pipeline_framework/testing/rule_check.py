@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
 from ..sample_data import SampleDataGroup
 from .sample_comparison import sample_differences
@@ -37,7 +38,8 @@ class RuleCheck(ABC):
         """Take an exception for a rule that is broken."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             self.break_rule(rule, f"{type(error).__name__}: {error}")
 
     def compare(

@@ -18,6 +18,7 @@ from ...sample_data import GroupFormat
 from ...sources.input_adapter import InputAdapter
 from ..failure_diagnosis import BatchMember, Finding
 from ..structured_pipeline import StructuredPipeline
+from ..worker_process import pass_on_interrupt
 from .journal import FaultJournal
 from .tolerant_loading import (
     BatchLoading,
@@ -237,7 +238,8 @@ class SampleFaults:
         def passes(flat: Sequence[Any]) -> bool:
             try:
                 sent = flat if apply is None else apply(flat, numbers)
-            except (Exception, SystemExit):
+            except BaseException as error:
+                pass_on_interrupt(error)
                 return False
             return self._diagnosis.failure_of([*sent, *numbers]) is None
 

@@ -29,6 +29,7 @@ from ...sample_data import GroupFormat
 from ...url_secrets import without_secrets
 from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
+from ..worker_process import pass_on_interrupt
 from .journal import FaultJournal
 
 if TYPE_CHECKING:
@@ -245,7 +246,8 @@ class BatchLoading:
                 flat = next(loaded)
             except StopIteration:
                 return
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 # One by one from here on: a provider that loads batches may have failed for another sample.
                 loaded = map(source, tried[num_tried:])
                 failure: BaseException | None = error
@@ -262,7 +264,8 @@ class BatchLoading:
     def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
         try:
             return self._chain.source(info), None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             return None, error
 
     def _checked(self, flat: Any, index: int | None) -> Flat:
@@ -287,7 +290,8 @@ class BatchLoading:
             try:
                 sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws], error)
                 number += 1
-            except (Exception, SystemExit) as failure:
+            except BaseException as failure:
+                pass_on_interrupt(failure)
                 instead = self._instead(sample.info, sample.index, failure, "steps", with_steps=True)
                 self._put(number, instead)
                 number += instead is not None
@@ -304,7 +308,8 @@ class BatchLoading:
             if error is not None:
                 raise error
             return apply(flat, numbers)
-        except (Exception, SystemExit):
+        except BaseException as failure:
+            pass_on_interrupt(failure)
             tolerance = self._tolerance
             if tolerance.fallback is None:
                 raise
@@ -365,7 +370,8 @@ class BatchLoading:
                 stage = "steps"
                 if with_steps:
                     self._finish(sample)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 trouble.failures.append(SampleFailureError(error, stage, index, info))
                 continue
             trouble.substitute = index
@@ -499,7 +505,8 @@ def _merged(flat: Flat, replaced: Mapping[int, Any]) -> list[Any]:
 def _passes(apply: Callable[[Flat, Sequence[Any]], Flat], flat: Flat, numbers: Sequence[Any]) -> bool:
     try:
         apply(flat, numbers)
-    except (Exception, SystemExit):
+    except BaseException as error:
+        pass_on_interrupt(error)
         return False
     return True
 
@@ -510,5 +517,6 @@ def description_of(source: Any, sample_index: int | None) -> str:
         return ""
     try:
         return without_secrets(str(source.describe_sample(sample_index)))
-    except Exception:  # only decorates another error
+    except BaseException as error:  # only decorates another one
+        pass_on_interrupt(error)
         return ""

@@ -236,6 +236,14 @@ class ReaderInput(NativeInput, ABC):
             changed._last_batch = check_last_batch(last_batch)
         return changed
 
+    def reading_one_ahead(self) -> ReaderInput | None:
+        """See `NativeInput.reading_one_ahead`."""
+        if self._arguments.get("prefetch_queue_depth", 1) == 1:
+            return None
+        changed = copy.copy(self)
+        changed._arguments = {**self._arguments, "prefetch_queue_depth": 1}
+        return changed
+
     def describe(self) -> Description:
         """What the order depends on, by name."""
         description: Description = {"input": f"fn.{self.operator_name}"}
