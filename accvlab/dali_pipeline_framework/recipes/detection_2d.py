@@ -65,7 +65,7 @@ class Detection2DSettings:
         min_box_size_px: Least width and height of a box in an image that an object is drawn for.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
         scale_range: In training, least and greatest pixels of the output per pixel of the file; None: what
-            fills the output. Images that leave more than a tenth of it black on average are refused.
+            fills the output. Images that leave more than 15 % of it black on average are refused.
         bottom_crop_range: In training, least and greatest part of the height that is left out at the bottom.
         flip_prob: In training, probability that an image is mirrored.
         allows_black: Whether images may leave any part of the output black in training.
