@@ -421,6 +421,9 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "DEFINED_IN": lambda _: of_operator(a_named_rule),
     "NO_KNOWN_IMAGE": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))),
     "NO_DECODER_TOOK_IT": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
+    "NO_BYTES_OF_A_FILE": lambda _: of_operator(
+        lambda: fn.peek_image_shape(fn.reshape(bytes_of(b"abcd"), shape=[2, 2]))
+    ),
     "WRONG_LAYOUT": lambda _: of_operator(lambda: fn.resize(fn.reshape(bytes_of(b"ab"), layout="X"), size=[2, 2])),
     "FEWER_SAMPLES_THAN_SHARDS": lambda tmp: of_operator(lambda: reader_with_too_many_shards(tmp)),
     "NO_SAMPLES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 1)),

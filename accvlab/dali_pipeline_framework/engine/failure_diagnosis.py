@@ -20,10 +20,11 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.sample_seeds import SampleSeeds, note_sample
-from ..sample_data import GroupFormat, format_path
+from ..limits.image_headers import decoded_already
+from ..sample_data import FieldPath, GroupFormat, format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
-from .dali.texts import dali_reason
+from .dali.texts import dali_reason, is_about_decoding
 from .samples.sample_steps import SampleSteps, after_steps, of_step
 from .worker_process import pass_on_interrupt
 from .worker_source import infos_of_batch
@@ -70,6 +71,7 @@ class FailureDiagnosis:
         data_input: The user's input object.
         control: Memory in which workers note the samples of a batch.
         batch_size: Batch size of the pipeline.
+        sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
             of the steps (None: all).
@@ -84,6 +86,7 @@ class FailureDiagnosis:
     data_input: Any
     control: ControlBlock
     batch_size: int
+    sent_paths: Sequence[FieldPath]
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
     step_names: Sequence[str] = ()
@@ -194,7 +197,7 @@ class FailureDiagnosis:
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
-        reason = f"{found}{self._step_of(flat, found)}"
+        reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Finding(f"  - {where}: {reason}", reason)
 
     def _step_of(self, flat: Sequence[Any], reason: str) -> str:
@@ -204,6 +207,14 @@ class FailureDiagnosis:
             middle = (low + high) // 2
             low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
         return f" [in step {self.first_step + high - 1}: {self.step_names[high - 1]}]" if high else ""
+
+    def _decoded_already(self, flat: Sequence[Any], reason: str, failing: Sequence[str]) -> str:
+        """Say that images which could not be decoded are no files."""
+        if not is_about_decoding(reason):
+            return ""
+        arrays = {format_path(path): array for path, array in zip(self.sent_paths, flat, strict=False)}
+        found = (decoded_already(arrays[path]) for path in failing if path in arrays)
+        return next((f"; {problem}" for problem in found if problem), "")
 
     def _origin_of(self, member: BatchMember) -> str:
         if member.sample_index is None:

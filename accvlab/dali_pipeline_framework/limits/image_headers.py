@@ -45,6 +45,16 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
         return None
 
 
+def decoded_already(image: npt.NDArray[np.generic]) -> str:
+    """Say that what is to be decoded is an array of pixels; empty where it may be the bytes of a file."""
+    if image.ndim == 1:
+        return ""
+    return (
+        f"it looks decoded already: the bytes of an image file have one dimension, this has the shape "
+        f"{image.shape}. Leave out ImageDecoder, or `is_encoded` of a step that resizes"
+    )
+
+
 def _jpeg(content: memoryview, head: bytes) -> tuple[int, int] | None:
     """The size in the frame header; of several, of which decoders may take either, the largest of each axis."""
     found: tuple[int, int] | None = None

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
+from ..limits.image_headers import decoded_already
 from ..limits.image_limit import too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import cast_array
@@ -64,6 +65,9 @@ def decoded_image(
         FieldValueError: It is no image, a broken one, or one that claims too many pixels.
         SettingError: A package is not installed.
     """
+    problem = decoded_already(encoded)
+    if problem:
+        raise FieldValueError(f"{problem[0].upper()}{problem[1:]}.")
     problem = too_large(encoded)
     if problem:
         raise FieldValueError(f"No image that may be decoded: {problem}.")
@@ -175,7 +179,7 @@ class DecodedFile(NamedTuple):
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
     """Height and width of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
-    if not encoded[:3].tobytes().startswith(_JPEG):
+    if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
         return None
     try:
         height, width, color_space = _header_of_jpeg(np.ascontiguousarray(encoded))

@@ -142,6 +142,7 @@ def make_pipeline(
         chain.data_input,
         control,
         batch_size,
+        blueprint.format.flat_paths,
         output.format,
         functools.partial(define_pipeline_of_one, in_graph, arguments),
         [step_name(step) for step in graph.steps],

@@ -66,7 +66,10 @@ class FunctionStep(PipelineStepBase):
         if len(values) != len(self._outputs) or not all(map(is_result, values)):
             names = ", ".join(repr(path[0] if len(path) == 1 else path) for path in self._outputs)
             got = ", ".join(type(value).__name__ for value in values) or "nothing"
-            raise StepOutputError(f"{self!r}: the function must return one {kind} for each of {names}; got {got}.")
+            raise StepOutputError(
+                f"{self!r}: the function must return one {kind} for each of {names}; got {got}. A "
+                f"tuple or list is several results; `output_types` names them."
+            )
         return values
 
     @do_not_convert

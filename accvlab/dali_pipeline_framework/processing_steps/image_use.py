@@ -260,7 +260,8 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
     if origin == here:
         order = "leave one of the two out"
     advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
-    return f"must hold the bytes of an image file, but is a decoded image{since}{shown}. {advice}"
+    found = "looks decoded already" if shown else "is a decoded image"
+    return f"must hold the bytes of an image file, but {found}{since}{shown}. {advice}"
 
 
 def _since(content: ImageContent, aspect: str) -> str:
