@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
@@ -230,6 +231,87 @@ def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Calla
         assert script.returncode == -signal.SIGINT, stderr
         assert stderr.rstrip().endswith("KeyboardInterrupt")
         assert stderr.count("Traceback") == 1  # none from the workers
+
+
+SILENT_LOOP = """
+        import signal
+        if {handles}:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        iterator = make_iterator(
+            shuffled(SilentProvider({is_stopped})), py_num_workers=2, py_start_method={method!r}
+        )
+        for batch in iterator:
+            print(*worker_pids())
+        """
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["native code", "stopped"])
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("fork", "kill"),
+        ("fork", "handle"),
+        ("forkserver", "kill"),
+        pytest.param("fork", "terminate", marks=pytest.mark.wide),
+        pytest.param("spawn", "kill", marks=pytest.mark.wide),
+        pytest.param("spawn", "terminate", marks=pytest.mark.wide),
+        pytest.param("spawn", "handle", marks=pytest.mark.wide),
+        pytest.param("forkserver", "terminate", marks=pytest.mark.wide),
+        pytest.param("forkserver", "handle", marks=pytest.mark.wide),
+    ],
+)
+def test_no_worker_outlives_its_parent_though_it_does_not_run(
+    method: str, what: str, is_stopped: bool, run_script: Callable[[str], Script]
+) -> None:
+    body = SILENT_LOOP.format(handles=what == "handle", is_stopped=is_stopped, method=method)
+    script = run_script(body)
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    assert len(pids) == 2
+    asleep = (psutil.STATUS_STOPPED if is_stopped else psutil.STATUS_SLEEPING,)
+    assert wait_until(lambda: all(psutil.Process(pid).status() in asleep for pid in pids))
+    time.sleep(0.3)
+    script.send_signal(signal.SIGKILL if what == "kill" else signal.SIGTERM)
+    assert script.wait(10) == {"kill": -signal.SIGKILL, "terminate": -signal.SIGTERM, "handle": 5}[what]
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_semaphores_have_no_names_that_a_killed_process_would_leave(method: str) -> None:
+    def named() -> set[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return {line for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+
+    before = named()
+    with make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method=method) as iterator:
+        assert indices(iterator, 1) == [[0, 1, 2, 3]]
+        assert named() == before
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_stopped_workers_are_ended(method: str) -> None:
+    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=3, py_start_method=method)
+    indices(iterator, 1)
+    for pid in worker_pids():
+        os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    iterator.close()
+    assert worker_pids() == []
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_outlive_the_thread_that_has_started_them(method: str) -> None:
+    iterators = []
+
+    def start() -> None:
+        iterators.append(make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method=method))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    time.sleep(0.1)
+    with iterators[0] as iterator:
+        assert np.concatenate(indices(iterator)).tolist() == [*range(20)]
 
 
 def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str], Script]) -> None:

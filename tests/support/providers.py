@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import signal
 import threading
 import time
 
@@ -77,6 +79,22 @@ class BlockedProvider(IndexProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index >= 10:
             time.sleep(1000)
+        return super().get_data(sample_index)
+
+
+class SilentProvider(IndexProvider):
+    """From its tenth sample on, no Python runs in its process: it is stopped, or native code keeps the GIL."""
+
+    def __init__(self, is_stopped: bool) -> None:
+        super().__init__()
+        self._is_stopped = is_stopped
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 10:
+            if self._is_stopped:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            else:
+                ctypes.PyDLL(None).sleep(1000)
         return super().get_data(sample_index)
 
 

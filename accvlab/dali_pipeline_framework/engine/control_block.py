@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..ledgers.packed_batch import PackedBatch
+from .worker_process import is_main_thread
 
 _TOLD = struct.Struct("=qqqq")
 _nbytes_of = operator.attrgetter("nbytes")
@@ -88,6 +89,7 @@ class ControlBlock:
 
     Attributes:
         parent_pid: The process that made the block.
+        is_sent_by_main_thread: In a worker that got it pickled, whether the main thread there has sent it.
         index_bytes: How workers are to tell which samples they load, 0: not; up to date once a batch is begun.
         stacks_path: File into which workers write their stacks when they are asked for them.
     """
@@ -102,6 +104,7 @@ class ControlBlock:
     _SETUP_WORDS = 3
 
     index_bytes = 0
+    is_sent_by_main_thread = False
 
     def __init__(self, batch_size: int, num_in_flight: int = 64, num_workers: int = 1) -> None:
         """Create a block.
@@ -151,6 +154,7 @@ class ControlBlock:
             "_work_at": self._work_at,
             "_num_work_rows": self._num_work_rows,
             "parent_pid": self.parent_pid,
+            "is_sent_by_main_thread": is_main_thread(),
             "_fd": -1,
             "_start_report_fd": -1,
             "_stacks_fd": -1,

@@ -26,16 +26,29 @@ _POLL_INTERVAL_S = 0.5
 # Options of `mallopt`, from malloc.h of the GNU C library.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+# Looked up here: in a process that was just forked, another thread might have held the lock of the dynamic loader.
+_prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
+
 _prepared_pid: int | None = None
-_forking = threading.local()  # `parent_pid` while this thread forks workers
+_forking = threading.local()  # arguments of `prepare_worker_process` while this thread forks workers
 
 
-def prepare_worker_process(parent_pid: int) -> None:
+def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
     """Make this process a well-behaved worker of ``parent_pid``; does nothing in the parent itself.
 
     - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers;
       a worker that died on its own would hide the `KeyboardInterrupt` behind an error of the engine.
-    - When the parent is killed, the engine leaves its workers behind for ever. A thread watches for that.
+    - When the parent is killed, the engine leaves its workers behind. The kernel ends them then, also while they
+      are stopped, or native code keeps the GIL. Those of the fork server end with it, and it ends with the parent.
+
+    The kernel acts when the *thread* ends that has started the worker. A worker that was not started by the main
+    thread must outlive that thread: there, only a thread of the worker watches for the end of the parent, which
+    cannot run while the worker is stopped, or native code keeps the GIL. Such a worker ends when that is over.
+
+    Args:
+        parent_pid: Process to which the pipeline belongs.
+        is_of_main_thread: Whether the main thread of that process has started this one.
     """
     global _prepared_pid
     if _prepared_pid == os.getpid() or os.getpid() == parent_pid:
@@ -45,6 +58,13 @@ def prepare_worker_process(parent_pid: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # What the parent does then, e.g. save a checkpoint, is none of a worker's business; and it must end.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    is_of_fork_server = os.getppid() != parent_pid
+    if is_of_fork_server:
+        _let_fork_server_end()
+    if _prctl is not None and (is_of_main_thread or is_of_fork_server):  # whose main thread starts all
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not _is_running(parent_pid):  # it has ended before that
+            os._exit(1)
     threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
 
 
@@ -57,6 +77,20 @@ def pass_on_interrupt(error: BaseException) -> None:
     """
     if isinstance(error, KeyboardInterrupt) and _prepared_pid != os.getpid():
         raise error
+
+
+def _let_fork_server_end() -> None:
+    """Close what keeps the fork server running: it ends when no process has that open, this one included."""
+    server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    descriptor = getattr(server, "_forkserver_alive_fd", None)
+    if descriptor is not None:
+        server._forkserver_alive_fd = None
+        os.close(descriptor)
+
+
+def is_main_thread() -> bool:
+    """Whether this is the first thread of its process, which lives as long as that does."""
+    return threading.get_native_id() == os.getpid()
 
 
 def _exit_with_parent(parent_pid: int) -> None:
@@ -80,12 +114,12 @@ def forked_children_are_workers() -> Iterator[None]:
 
     A forked worker runs none of our code before its first sample, and its parent may be killed before that.
     """
-    _forking.parent_pid = os.getpid()
+    _forking.arguments = os.getpid(), is_main_thread()
     try:
         with _opencv_without_threads():
             yield
     finally:
-        _forking.parent_pid = None
+        _forking.arguments = None
 
 
 @contextlib.contextmanager
@@ -103,14 +137,14 @@ def _opencv_without_threads() -> Iterator[None]:
 
 
 def _after_fork_in_child() -> None:
-    parent_pid = getattr(_forking, "parent_pid", None)
-    if parent_pid is None or os.getppid() != parent_pid:
+    arguments = getattr(_forking, "arguments", None)
+    if arguments is None or os.getppid() != arguments[0]:
         return
-    _forking.parent_pid = None
+    _forking.arguments = None
     # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
     # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
     gc.freeze()
-    prepare_worker_process(parent_pid)
+    prepare_worker_process(*arguments)
 
 
 @attrs.frozen

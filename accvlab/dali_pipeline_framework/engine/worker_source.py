@@ -122,7 +122,7 @@ class _WorkerSource(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        prepare_worker_process(self._control.parent_pid)
+        prepare_worker_process(self._control.parent_pid, self._control.is_sent_by_main_thread)
         answer_requests(self._control.stacks_path)
 
     def _pickled(self, value: object, what: str, name: str) -> bytes | None:

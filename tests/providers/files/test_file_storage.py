@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pickle
+import signal
+import stat
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -25,6 +30,7 @@ from accvlab.dali_pipeline_framework.providers.files.storage import (
     is_url,
     joined_url,
     parent_of,
+    replace_file,
     split_pattern,
 )
 
@@ -311,3 +317,88 @@ class TestUrls:
             "'s3://a' is a URL: reading it needs fsspec. "
             "Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'\n"
         )
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def _written_by_child(path: Path, parts: Callable[[], Iterator[bytes]], **how: Any) -> int:
+    """Have a forked process write a file; returns how it ends."""
+    pid = os.fork()
+    if pid == 0:
+        replace_file(str(path), parts(), **how)
+        os._exit(0)
+    return pid
+
+
+def _ending_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("outlives_machine", [False, True])
+def test_the_next_writer_removes_what_killed_ones_have_left(tmp_path: Path, outlives_machine: bool) -> None:
+    path = tmp_path / "state.json"
+    replace_file(str(path), [b"old"])
+    others = ["state.json", ".state.json-0", ".state.json-backup", ".state.json-7.part.txt"]
+    for name in others[1:]:
+        (tmp_path / name).write_text("another file")
+
+    def stop() -> Iterator[bytes]:
+        yield bytes(2**20)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    pids = [_written_by_child(path, stop, outlives_machine=outlives_machine) for _ in range(3)]
+    for pid in pids:
+        os.waitpid(pid, os.WUNTRACED)
+    assert len(os.listdir(tmp_path)) == len(others) + 3
+    replace_file(str(path), [b"new", b"er"], outlives_machine=outlives_machine)  # while they hold their files
+    assert path.read_bytes() == b"newer"
+    assert len(os.listdir(tmp_path)) == len(others) + 3
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        assert _ending_of(pid) == -signal.SIGKILL
+    replace_file(str(path), [b"x"], outlives_machine=outlives_machine)
+    assert path.read_bytes() == b"x"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+
+
+def test_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+
+    def write_often(content: bytes) -> int:
+        pid = os.fork()
+        if pid == 0:
+            for _ in range(200):
+                replace_file(str(path), [content] * 5)
+            os._exit(0)
+        return pid
+
+    contents = [b"a" * 1000, b"b" * 5000, b"c"]
+    pids = [write_often(content) for content in contents]
+    seen = set()
+    while pids:
+        if path.exists():
+            seen.add(path.read_bytes())
+        pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+    assert seen <= {content * 5 for content in contents}
+    assert os.listdir(tmp_path) == ["index"]
+
+
+def test_a_writer_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / ("long name" * 20)
+    replace_file(str(path), [b"old"])
+    with pytest.raises(TypeError):
+        replace_file(str(path), [b"new", "no bytes"])  # type: ignore[list-item]
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_without_locks_a_file_is_written_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    replace_file(str(tmp_path / "index"), [b"all"])
+    assert (tmp_path / "index").read_bytes() == b"all"
+    assert os.listdir(tmp_path) == ["index"]

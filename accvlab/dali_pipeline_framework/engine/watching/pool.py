@@ -4,24 +4,44 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.util
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nvidia.dali._multiproc import pool as dali_pools
 
 # To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
+_GRACE_S = 1.0  # for the end of a worker, each time it is requested
+
 _tell: ContextVar[Callable[[Any], None] | None] = ContextVar("_tell", default=None)
 
 
 class _ToldPool(dali_pools.ProcPool):
-    """Tells of itself as soon as its processes run; DALI gives it only when all of them have reported."""
+    """Reports itself as soon as its processes run; DALI gives it only when all of them have reported."""
 
     def _sync_initialized_workers(self) -> None:
         tell = _tell.get()
         if tell is not None:
             tell(self)
         super()._sync_initialized_workers()  # type: ignore[no-untyped-call]
+        _remove_names(self)
+
+
+def _remove_names(pool: Any) -> None:
+    """Remove the names of the semaphores of a pool: they stay in ``/dev/shm`` if this process is killed.
+
+    The workers have opened them. With ``fork``, they have no names. `multiprocessing` would remove them later.
+    """
+    conditions = [queue.cv_not_empty for queue in queues_of(pool)]
+    used = [lock for each in conditions for lock in vars(each).values()]
+    for finalizer in [*getattr(multiprocessing.util, "_finalizer_registry", {}).values()]:
+        reference = getattr(finalizer, "_weakref", None)
+        if reference is not None and any(reference() is lock for lock in used):
+            finalizer()
 
 
 @contextlib.contextmanager
@@ -57,9 +77,17 @@ def end_workers(pool: Any) -> None:
     """End the workers, and wait until they have ended."""
     if pool is None:
         return
+    left = pool.pool._processes
+    interrupt(pool)  # DALI has them end, and would wait for one that is stopped until it goes on
+    for end in (BaseProcess.terminate, BaseProcess.kill):
+        deadline = time.monotonic() + _GRACE_S
+        while ended := connection.wait([each.sentinel for each in left], max(0.0, deadline - time.monotonic())):
+            left = [each for each in left if each.sentinel not in ended]
+        for each in left:
+            end(each)
     pool.close()
     for process in pool.pool._processes:
-        if process.is_alive():  # DALI ends them, unless its own thread for that has failed
+        if process.is_alive():  # DALI's own thread for that has failed
             process.kill()
             process.join()
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
+import itertools
 import os
 import stat
 import tempfile
@@ -28,6 +30,8 @@ StoragePath = str | os.PathLike[str]
 
 _READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
+_PART = ".part"  # end of the name of a file that is being written
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 
 class FolderEntry(NamedTuple):
@@ -334,27 +338,78 @@ def open_regular_file(path: str) -> BinaryIO:
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
+    What a process leaves that is killed meanwhile, the next one that writes the same file uses, or removes: parts
+    are written to a file that is locked, and the lock ends with the process. (On a file system without locks, such
+    a file stays.)
+
     To have it on the disk before it takes the place of an old one takes a few milliseconds.
     """
     folder, name = os.path.split(path)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name[:32]}-", delete=False) as file:
+    stem = os.path.join(folder, f".{name[:32]}-")
+    descriptor, written, others = _locked_part(stem)
+    with open(descriptor, "wb") as file:
         try:
+            file.truncate()
             for part in parts:
                 file.write(part)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             if outlives_machine:
                 os.fsync(file.fileno())
-            os.replace(file.name, path)
+            os.replace(written, path)
         except BaseException:
-            os.unlink(file.name)
+            os.unlink(written)
             raise
+    for number in others:  # from when several processes wrote at a time, and were killed
+        try:
+            left = _locked(f"{stem}{number}{_PART}")
+            if left is not None:
+                os.unlink(f"{stem}{number}{_PART}")
+                os.close(left)
+        except OSError:
+            break
     if outlives_machine:  # its name, too
         descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _locked_part(stem: str) -> tuple[int, str, Iterable[int]]:
+    """Open and lock a file for parts; returns it, its name, and the numbers of those to look at later."""
+    numbers = itertools.count()
+    while True:
+        name = f"{stem}{next(numbers)}{_PART}"
+        try:
+            descriptor = _locked(name, os.O_CREAT)
+        except PermissionError:
+            if not os.path.lexists(name):
+                raise
+            continue  # of another user
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            os.unlink(name)
+            return *tempfile.mkstemp(_PART, os.path.basename(stem), os.path.dirname(stem) or "."), ()
+        if descriptor is not None:
+            return descriptor, name, numbers
+
+
+def _locked(path: str, flags: int = 0) -> int | None:
+    """Open a file and lock it; None where another process, or thread, has it, or has given it another name."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _read_local(path: str) -> UInt8Array:
