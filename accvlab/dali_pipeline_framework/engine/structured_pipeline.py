@@ -120,7 +120,7 @@ class StructuredPipeline(DescribedPipeline):
             if self._context.has_workers and self.py_num_workers:
                 require_shared_memory()
             watch = WorkerWatch(self._context.control, self._context.describe_loading)
-            with starting_workers(watch, self._context.control, self.limits):
+            with starting_workers(self.py_num_workers, watch, self._context.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False

@@ -32,11 +32,15 @@ _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 @contextlib.contextmanager
 def starting_workers(
-    watch: WorkerWatch, control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
+    num_workers: int,
+    watch: WorkerWatch,
+    control: ControlBlock,
+    limits: tuple[float | None, float | None] = (None, None),
 ) -> Iterator[None]:
     """Around the code by which DALI starts its workers.
 
     Args:
+        num_workers: How many there are to start.
         watch: Begins to watch as soon as they run.
         control: What they share with this process.
         limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
@@ -51,7 +55,7 @@ def starting_workers(
             _one_start_at_a_time,
             forked_children_are_workers(),
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
-            start_watch.watching(mark, *limits),
+            start_watch.watching(num_workers, mark, *limits),
             told_of_pool(watch.begin),
         ):
             yield
