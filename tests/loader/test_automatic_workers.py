@@ -307,9 +307,14 @@ def test_more_workers_than_cores_are_warned_of_at_the_user_s_line(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     definition = PipelineDefinition(SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4)))
+
+    def built(pipeline: Any) -> Any:
+        pipeline.build()
+        return pipeline
+
     makers = {
         "num_workers": lambda count: DataLoader(IndexProvider(8), 4, num_workers=count),
-        "py_num_workers": lambda count: definition.get_dali_pipeline(py_num_workers=count),
+        "py_num_workers": lambda count: built(definition.get_dali_pipeline(py_num_workers=count)),
     }
     for name, make in makers.items():
         with warnings.catch_warnings(record=True) as caught:
@@ -332,7 +337,9 @@ def test_nothing_is_warned_of_where_no_worker_is_started(tmp_path: Path) -> None
         warnings.simplefilter("error")
         DataLoader(FileReader(file_root=root), 4, num_workers=99).close()
         DataLoader(here, 4, num_workers=99).close()
-        here.get_dali_pipeline(py_num_workers=99).close()
+        pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
+        pipeline.build()
+        pipeline.close()
 
 
 def test_restarts_do_not_warn_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

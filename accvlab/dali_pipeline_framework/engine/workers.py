@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import SourcePicklingError, WorkerStartError
+from ..sources.shards import num_cores_of_rank
+from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
 from .watching.pool import told_of_pool
@@ -109,6 +111,18 @@ def refuse_while_main_script_is_imported() -> None:
             os.write(report, message.encode())
             os._exit(1)
     raise WorkerStartError(message)
+
+
+def warn_of_many_workers(num_workers: int, name: str) -> None:
+    """Warn of more worker processes, given as an argument of that name, than this rank has usable cores."""
+    num_cores = num_cores_of_rank()
+    if num_workers > num_cores:
+        warn_user(
+            f"`{name}={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} usable "
+            f"core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only slow each "
+            f"other down, and each takes time to start and memory. Give {num_cores} or fewer, or let a "
+            f"DataLoader choose by num_workers='auto'."
+        )
 
 
 @contextlib.contextmanager

@@ -34,12 +34,11 @@ from ..engine.source_pickling import pickler_functions
 from ..engine.timing.processor_times import queued_time
 from ..engine.worker_process import pass_on_interrupt
 from ..engine.worker_source import infos_of_batch
-from ..engine.workers import refuse_while_main_script_is_imported
+from ..engine.workers import refuse_while_main_script_is_imported, warn_of_many_workers
 from ..errors import SettingError
 from ..limits.worker_limits import checked_worker_count, free_memory
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
-from ..pipeline.pipeline_arguments import warn_of_many_workers
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputParts
 from ..sources.shards import num_cores_of_rank

@@ -141,15 +141,3 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
         )
     if start_method == "fork" and arguments.get("py_callback_pickler") is not None:
         raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")
-
-
-def warn_of_many_workers(num_workers: int, name: str) -> None:
-    """Warn of more worker processes, given as an argument of that name, than this rank has usable cores."""
-    num_cores = num_cores_of_rank()
-    if num_workers > num_cores:
-        warn_user(
-            f"`{name}={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} usable "
-            f"core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only slow each "
-            f"other down, and each takes time to start and memory. Give {num_cores} or fewer, or let a "
-            f"DataLoader choose by num_workers='auto'."
-        )

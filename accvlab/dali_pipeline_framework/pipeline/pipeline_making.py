@@ -31,14 +31,7 @@ from .chains.chain_format import step_name, with_image_files
 from .chains.placement import Placement
 from .definition_checks import require_gpu
 from .graph import Graph, define_pipeline, define_pipeline_of_one
-from .pipeline_arguments import (
-    PipelineArguments,
-    complete_arguments,
-    is_count,
-    max_in_flight,
-    seed_of_shard,
-    warn_of_many_workers,
-)
+from .pipeline_arguments import PipelineArguments, complete_arguments, is_count, max_in_flight, seed_of_shard
 from .sent_items import SentItems, unused_names
 
 
@@ -62,8 +55,6 @@ def make_pipeline(
     is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
     complete_arguments(arguments, chain.loaded, is_parallel)
     batch_size, num_workers = arguments["batch_size"], arguments.get("py_num_workers", 1)
-    if is_parallel and not chain.evens_out:  # a loader, which evens out, has warned of it itself
-        warn_of_many_workers(num_workers, "py_num_workers")
     seed, shard = arguments.get("seed", 0), parts.shard or Shard(0, 1)
     if "seed" in arguments:
         arguments["seed"] = seed_of_shard(seed, shard)
