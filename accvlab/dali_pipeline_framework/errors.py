@@ -21,7 +21,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
     ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
     ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
-    ├── GraphError               (RuntimeError)                   an operator of the graph failed on a batch
+    ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step that
+    │                                                             treats nodes of the graph as arrays
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
     ├── TooManyFailedError       (RuntimeError)                   more samples have failed than may
@@ -171,7 +172,7 @@ class WorkerStartError(FrameworkError, RuntimeError):
 
 
 class GraphError(FrameworkError, RuntimeError):
-    """An operator of the graph failed on a batch.
+    """An operator of the graph failed on a batch; or a step did that took nodes of the graph for arrays.
 
     Attributes:
         sample_indices: Indices in the data set of the samples to blame, as far as they could be found out.

@@ -63,6 +63,7 @@ class StructuredPipeline(DescribedPipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
+    is_of_loader: bool = False  # which warns by itself
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: SampleFaults | None = None
     failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
@@ -112,8 +113,10 @@ class StructuredPipeline(DescribedPipeline):
             return
         from .load_ahead import LoadAhead
         from .watching.worker_watch import WorkerWatch
-        from .workers import starting_workers
+        from .workers import starting_workers, warn_of_many_workers
 
+        if getattr(self.worker_source, "is_parallel", False) and not self.is_of_loader:
+            warn_of_many_workers(self.py_num_workers, "py_num_workers")
         depth = self._prefetch_queue_depth
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
@@ -121,7 +124,7 @@ class StructuredPipeline(DescribedPipeline):
             if self._context.has_workers and self.py_num_workers:
                 require_shared_memory()
             watch = WorkerWatch(self._context.control, self._context.describe_loading)
-            with starting_workers(watch, self._context.control, self.limits):
+            with starting_workers(self.py_num_workers, watch, self._context.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False

@@ -60,6 +60,7 @@ class _WorkerSource(ABC):
 
     Attributes:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
+        is_parallel: Whether worker processes call it.
         _ranges: Methods that NVTX shows, and under which name.
     """
 
@@ -87,7 +88,7 @@ class _WorkerSource(ABC):
         self._is_torch_seeded = False
         self._blueprint = blueprint
         self._control = control
-        self._is_parallel = is_parallel
+        self.is_parallel = is_parallel
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
         self._seeds = seeds
@@ -134,7 +135,7 @@ class _WorkerSource(ABC):
             if not self._is_torch_seeded:  # it may be imported by the first sample
                 self._is_torch_seeded = self._setup.seed_torch(self._worker_number)
             return
-        if not self._is_parallel or os.getpid() == self._control.parent_pid:
+        if not self.is_parallel or os.getpid() == self._control.parent_pid:
             return
         self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)
@@ -303,7 +304,7 @@ class _WorkerSource(ABC):
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
-            return outputs_of_batch(self.layout, samples, draws, not self._is_parallel, self._memory)
+            return outputs_of_batch(self.layout, samples, draws, not self.is_parallel, self._memory)
         except TooLargeError as error:
             raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:

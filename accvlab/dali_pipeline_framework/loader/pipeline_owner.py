@@ -103,6 +103,7 @@ class LoaderPipeline:
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
         if self._index_bytes:
             pipeline.tell_samples(self._index_bytes)
+        pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
