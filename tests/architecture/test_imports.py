@@ -54,7 +54,7 @@ BELOW = {
     "providers.rigs": "providers",
     "providers.media": "checks limits",
     "providers.frames": "providers.files providers.rigs providers.media",
-    "providers.videos": "providers.files providers.rigs providers.media",
+    "providers.videos": "providers.files providers.rigs providers.media user_warnings",
     "sources": "providers faults unknown_arguments engine.dali user_warnings",
     "sources.readers": "sources providers.frames providers.videos",
     "sources.streams": "sources providers.videos",

@@ -227,7 +227,7 @@ class TestCache:
             made.append(path)
             return index_video(path, stream)
 
-        monkeypatch.setattr(video_index_cache, "index_video", counted)
+        monkeypatch.setattr(video_index_cache, "make_index", counted)
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
         cache = VideoIndexCache(tmp_path / "cache" / "videos")

@@ -19,12 +19,12 @@ from ...errors import FileError, SettingError, VideoError, error_that_is_also
 from ..files.storage import is_url, replace_file
 from ..media.video_file import FileState, is_file_or_missing
 from .remote_video import RemoteVideo
-from .video_index import VideoIndex, index_video
+from .video_index import VideoIndex, make_index
 
-_MAGIC = b"video index 1\n\0\0"
+_MAGIC = b"video index 2\n\0\0"
 _PREFIX = struct.Struct("<16sII")  # magic, length of the header, checksum of all that follows
 
-_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable")
+_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts")
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class VideoIndexCache:
             pass  # not made yet
         except (VideoError, OSError) as error:
             _logger.warning("The index of %s is made anew: %s", shown, error)
-        _write(file, index_video(path, stream), key)
+        _write(file, make_index(path, stream), key)
         return _load_in_use(file)[0]
 
 
@@ -136,6 +136,7 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
         values = {name: header[name] for name in _VALUES}
         for name in ("time_base", "average_rate"):
             values[name] = None if values[name] is None else Fraction(values[name])
+        values["doubts"] = tuple(values["doubts"])
         state = FileState(*header["key"][2:])
         index = VideoIndex(
             pts, key_pts, seek_points, **values, cache_file=str(file), cache_checksum=checksum, file_state=state
