@@ -482,6 +482,9 @@ class TestRefused:
             ("lidar2ego_translation", [1, 0], r"the pose of the lidar must be a quaternion"),
             ("cams", {"CAM_FRONT": 3}, r"\['cams'\]\['CAM_FRONT'\] must be a dict, got 3"),
             ("frame_idx", "first", r" is not as the converters write it: ValueError"),
+            ("frame_idx", np.inf, r" is not as the converters write it: OverflowError"),
+            ("gt_boxes", [[10**400] * 7], r"\['gt_boxes'\] must hold numbers"),
+            ("ego2global_rotation", [10**400] * 4, r"the pose of the vehicle"),
             ("cams", [1, 2], r" is not as the converters write it: AttributeError"),
             ("ego_status", [0, 1], r"\['ego_status'\] must have the shape \(10\), got \(2,\)"),
         ],
@@ -489,6 +492,10 @@ class TestRefused:
     def test_a_value_that_is_wrong(self, opened, key, value, message):
         with pytest.raises(FileError, match=rf"infos\[2\] \(token 'token-002'\).*{message}"):
             opened(edited("sparsedrive", lambda infos: infos[2].update({key: value})))
+
+    def test_a_name_that_is_longer_than_any_path(self, opened):
+        with pytest.raises(FileError, match=r"Names must have at most 4096 bytes, got 5000: b'aaaa"):
+            opened(edited("sparsedrive", lambda infos: infos[2].update({"token": "a" * 5000})))
 
     def test_labels_without_a_category(self, opened):
         def set_label(frames):
