@@ -37,7 +37,7 @@ BELOW = {
     "public_names": "",
     "engine.dali": "",
     "checks": "errors",
-    "user_warnings": "",
+    "user_warnings": "url_secrets",
     "garbage": "",
     "threads": "",
     "unknown_arguments": "checks",

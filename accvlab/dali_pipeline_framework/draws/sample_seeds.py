@@ -3,8 +3,8 @@
 
 ::
 
-    engine       with seeds.loading(source, ...):    which samples this thread loads, by which seed
-                     note_sample(info)               before each of them
+    engine       with seeds.loading(source, ...):    which input this thread loads, by which seed
+                     note_sample(info)               before each sample
     provider             seed_by_sample(index)       before it calls code that may draw
 
 Who loads a batch does not know whether something in it will draw, and who draws knows neither epoch nor seed.
@@ -50,40 +50,49 @@ class SampleSeeds:
 
 
 class LoadingSamples:
-    """Context in which a thread loads samples.
+    """Context in which a thread loads samples; can be entered again.
+
+    What loads each batch sets the attributes, and `of_thread`, itself: that takes no calls where nothing draws.
 
     Attributes:
+        source: The input.
         info: Position of the sample that is being loaded; None before the first one.
+        kept: Restores the global generators when it is closed; None where they were not seeded.
     """
 
-    __slots__ = ("_keeps_generators", "_kept", "_outer", "_seeds", "_source", "info")
+    __slots__ = ("_keeps_generators", "_outer", "_seeds", "info", "kept", "source")
 
     def __init__(self, seeds: SampleSeeds, source: Any, keeps_generators: bool) -> None:
         """Set up; see `SampleSeeds.loading`."""
+        self.source = source
         self.info: types.SampleInfo | None = None
+        self.kept: contextlib.ExitStack | None = None
         self._seeds = seeds
-        self._source = source
         self._keeps_generators = keeps_generators
-        self._kept: contextlib.ExitStack | None = None
         self._outer: LoadingSamples | None = None
 
     def __enter__(self) -> None:
-        self._outer, _of_thread.loading = _of_thread.loading, self  # a data set may load with a loader itself
+        self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
 
     def __exit__(self, *error: object) -> None:
-        _of_thread.loading = self._outer
-        if self._kept is not None:
-            self._kept.close()
+        of_thread.loading = self._outer
+        self.restore_generators()
+
+    def restore_generators(self) -> None:
+        """Give the global generators the state from before they were seeded, where that is to be kept."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            kept.close()
 
     def seed(self, *items: int) -> bool:
         """Seed the global generators for items of the sample; return whether the sample is known."""
         if self.info is None:
             return False
-        if self._keeps_generators and self._kept is None:  # it takes 0.1 ms, so once per batch, where needed
-            self._kept = contextlib.ExitStack()
-            self._kept.enter_context(kept_global_generators())
+        if self._keeps_generators and self.kept is None:  # it takes 0.1 ms, so once per batch, where needed
+            self.kept = contextlib.ExitStack()
+            self.kept.enter_context(kept_global_generators())
         seeds = self._seeds
-        place = place_at(self._source, self.info, seeds.shard, seeds.batch_size)
+        place = place_at(self.source, self.info, seeds.shard, seeds.batch_size)
         seed_global_generators(
             derive_key("global", seeds.seed, place.epoch, place.sample_index, place.visit, *items)
         )
@@ -94,13 +103,14 @@ class _OfThread(threading.local):
     loading: LoadingSamples | None = None
 
 
-_of_thread = _OfThread()
+of_thread = _OfThread()
+"""What this thread loads."""
 
 
 def note_sample(info: types.SampleInfo) -> None:
     """Note that this thread now loads the sample at a position."""
-    if _of_thread.loading is not None:
-        _of_thread.loading.info = info
+    if of_thread.loading is not None:
+        of_thread.loading.info = info
 
 
 def seed_by_sample(*items: int) -> bool:
@@ -109,5 +119,5 @@ def seed_by_sample(*items: int) -> bool:
     Returns:
         Whether a sample is being loaded; if not, the generators are left alone.
     """
-    loading = _of_thread.loading
+    loading = of_thread.loading
     return loading is not None and loading.seed(*items)

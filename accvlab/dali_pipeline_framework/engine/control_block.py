@@ -226,10 +226,6 @@ class ControlBlock:
         self._words[0] = epoch_idx + 1
         self._words[1] += 1
 
-    def is_abandoned(self, epoch_idx: int) -> bool:
-        """Whether the epoch with this index is to be ended."""
-        return epoch_idx < self._words[0]
-
     def map_epoch(self, epoch_idx: int, epoch: int, first_batch: int) -> None:
         """Map an epoch of the pipeline to an epoch of the input, and the batch of it where it begins."""
         row = self._EPOCHS_AT + 3 * (epoch_idx % self._EPOCH_RING)
@@ -249,10 +245,22 @@ class ControlBlock:
         self._words[self._HELD_BACK_AT + 1] = batch
         self._words[self._HELD_BACK_AT] = epoch + 1
 
-    def is_held_back(self, epoch: int, batch: int) -> bool:
-        """Whether a batch of the input must not be loaded."""
+    def place_to_load(self, epoch_idx: int, iteration: int) -> tuple[int, int] | None:
+        """Epoch and batch of the input to load for an epoch and a batch in it of the pipeline.
+
+        Returns:
+            None where the epoch is to be ended.
+
+        Raises:
+            RuntimeError: The batch is held back.
+        """
+        if epoch_idx < self._words[0]:  # it is abandoned
+            return None
+        epoch, batch = self.locate(epoch_idx, iteration)
         held_epoch, held_batch = self._words[self._HELD_BACK_AT : self._HELD_BACK_AT + 2]
-        return epoch == held_epoch - 1 and batch >= held_batch
+        if epoch == held_epoch - 1 and batch >= held_batch:
+            raise RuntimeError("The pipeline knows the error of this batch.")
+        return epoch, batch
 
     @property
     def generation(self) -> int:

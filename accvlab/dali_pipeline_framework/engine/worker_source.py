@@ -23,7 +23,7 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
-from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample
+from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
 from ..sample_data import GroupFormat, format_path
@@ -100,6 +100,7 @@ class _WorkerSource(ABC):
         self._pickled_steps: bytes | None = None
         self._checker_of_sent: SampleChecker | None = None
         self._memory: ReusedMemory | None = None
+        self._loading: LoadingSamples | None = None
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -330,19 +331,22 @@ class BatchSource(_WorkerSource, ABC):
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
-        if self._control.is_abandoned(batch_info.epoch_idx):
+        place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
+        if place is None:
             raise StopIteration
         self._begin_work()
-        epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
-        if self._control.is_held_back(epoch, batch):
-            raise RuntimeError("The pipeline knows the error of this batch.")
+        epoch, batch = place
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
+        loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
+        outer, of_thread.loading = of_thread.loading, loading
         try:
-            with self.seeding():
-                return self._load(batch_info, infos)
+            return self._load(batch_info, infos)
         finally:
+            of_thread.loading = outer
+            if loading.kept is not None:
+                loading.restore_generators()
             self._control.end_batch(batch)
 
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
@@ -377,12 +381,14 @@ class BatchSource(_WorkerSource, ABC):
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
-        infos, row, samples = batch.infos, batch.row, batch.samples
+        control, loading, infos, row = self._control, cast(LoadingSamples, self._loading), batch.infos, batch.row
+        samples = batch.samples
         check = (self._checker or self._get_checker()).check
-        for slot in range(len(infos)):
-            self._note(row, infos[slot])
+        for slot, info in enumerate(infos):
+            control.note_loading(row, slot)
+            loading.info = info
             if slot == 0:  # each sample is loaded when it is asked for
-                source = self._get_source() if self._source is None else self._source
+                source = loading.source = self._get_source() if self._source is None else self._source
                 batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
             flat = next(batch.rest, _END)
             if flat is _END:

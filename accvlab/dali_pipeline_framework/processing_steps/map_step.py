@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from nvidia.dali import types
 
@@ -16,6 +16,7 @@ from ..sample_data import (
     FieldPath,
     GroupFormat,
     ImageContent,
+    LeafFormat,
     Name,
     Path,
     SampleDataGroup,
@@ -124,7 +125,7 @@ class MapStep(FunctionStep, ArrayStep):
             return f"{kept}."
         named = found if self._is_of_group else {}
         outputs = [path for path, dtype in self._outputs.items() if dtype is not None or not self._is_of_group]
-        leaves = {path: after.at(path) for path in [*outputs, *named]}
+        leaves = {path: cast(LeafFormat, after.at(path)) for path in [*outputs, *named]}
         dtypes = {path: found.get(path) or leaf.dtype for path, leaf in leaves.items()}
         names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
         entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())

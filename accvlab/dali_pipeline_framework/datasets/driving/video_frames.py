@@ -67,7 +67,7 @@ class VideoFrames:
         """
         if path not in self._indices:
             self._indices[path] = VideoIndexCache(self._index_folder).index(self._located(path))
-            self._indices[path].warn_of_doubts(repr(without_secrets(path)))
+            self._indices[path].warn_of_doubts(repr(path))
         return self._indices[path]
 
     def frame(self, path: str, number: int) -> UInt8Array:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from .stacks import stack_of_main_thread, state_of
 
@@ -32,6 +33,9 @@ _POLL_S = 0.05
 _SHORT_S = 0.001
 _SPAWNED = b"--multiprocessing-fork"
 _PIPE = re.compile(rb"pipe_handle=(\d+)")
+
+_Limit: TypeAlias = tuple[float, Callable[[float, set[int]], float | None]]
+"""Seconds after which a function is called, with them and the processes; it may return the next time."""
 
 
 class StartWatch:
@@ -57,7 +61,7 @@ class StartWatch:
             blocked_after: Seconds after which one that loads stands still; None: it is waited for ever.
             stacks_after: Seconds after which the state of all processes is logged; None: never.
         """
-        limits = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
+        limits: list[_Limit] = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
         if stacks_after is not None:
             limits.append((stacks_after, self._tell_states))
         if blocked_after is not None:
@@ -74,7 +78,7 @@ class StartWatch:
 
     def _watch(
         self,
-        limits: list[tuple[float, Callable[[float, set[int]], float | None]]],
+        limits: list[_Limit],
         find_workers: Callable[[], set[int]],
         has_ended: threading.Event,
     ) -> None:
