@@ -33,7 +33,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     VideoFrameDataProvider,
     VideoReader,
 )
-from accvlab.dali_pipeline_framework.loader.states.state import fingerprint
+from accvlab.dali_pipeline_framework.loader.states.sample_fields import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.chains.chain_format import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (

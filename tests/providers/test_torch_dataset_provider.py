@@ -244,7 +244,7 @@ def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
     [
         ([item(0)] * 5, {}, r"num_samples: 4 in the state, 5 here\n  - data_set_size: 4 in the state, 5 here"),
         (Items(), {"seed": 1}, "seed: 0 in the state, 1 here"),
-        ([{"name": "a"}] * 4, {}, "fields of the samples .*: fingerprint"),
+        ([{"name": "a"}] * 4, {}, "fields of the samples .*: 1 field less than when the state was saved: is_key"),
     ],
 )
 def test_a_state_of_another_data_set_or_plan_is_refused(
