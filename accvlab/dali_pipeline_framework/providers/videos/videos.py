@@ -134,8 +134,9 @@ class Videos(CameraRig):
             out in any case.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
-        tolerance_s: How far a frame may be from its point in time, in seconds; None for half the usual interval of
-            the reference camera.
+        tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
+            interval of the reference camera. Times are compared exactly, in the units of the videos; this and
+            ``time_offsets_s`` are taken as written in decimals.
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
