@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from .stacks import stack_of_main_thread, state_of
 
@@ -32,6 +33,9 @@ _POLL_S = 0.05
 _SHORT_S = 0.001
 _SPAWNED = b"--multiprocessing-fork"
 _PIPE = re.compile(rb"pipe_handle=(\d+)")
+
+# Seconds, and what is done then: it gets these seconds and the workers, and returns when it is due again.
+_Limit: TypeAlias = tuple[float, Callable[[float, set[int]], float | None]]
 
 
 class StartWatch:
@@ -57,7 +61,7 @@ class StartWatch:
             blocked_after: Seconds after which one that loads stands still; None: it is waited for ever.
             stacks_after: Seconds after which the state of all processes is logged; None: never.
         """
-        limits = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
+        limits: list[_Limit] = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
         if stacks_after is not None:
             limits.append((stacks_after, self._tell_states))
         if blocked_after is not None:
@@ -74,11 +78,10 @@ class StartWatch:
 
     def _watch(
         self,
-        limits: list[tuple[float, Callable[[float, set[int]], float | None]]],
+        limits: list[_Limit],
         find_workers: Callable[[], set[int]],
         has_ended: threading.Event,
     ) -> None:
-        """Do what is due after each limit; what returns a time is due again then."""
         began = time.monotonic()
         while limits:
             limit, act = min(limits, key=operator.itemgetter(0))
