@@ -19,6 +19,7 @@ from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.summary import summary
 from ..sample_data import Name, Path, SampleDataGroup, normalized_path
+from ..short_tracebacks import with_short_traceback
 from ..sources.callable_base import CallableBase
 from ..sources.input_adapter import InputAdapter
 from ..sources.iterable_base import IterableBase
@@ -190,6 +191,7 @@ class PipelineDefinition:
         """
         return self._with(evens_out=True)
 
+    @with_short_traceback
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
 
@@ -199,6 +201,7 @@ class PipelineDefinition:
         """
         return self._chain.output()[0]
 
+    @with_short_traceback
     def describe(self) -> str:
         """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
 
@@ -273,6 +276,7 @@ class PipelineDefinition:
         except SampleStepError as error:
             raise error.__cause__ or error from None
 
+    @with_short_traceback
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:

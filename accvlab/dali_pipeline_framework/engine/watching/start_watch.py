@@ -34,8 +34,8 @@ _SHORT_S = 0.001
 _SPAWNED = b"--multiprocessing-fork"
 _PIPE = re.compile(rb"pipe_handle=(\d+)")
 
+# Seconds, and what is done then: it gets these seconds and the workers, and returns when it is due again.
 _Limit: TypeAlias = tuple[float, Callable[[float, set[int]], float | None]]
-"""Seconds after which a function is called, with them and the processes; it may return the next time."""
 
 
 class StartWatch:
@@ -82,7 +82,6 @@ class StartWatch:
         find_workers: Callable[[], set[int]],
         has_ended: threading.Event,
     ) -> None:
-        """Do what is due after each limit; what returns a time is due again then."""
         began = time.monotonic()
         while limits:
             limit, act = min(limits, key=operator.itemgetter(0))
