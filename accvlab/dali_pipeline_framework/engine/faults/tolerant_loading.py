@@ -21,6 +21,7 @@ from nvidia.dali import types
 
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
+from ...errors import is_of_missing_package
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
@@ -300,9 +301,9 @@ class BatchLoading:
             if error is not None:
                 raise error
             return apply(flat, numbers)
-        except (Exception, SystemExit):
+        except (Exception, SystemExit) as failure:
             tolerance = self._tolerance
-            if tolerance.fallback is None:
+            if tolerance.fallback is None or is_of_missing_package(failure):
                 raise
             fields = fields_to_re_encode(
                 flat, tolerance.image_fields, tolerance.fallback, lambda each: _passes(apply, each, numbers)
@@ -333,7 +334,7 @@ class BatchLoading:
         if index is None:
             index = None if place is None else place.sample_index
         failure = SampleFailureError(error, stage, index, info)
-        if place is None or self._tolerance.samples == "raise":
+        if place is None or self._tolerance.samples == "raise" or is_of_missing_package(error):
             raise failure
         slot = info.idx_in_batch
         if slot not in self._troubles:
@@ -361,7 +362,10 @@ class BatchLoading:
                 if with_steps:
                     self._finish(sample)
             except (Exception, SystemExit) as error:
-                trouble.failures.append(SampleFailureError(error, stage, index, info))
+                failure = SampleFailureError(error, stage, index, info)
+                if is_of_missing_package(error):
+                    raise failure from error
+                trouble.failures.append(failure)
                 continue
             trouble.substitute = index
             return sample
