@@ -13,7 +13,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GroupFormatMismatchError (KeyError)                       a group of another format was assigned
     ├── FieldValueError          (ValueError, TypeError)          a value that does not fit its field
     ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
-    │   └── UnknownArgumentError (TypeError)                      an argument that a class does not have
+    │   ├── UnknownArgumentError (TypeError)                      an argument that a class does not have
+    │   └── MissingPackageError  (ModuleNotFoundError)            a package that is needed is not installed
     ├── FormatError              (ValueError)                     one or more problems found in a sample format
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
     ├── ContractError            (AssertionError)                 a step or provider of one's own breaks a rule
@@ -88,6 +89,22 @@ class SettingError(FrameworkError, ValueError, AssertionError):
 
 class UnknownArgumentError(SettingError, TypeError):
     """A class was given an argument that it does not have."""
+
+
+class MissingPackageError(SettingError, ModuleNotFoundError):
+    """A package that is needed cannot be imported; the message says how to install it.
+
+    It is never taken for a fault of a sample: also where samples that fail are skipped, it ends the run.
+    """
+
+
+def is_of_missing_package(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is that a module cannot be imported."""
+    while error is not None:
+        if isinstance(error, ImportError):
+            return True
+        error = error.__cause__
+    return False
 
 
 @attrs.frozen

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import io
 import itertools
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,6 +39,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.errors import (
     GraphError,
+    MissingPackageError,
     QuarantineError,
     SettingError,
     SourceError,
@@ -571,3 +574,60 @@ def test_the_message_tells_all_that_is_known() -> None:
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     assert frames == ["test_the_message_tells_all_that_is_known", "__next__"]
     assert len("".join(traceback.format_exception(error)).splitlines()) <= 22
+
+
+class WithoutPackage(Provider):
+    """From sample 5 on, a package is imported that is not there."""
+
+    def __init__(self, module: str, wrapped: bool = False) -> None:
+        super().__init__()
+        self.module, self.wrapped = module, wrapped
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 5:
+            try:
+                importlib.import_module(self.module)
+            except ImportError as error:
+                if self.wrapped:
+                    raise ValueError("no calibration") from error
+                raise
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "raise"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_missing_package_is_no_fault_of_a_sample(policy: str, num_workers: int, tmp_path: Path) -> None:
+    faults = FaultPolicy(samples=policy, quarantine=tmp_path / "failed.jsonl")
+    with make(WithoutPackage("no_such_package.part"), faults, shuffle=False, num_workers=num_workers) as loader:
+        loop = iter(loader)
+        next(loop)
+        message = r"\n  A package is missing, .*: pip install no_such_package\."
+        with pytest.raises(MissingPackageError, match=message) as caught:
+            next(loop)
+        assert loader.failed_samples == ()
+    assert isinstance(caught.value, SourceError)
+    assert caught.value.original_type == "ModuleNotFoundError"
+    assert (tmp_path / "failed.jsonl").read_bytes() == b""
+    with make(WithoutPackage("no_such_package", True), policy, num_workers=num_workers) as loader:
+        with pytest.raises(SourceError, match=r"no calibration(.|\n)*A package is missing"):
+            list(loader)
+        assert loader.failed_samples == ()
+
+
+@pytest.mark.parametrize("package", ["cv2", "simplejpeg"])
+def test_a_missing_decoder_ends_the_run(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"cv2": ".png", "simplejpeg": ".jpg"}[package]
+
+    class Jpegs(Provider):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            for camera in range(2):
+                sample["cameras"][camera]["image"] = images[kind]
+            return sample
+
+    images = {each: encoded(3, each) for each in (".png", ".jpg")}
+    with make(Jpegs(), "skip", run="workers") as loader:
+        monkeypatch.setitem(sys.modules, package, None)  # after the definition, which looks for it
+        with pytest.raises(MissingPackageError, match=r"pip install .*\[cpu\]"):
+            list(loader)
+        assert loader.failed_samples == ()

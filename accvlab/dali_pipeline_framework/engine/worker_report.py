@@ -18,7 +18,15 @@ from typing import cast
 
 import attrs
 
-from ..errors import FieldValueError, FileError, FrameworkError, SourceError, error_that_is_also
+from ..errors import (
+    FieldValueError,
+    FileError,
+    FrameworkError,
+    MissingPackageError,
+    SourceError,
+    error_that_is_also,
+    is_of_missing_package,
+)
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup
 from ..sample_data.value_queries import place_of
@@ -37,6 +45,11 @@ _ON_THE_WAY = tuple(
         ("processing_steps", "pipeline_step_base.py"),
     )
 )
+_EXTRAS = {
+    **dict.fromkeys(("cv2", "simplejpeg"), "cpu"),
+    **dict.fromkeys(("fsspec", "aiohttp", "tenacity"), "remote"),
+    **{"av": "video", "PIL": "images", "pyarrow": "arrow", "msgpack": "arrow"},
+}
 _MARK = "\n[dali_pipeline_framework report] "
 
 
@@ -53,6 +66,7 @@ class WorkerReport:
     exception_types: tuple[tuple[str, str], ...]  # (module, qualified name), most derived first
     traceback: str = attrs.field(converter=without_secrets)
     worker: int | None = None
+    is_of_missing_package: bool = False
 
     @classmethod
     def of_exception(
@@ -74,6 +88,9 @@ class WorkerReport:
         text += f"\n  group: {group}" if group else ""
         message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
         message += "".join(f"\n{line}" for line in details)
+        is_of_package = is_of_missing_package(error)
+        if is_of_package and not isinstance(error, FrameworkError):
+            message += f"\n  A package is missing, whatever the sample. Install it{_command_for(error)}."
         whole, trace = _tracebacks_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"
@@ -82,7 +99,7 @@ class WorkerReport:
             for base in type(error).__mro__
             if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
-        return cls(message, sample_index, types, whole, worker)
+        return cls(message, sample_index, types, whole, worker, is_of_package)
 
     @classmethod
     def of_problem(cls, message: str, sample_index: int | None, worker: int | None = None) -> WorkerReport:
@@ -115,12 +132,24 @@ class WorkerReport:
     def to_error(self) -> SourceError:
         """Make the error that the user gets; ``except`` clauses for the original type catch it."""
         resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
-        error = cast(SourceError, error_that_is_also(SourceError, resolved[:1], self.message))
+        also = [MissingPackageError] * self.is_of_missing_package + resolved[:1]
+        error = cast(SourceError, error_that_is_also(SourceError, also, self.message))
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None
         error.worker_traceback = self.traceback or None
         error.worker = self.worker
         return error
+
+
+def _command_for(error: BaseException) -> str:
+    """How to install the package of a module that cannot be imported: ``: pip install ...``; empty if unknown."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, ImportError):
+        link = link.__cause__
+    name = (getattr(link, "name", None) or "").partition(".")[0]
+    extra = _EXTRAS.get(name)
+    package = name if extra is None else f"'accvlab.dali_pipeline_framework[{extra}]'"
+    return f": pip install {package}" if name else ""
 
 
 def names_its_file(error: BaseException) -> bool:

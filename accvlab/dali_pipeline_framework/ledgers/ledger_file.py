@@ -156,6 +156,7 @@ class LedgerWriter:
 
     def _failed(self, error: OSError) -> FileError:
         message = f"The ledger {str(self.path)!r} cannot be written: {error.strerror or error}."
+        message += " Make room, or name another folder: `ledger`."
         return cast(FileError, error_that_is_also(FileError, [type(error)], message))
 
     def sync(self) -> None:

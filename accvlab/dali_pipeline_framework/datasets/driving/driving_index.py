@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import os
 import shutil
@@ -298,7 +299,9 @@ class DrivingIndex:
                     table = getattr(self, table_name)
                     for name in () if table is None else _columns(table_class):
                         if getattr(table, name) is not None:
-                            np.save(written / f"{table_name}.{name}.npy", getattr(table, name))
+                            column = io.BytesIO()  # NumPy does not say why it cannot write to a file
+                            np.save(column, getattr(table, name))
+                            (written / f"{table_name}.{name}.npy").write_bytes(column.getbuffer())
                 head = {field.name: getattr(self, field.name) for field in attrs.fields(DrivingIndex)}
                 head = {name: value for name, value in head.items() if name not in _TABLES}
                 (written / _HEAD).write_text(json.dumps({"version": VERSION, **head}))

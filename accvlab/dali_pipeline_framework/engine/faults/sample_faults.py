@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...errors import ClosedError, FrameworkError, GraphError, SourceError
+from ...errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
 from ...faults.failed_samples import FailedSample, FailedSamples
 from ...sample_data import GroupFormat
 from ...sources.input_adapter import InputAdapter
@@ -255,7 +255,7 @@ class SampleFaults:
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
-        if index is None:
+        if index is None or is_of_missing_package(error):
             return
         reason = str(error).partition("\n")[0]
         epoch, batch = self._pipeline.failed_batch

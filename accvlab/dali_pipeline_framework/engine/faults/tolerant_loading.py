@@ -22,6 +22,7 @@ from nvidia.dali import types
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
 from ...draws.sample_seeds import note_sample
+from ...errors import is_of_missing_package
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
@@ -311,7 +312,7 @@ class BatchLoading:
         except BaseException as failure:
             pass_on_interrupt(failure)
             tolerance = self._tolerance
-            if tolerance.fallback is None:
+            if tolerance.fallback is None or is_of_missing_package(failure):
                 raise
             fields = fields_to_re_encode(
                 flat, tolerance.image_fields, tolerance.fallback, lambda each: _passes(apply, each, numbers)
@@ -342,7 +343,7 @@ class BatchLoading:
         if index is None:
             index = None if place is None else place.sample_index
         failure = SampleFailureError(error, stage, index, info)
-        if place is None or self._tolerance.samples == "raise":
+        if place is None or self._tolerance.samples == "raise" or is_of_missing_package(error):
             raise failure
         slot = info.idx_in_batch
         if slot not in self._troubles:
@@ -372,7 +373,10 @@ class BatchLoading:
                     self._finish(sample)
             except BaseException as error:
                 pass_on_interrupt(error)
-                trouble.failures.append(SampleFailureError(error, stage, index, info))
+                failure = SampleFailureError(error, stage, index, info)
+                if is_of_missing_package(error):
+                    raise failure from error
+                trouble.failures.append(failure)
                 continue
             trouble.substitute = index
             return sample

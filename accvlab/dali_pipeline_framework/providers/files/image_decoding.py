@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FileError, SettingError
+from ...errors import FileError, MissingPackageError
 from ...limits.image_limit import too_large, too_many_pixels
 
 
@@ -19,7 +19,7 @@ def pillow_image_module() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise SettingError(
+        raise MissingPackageError(
             "Images are decoded by Pillow, which is not installed. Install it with: "
             "pip install 'accvlab.dali_pipeline_framework[images]', or leave decoding to the step ImageDecoder."
         ) from error

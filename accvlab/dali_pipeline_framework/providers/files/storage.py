@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
 from ...limits.tables import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
 from .bounded_tar import with_bounds
@@ -72,7 +72,9 @@ class Storage:
                 f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
             )
         self._is_remote = is_url(self._root)
-        if not self._is_remote:
+        if self._is_remote:
+            _needed_fsspec(self._root)
+        else:
             self._root = os.path.expanduser(self._root)
         self._opened: tuple[int, Any, str] | None = None  # process, file system, root within it
 
@@ -230,6 +232,10 @@ class Storage:
         error = cleaned(error)
         if isinstance(error, FileError | SettingError):
             raise error
+        if isinstance(error, ImportError):  # e.g. of a compression
+            raise MissingPackageError(
+                f"{what} {self.path(name)!r} cannot be read: {str(error).rstrip('.')}. Install it with pip."
+            ) from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
@@ -431,19 +437,24 @@ def _read_local(path: str) -> UInt8Array:
         os.close(descriptor)
 
 
-def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
+def _needed_fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise SettingError(
-            f"{root!r} is a URL: reading it needs fsspec. "
+        raise MissingPackageError(
+            f"{url!r} is a URL: reading it needs fsspec. "
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
+    return fsspec
+
+
+def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
+    fsspec = _needed_fsspec(root)
     try:
         bounds = bounded(root, with_bounds(root, options), timeout_s)
         file_system, path = fsspec.core.url_to_fs(root, **bounds)
     except ImportError as error:  # of what fsspec needs for this protocol
-        raise SettingError(
+        raise MissingPackageError(
             f"{root!r} cannot be opened: {str(error).rstrip('.')}. Install what its protocol needs, for HTTP: "
             f"pip install 'accvlab.dali_pipeline_framework[remote]', for S3: pip install s3fs."
         ) from error

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...checks import shown, whole_number
-from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ...limits.image_limit import most_image_pixels, too_many_pixels
 from ..files.storage import reason_of
 from ..media.container import missing_bytes, sniff_codec
@@ -55,7 +55,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
     except ImportError as error:
         codec = None if source is None else sniff_codec(source)
         what = "Videos" if source is None else f"{source_name(source)}{f' (codec: {codec})' if codec else ''}"
-        raise SettingError(
+        raise MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
             f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
