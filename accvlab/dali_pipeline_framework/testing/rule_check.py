@@ -23,10 +23,12 @@ class RuleCheck(ABC):
     Attributes:
         kind: What the contract is of.
         broken: A text for each rule that is broken.
+        figures: What was measured, in lines.
     """
 
     kind: ClassVar[str]
     broken: list[str] = attrs.field(factory=list, init=False)
+    figures: list[str] = attrs.field(factory=list, init=False)
 
     def break_rule(self, rule: str, what: str) -> None:
         """Note that a rule is broken, and what was got."""
@@ -55,5 +57,10 @@ class RuleCheck(ABC):
     def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""
         if self.broken:
-            listed = "\n".join(f"  - {line}" for line in self.broken)
-            raise ContractError(f"{type(checked).__name__} breaks the contract of {self.kind}:\n{listed}")
+            lines = [f"  - {line}" for line in self.broken]
+            if self.figures:
+                lines = [*(f"    {figure}" for figure in self.figures), "What is wrong:", *lines]
+            what = (
+                f"{type(checked).__name__} breaks the contract of {self.kind}{'. Measured' * bool(self.figures)}"
+            )
+            raise ContractError("\n".join([f"{what}:", *lines]))
