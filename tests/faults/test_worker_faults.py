@@ -76,10 +76,13 @@ class SlowAt(DeadlyProvider):
     """One sample is slow, so that other workers come to a deadly one meanwhile."""
 
     slow_index = 0
+    waits_for_death = False
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index == self.slow_index:
             time.sleep(0.2)
+            while self.waits_for_death and not any(self.folder.iterdir()):
+                time.sleep(0.01)
         return super().get_data(sample_index)
 
 
@@ -128,7 +131,7 @@ def test_batches_come_first_in_order_where_two_samples_are_deadly(tmp_path: Path
 
 def test_a_loop_that_is_left_before_the_error_is_due_leaves_nothing_of_it_behind(tmp_path: Path) -> None:
     provider = SlowAt(tmp_path, "kill", {39: 1})
-    provider.slow_index = 4
+    provider.slow_index, provider.waits_for_death = 4, True
     with loader_of(provider, shuffle=False, num_workers=4) as loader:
         loop = iter(loader)
         received = [*next(loop)["index"], *next(loop)["index"]]
