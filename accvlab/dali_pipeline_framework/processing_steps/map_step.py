@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from nvidia.dali import types
 
@@ -16,7 +16,6 @@ from ..sample_data import (
     FieldPath,
     GroupFormat,
     ImageContent,
-    LeafFormat,
     Name,
     Path,
     SampleDataGroup,
@@ -123,10 +122,10 @@ class MapStep(FunctionStep, ArrayStep):
         kept = "Have the function return what is declared, e.g. by `.astype(...)`"
         if None in found.values():
             return f"{kept}."
+        declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
         named = found if self._is_of_group else {}
         outputs = [path for path, dtype in self._outputs.items() if dtype is not None or not self._is_of_group]
-        leaves = {path: cast(LeafFormat, after.at(path)) for path in [*outputs, *named]}
-        dtypes = {path: found.get(path) or leaf.dtype for path, leaf in leaves.items()}
+        dtypes = {path: found.get(path) or declared[path].dtype for path in [*outputs, *named]}
         names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
         entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
         return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
