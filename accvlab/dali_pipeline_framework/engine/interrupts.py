@@ -1,51 +1,147 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handling of SIGINT (Ctrl-C) while DALI waits for its workers."""
+"""Handling of signals (Ctrl-C, timers) while a batch is made."""
 
 from __future__ import annotations
 
+import _thread
+import importlib
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], Any]
+
+_PATIENCE_S = 1.0  # most batches are ready by then
+
+# The functions of `signal` take microseconds more, to make members of enumerations.
+_signals: Any = importlib.import_module("_signal")
+_NUMBERS = tuple(map(int, signal.valid_signals()))
+
+
+class Interrupted(BaseException):
+    """Ends what takes too long after a signal; `DeferredInterrupt` then raises what the handler has raised.
+
+    No code that takes an `Exception` for a sample that cannot be loaded gets hold of it.
+    """
 
 
 class DeferredInterrupt:
-    """Within this context, SIGINT does not raise where it hits, but at the end of the context.
+    """Within this context, what signal handlers raise is not raised where they run, but at the end of the context.
 
-    DALI waits on conditions that are shared between processes. An exception out of the middle of such a wait
-    leaves them in a state in which workers wait for ever and other calls fail. So the signal only asks for the
-    wait to be ended (``on_interrupt``), and the handler that was there before runs when the wait is over.
+    Handlers of Python run between any two operations of the main thread. An exception there leaves DALI's queues,
+    and what counts batches, in the middle of something: batches would be lost, or come twice, and workers wait
+    indefinitely. Handlers run at once nevertheless; only their exceptions wait.
 
-    Outside the main thread, and where SIGINT is ignored, nothing is done.
+    What takes longer than a second after that is ended: by ``end_wait`` of the innermost context, or else by an
+    `Interrupted` in the middle of it. Outside the main thread, where no handlers run, nothing is done.
+
+    Attributes:
+        thread: The thread in which it is active.
+        is_held: Whether nothing is to be ended at the moment, since it takes a short time only.
     """
 
-    def __init__(self, on_interrupt: Callable[[], None]) -> None:
-        """Set up; ``on_interrupt`` is called in the signal handler and must make the wait end soon."""
-        self._on_interrupt = on_interrupt
-        self._previous: Callable[[int, FrameType | None], Any] | None = None
-        self._is_pending = False
+    def __init__(self, end_wait: Callable[[], None] | None = None) -> None:
+        """Set up; ``end_wait`` is called in another thread, and must make the context end soon."""
+        self._end_wait = end_wait
+        self._is_active = False
 
     def __enter__(self) -> None:
-        if threading.get_ident() != threading.main_thread().ident:
+        global running
+        self.thread = threading.get_ident()
+        if self.thread != threading.main_thread().ident:
             return
-        previous = signal.getsignal(signal.SIGINT)
-        if callable(previous):
-            self._previous = previous
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if not self._is_pending:
-            self._is_pending = True
-            self._on_interrupt()
-
-    def __exit__(self, *exception: object) -> None:
-        if self._previous is None:
+        self.is_held = self._is_to_raise = self._has_ended_wait = False
+        self._raised: BaseException | None = None
+        self._is_active = True
+        self._outer = running
+        if self._outer is not None:
+            self._outer._end_wait, self._end_wait = self._end_wait, self._outer._end_wait
             return
-        signal.signal(signal.SIGINT, self._previous)
-        if not self._is_pending:
+        self._lock = threading.Lock()
+        for number, handler in zip(_NUMBERS, map(_signals.getsignal, _NUMBERS), strict=True):
+            if callable(handler) and handler is not _handle:
+                _handlers[number] = handler
+                _signals.signal(number, _handle)
+        running = self
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Run the handler of a signal."""
+        if self._is_to_raise:
+            self._is_to_raise = False
+            if self._is_active:
+                raise Interrupted
             return
         try:
-            self._previous(signal.SIGINT, None)
-        except BaseException as interrupt:
-            raise interrupt from None  # that the wait was ended early is no news
+            _handlers[number](number, frame)
+        except BaseException as error:
+            if self._raised is None:
+                _thread.start_new_thread(self._end_at_last, (number, self._lock))
+            if self._raised is None or not isinstance(error, Exception):
+                self._raised = error
+
+    def _end_at_last(self, number: int, lock: threading.Lock) -> None:
+        while True:  # code may swallow an exception, e.g. a callback of the garbage collector
+            time.sleep(_PATIENCE_S)
+            with lock:
+                if not self._is_active or self._lock is not lock:  # which is that of another batch
+                    return
+                if self.is_held:
+                    continue
+                if self._end_wait is None:
+                    self._is_to_raise = True
+                    signal.pthread_kill(self.thread, number)
+                else:
+                    self._has_ended_wait = True
+                    self._end_wait()
+
+    def __exit__(self, *exception: object) -> None:
+        global running
+        if not self._is_active:
+            return
+        if self._outer is not None:
+            self._outer._end_wait = self._end_wait
+            if self._outer._has_ended_wait:
+                self._outer._has_ended_wait = False
+                raise Interrupted from None  # in place of the error to which that has led
+            return
+        self._is_active = False
+        if self._raised is not None:
+            with self._lock:  # the other thread does nothing more
+                pass
+        running = None
+        for number, handler in [*_handlers.items()]:
+            if _signals.getsignal(number) is _handle:  # else it was set meanwhile
+                _signals.signal(number, handler)
+        raised, self._raised = self._raised, None
+        try:
+            if raised is not None:
+                raise raised from None
+        finally:
+            del raised  # which has a traceback with this frame in it
+
+
+running: DeferredInterrupt | None = None
+"""The outermost context that is active, in the main thread."""
+
+_handlers: dict[int, _Handler] = {}  # that are replaced meanwhile
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    # A handler that raises while handlers are put back leaves others replaced until the next batch.
+    if running is None:
+        _handlers[number](number, frame)
+    else:
+        running.handle(number, frame)
+
+
+def _forget() -> None:
+    """In a forked process, which does not go on with the batch."""
+    global running
+    running = None
+
+
+os.register_at_fork(after_in_child=_forget)

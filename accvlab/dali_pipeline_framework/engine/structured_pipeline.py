@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence, Set
+from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
 from ..url_secrets import cleaned
+from . import interrupts
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from .load_ahead import LoadAhead
     from .pipeline_context import PipelineContext
     from .watching.worker_watch import WorkerWatch
+
+_NOTHING = contextlib.nullcontext()
 
 
 class StructuredPipeline(DescribedPipeline):
@@ -175,7 +179,7 @@ class StructuredPipeline(DescribedPipeline):
             if not self._exec_async:
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
-            with DeferredInterrupt(self._interrupt_workers):
+            with DeferredInterrupt(None if self._py_pool is None else self._interrupt_workers):
                 if self._runs:
                     self._schedule()
                 else:
@@ -294,8 +298,13 @@ class StructuredPipeline(DescribedPipeline):
             self._is_failure_due or self.empty() or self.num_delivered >= self._num_before_failure
         ):
             self._raise_failure()
+        running = interrupts.running
+        if running is not None and running.thread != get_ident():
+            running = None
         try:
-            with DeferredInterrupt(_wait_on):
+            if running is not None:
+                running.is_held = True
+            with DeferredInterrupt(_wait_on) if running is None else _NOTHING:
                 batch = get_outputs(cuda_stream)
                 self._num_in_epoch += 1
                 self.num_delivered += 1
@@ -304,6 +313,9 @@ class StructuredPipeline(DescribedPipeline):
         except Exception as error:
             self._failure = self._explained(error, 0)
             self._raise_failure()
+        finally:
+            if running is not None:
+                running.is_held = False
         if self._runs and self.num_valid == 0:
             self._end_with_batch_thrown_away()
         # Native readers give what is in the files, and that may change from one to the next.
@@ -498,7 +510,7 @@ class StructuredPipeline(DescribedPipeline):
             self.close()
 
     def _interrupt_workers(self) -> None:
-        """Have DALI end the workers, which ends its wait for them; called in a signal handler."""
+        """Have DALI end the workers, which ends its wait for them; called in any thread."""
         interrupt(self._py_pool)
 
     def _end_workers(self) -> None:
@@ -556,4 +568,4 @@ class StructuredPipeline(DescribedPipeline):
 
 
 def _wait_on() -> None:
-    """Interrupt handler while a batch is being finished, which takes a short time only: do nothing."""
+    """Do nothing: while a batch is being finished, which takes a short time only."""

@@ -9,10 +9,21 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, cast
 
 from ..checks import flag, shown, whole_number
-from ..errors import ClosedError, NotSupportedError, SettingError, SourcePicklingError, WorkerStartError
+from ..engine.interrupts import DeferredInterrupt
+from ..errors import (
+    ClosedError,
+    GraphError,
+    NotSupportedError,
+    SettingError,
+    SourceError,
+    SourcePicklingError,
+    WorkerDiedError,
+    WorkerStartError,
+)
 from ..faults.failed_samples import FailedSample, FailedSamples
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
@@ -38,7 +49,7 @@ from .recovery import Recovery
 from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
 from .sample_policy import with_sample_policy
-from .states.position import LoopProgress, Position
+from .states.position import LoopProgress, Made, Position
 from .states.sample_fields import fields_for_state, fingerprint
 from .states.state import (
     NO_SEGMENTS,
@@ -182,6 +193,7 @@ class DataLoader(TorchInterface, ReportInterface):
         )
         bound = bind_input(definition.data_input, asked)
         self._bound = with_sample_policy(bound, self._faults)
+        self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)
         self._run = LoaderPipeline(
@@ -267,6 +279,10 @@ class DataLoader(TorchInterface, ReportInterface):
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
+        with DeferredInterrupt():
+            return self._begun_loop()
+
+    def _begun_loop(self) -> Loop:
         self.start()
         self._loop = no_loop
         self._progress.end_setting()
@@ -308,17 +324,42 @@ class DataLoader(TorchInterface, ReportInterface):
                 self._recovery.go_to(start)
         elif self._run.iterator is not None and not (self._bound.is_read_natively and start == stands_at):
             self._run.iterator.reset()
-        self._progress.begin()
+        self._progress.begin(self._bound.is_callable)
 
-    def _next(self, loop: Loop) -> Any:
-        run = self._run
-        if run.is_closed:
-            run.require_open()
+    def _made(self, loop: Loop) -> Made:
+        """Make what a loop receives next, unless it is there already: a batch, an error, or the end."""
+        progress, times = self._progress, self._times
+        if self._run.is_closed:
+            self._run.require_open()
         if loop is not self._loop():
             raise ClosedError(
                 "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
                 "loop."
             )
+        if progress.made is not None:
+            return progress.made
+        if self._keeps_checkpoints:
+            progress.reader = self._run.reader_state(progress.delivered)
+        asked_at, start_before = perf_counter_ns(), progress.next_start
+        try:
+            batch = self._next(loop)
+        except Exception as error:
+            if isinstance(error, GraphError | SourceError | WorkerDiedError):  # how it got here does not help
+                error.__traceback__, error.__suppress_context__ = None, True
+            return Made(None, error, progress.pipeline, progress.next_start)
+        start_after, progress.next_start = progress.next_start, start_before
+        received_at = perf_counter_ns()
+        times.num_batches += 1
+        times.next_ns += received_at - asked_at
+        times.between_ns += asked_at - times.received_at
+        times.received_at = received_at
+        pipeline = self._run.pipeline
+        if received_at >= times.due_at or pipeline is not times.pipeline:
+            times.read_clocks(received_at - asked_at, pipeline)
+        return Made(batch, None, progress.pipeline, start_after)
+
+    def _next(self, loop: Loop) -> Any:
+        run = self._run
         if loop.has_ended or (run.iterator is None and not run.is_lost):
             raise StopIteration
         if self._steps is not None and self._progress.pipeline.batch >= self._steps:
@@ -331,10 +372,8 @@ class DataLoader(TorchInterface, ReportInterface):
             raise
         if not loop.has_begun:
             self._agreement.look()
-            loop.has_begun = True
-        self._progress.delivered = self._progress.pipeline
         if self._ledger.is_on:
-            self._ledger.note(self._progress.delivered, run.pipeline)
+            self._ledger.note(self._progress.pipeline, run.pipeline)
         return data
 
     def _end_loop(self, loop: Loop) -> None:
@@ -465,7 +504,7 @@ class DataLoader(TorchInterface, ReportInterface):
             self._seed,
             with_forms(self._bound.description, self._run.pipeline.steps_in_workers),
             self._fields_for_state,
-            self._run.reader_state(position),
+            self._progress.reader or self._run.reader_state(position),
         )
 
     @functools.cached_property

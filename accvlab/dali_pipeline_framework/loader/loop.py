@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GraphError, SourceError, WorkerDiedError
+from ..engine.interrupts import DeferredInterrupt
 
 if TYPE_CHECKING:
     from .data_loader import DataLoader
@@ -24,25 +23,31 @@ class Loop(Iterator[Any]):
     def __init__(self, loader: DataLoader) -> None:
         """Begin a loop over ``loader``, which is kept as long as the loop is."""
         self._loader = loader
+        self._interrupts = DeferredInterrupt()
         self.has_begun = self.has_ended = False
 
     def __next__(self) -> Any:
-        """Get the next batch."""
-        loader, times = self._loader, self._loader._times
-        asked_at = perf_counter_ns()
-        try:
-            batch = loader._next(self)
-        except (GraphError, SourceError, WorkerDiedError) as error:  # how it got here does not help
-            raise error.with_traceback(None) from error.__cause__
-        received_at = perf_counter_ns()
-        times.num_batches += 1
-        times.next_ns += received_at - asked_at
-        times.between_ns += asked_at - times.received_at
-        times.received_at = received_at
-        pipeline = loader._run.pipeline
-        if received_at >= times.due_at or pipeline is not times.pipeline:
-            times.read_clocks(received_at - asked_at, pipeline)
-        return batch
+        """Get the next batch.
+
+        An exception of a signal handler comes out of here before the batch counts as received: another call
+        returns it. Only where the signal comes in the last few operations, after the batch was counted and before
+        the caller has it, that batch is lost to the caller (``for`` loops have it then).
+        """
+        progress = self._loader._progress
+        with self._interrupts:
+            made = progress.made = self._loader._made(self)
+        callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
+        progress.made = progress.reader = None
+        if made.error is not None:
+            try:
+                raise made.error
+            finally:
+                del made  # else the error, by its traceback, would hold itself
+        if not progress.is_epoch_set:
+            progress.next_start = made.next_start
+        progress.delivered = made.delivered
+        self.has_begun = True
+        return made.batch
 
 
 def no_loop() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..engine.interrupts import Interrupted
 from ..errors import ClosedError, FrameworkError, GraphError, NotSupportedError, WorkerDiedError, WorkerStartError
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Recovery:
                 # Else the batch could not be converted, that is all.
                 if pipeline.failure is None or not self._goes_on(error):
                     raise
+            except Interrupted:  # nobody gets the batch: another pipeline makes it again
+                if self._can_go_on(None):
+                    run.is_lost = True
+                    num_before = pipeline.num_delivered
+                raise
             finally:
                 pipeline.watch.waiting_since = None
                 if pipeline.num_delivered > num_before:  # also where the batch could not be converted
@@ -204,5 +210,8 @@ class Recovery:
             if not self._can_go_on(run.pipeline.failure):
                 raise
             run.renew(position)
+        except Interrupted:
+            run.is_lost = self._can_go_on(None)
+            raise
         finally:
             pipeline.watch.waiting_since = None

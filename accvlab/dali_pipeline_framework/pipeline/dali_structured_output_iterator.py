@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
 
+from ..engine.interrupts import DeferredInterrupt
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing.ranges import mark
 from ..errors import ClosedError, SettingError
@@ -48,8 +49,22 @@ class DALIStructuredOutputIterator:
             self._obj.reset()
 
         def __next__(self) -> Any:
-            """Get the next batch."""
-            return self._obj.next_batch()
+            """Get the next batch.
+
+            An exception of a signal handler comes before the batch counts as received: another call returns that.
+            """
+            obj = self._obj
+            with DeferredInterrupt():
+                if obj._made is None:
+                    try:
+                        obj._made = obj.next_batch(), None
+                    except Exception as error:
+                        obj._made = None, error
+            batch, error = obj._made
+            obj._made = None
+            if error is not None:
+                raise error
+            return batch
 
         def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:
             """Return itself."""
@@ -130,6 +145,7 @@ class DALIStructuredOutputIterator:
         self._to_dict = convert_sample_data_group_to_dict
         self._post_process = post_process_func
         self._is_closed = False
+        self._made: tuple[Any, Exception | None] | None = None  # and not received yet
         self._is_mid_epoch = False  # of the foreign iterator, like the next one
         self._has_ended = False
         self._foreign_iterator: Any = None
@@ -174,6 +190,8 @@ class DALIStructuredOutputIterator:
     def reset(self) -> None:
         """Start the next epoch from its beginning, also in the middle of one."""
         self._require_open()
+        if self._structured is None or InputAdapter(self._structured.data_input).has_epochs:
+            self._made = None
         if self._foreign_iterator is not None:
             self._reset_foreign_iterator()
         elif self._structured is not None:

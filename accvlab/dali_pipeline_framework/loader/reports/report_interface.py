@@ -131,6 +131,7 @@ def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
         loop = cast("Loop", iter(loader))
         while len(batches) < num_batches:
             batches.append(loader._next(loop))
+            progress.delivered = progress.pipeline
     except StopIteration:
         pass
     finally:
