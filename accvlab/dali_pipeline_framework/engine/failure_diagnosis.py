@@ -19,7 +19,8 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
-from ..sample_data import GroupFormat, format_path
+from ..sample_data import GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason

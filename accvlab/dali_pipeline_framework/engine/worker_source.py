@@ -25,7 +25,8 @@ from nvidia.dali import types
 from ..draws.keyed_draws import KeyedDraws
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
-from ..sample_data import GroupFormat, format_path
+from ..sample_data import GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
 from .samples.loading_batch import LoadingBatch

@@ -14,7 +14,8 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing.ranges import mark
 from ..errors import ClosedError, SettingError
-from ..sample_data import SampleDataGroup, nested_dictionary
+from ..sample_data import SampleDataGroup
+from ..sample_data.value_queries import nested_dictionary
 from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:

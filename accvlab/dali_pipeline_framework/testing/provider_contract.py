@@ -17,8 +17,9 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..providers.data_provider import DataProvider
-from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
-from ..sample_data.format_problems import described_together
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.conversion import as_numpy
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
 from .driving_contract import driving_problems, scene_problems, size_problems, unit_problems
 from .rule_check import RuleCheck

@@ -16,7 +16,8 @@ import attrs
 from ...checks import bullets
 from ...errors import SettingError, StateError
 from ...limits.file_limits import most_unpacked_bytes
-from ...sample_data import GroupFormat, format_path
+from ...sample_data import GroupFormat
+from ...sample_data.names import format_path
 from ...sampling.random_access_sampler import Description, EpochSegment
 from ...sources.planned_input import PlannedInput
 from ...user_warnings import warn_user
