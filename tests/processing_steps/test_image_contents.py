@@ -62,8 +62,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
     UnneededFieldRemover,
 )
-from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat, leaf_format
+from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.format_problems import described_together
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_CLIP, DECODED_IMAGE, ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 

@@ -21,7 +21,8 @@ from nvidia.dali.pipeline import Pipeline
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.sample_seeds import SampleSeeds, note_sample
 from ..limits.image_headers import decoded_already
-from ..sample_data import FieldPath, GroupFormat, format_path
+from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, is_about_decoding

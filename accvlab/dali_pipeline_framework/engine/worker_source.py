@@ -26,7 +26,8 @@ from ..draws.keyed_draws import KeyedDraws
 from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
-from ..sample_data import GroupFormat, format_path
+from ..sample_data import GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
 from .samples.loading_batch import LoadingBatch

@@ -13,8 +13,9 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.sample_seeds import SampleSeeds
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import FoldedFormat
+from ..sample_data.names import Name
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough

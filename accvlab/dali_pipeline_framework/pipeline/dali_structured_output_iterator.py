@@ -15,7 +15,8 @@ from ..engine.interrupts import DeferredInterrupt
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing.ranges import mark
 from ..errors import ClosedError, SettingError
-from ..sample_data import SampleDataGroup, nested_dictionary
+from ..sample_data import SampleDataGroup
+from ..sample_data.value_queries import nested_dictionary
 from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 
@@ -60,10 +61,10 @@ class DALIStructuredOutputIterator:
                         obj._made = obj.next_batch(), None
                     except Exception as error:
                         obj._made = None, error
-            batch, error = obj._made
+            batch, failure = obj._made
             obj._made = None
-            if error is not None:
-                raise error
+            if failure is not None:
+                raise failure
             return batch
 
         def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:

@@ -30,10 +30,11 @@ from ..errors import GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from ..sources.input_parts import InputParts
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .nodes_as_arrays import ADVICE_ON_NODES, computes_on_nodes

@@ -18,7 +18,8 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.summary import summary
-from ..sample_data import Name, Path, SampleDataGroup, normalized_path
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name, Path, normalized_path
 from ..short_tracebacks import with_short_traceback
 from ..sources.callable_base import CallableBase
 from ..sources.input_adapter import InputAdapter

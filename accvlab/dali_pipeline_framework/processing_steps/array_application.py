@@ -17,18 +17,12 @@ from nvidia.dali.pipeline import Pipeline
 from ..draws.draw_scope import ArrayDraws, RunningStep, current_group, declared_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, NotSupportedError, StepOutputError
-from ..sample_data import (
-    FieldPath,
-    GroupFormat,
-    LeafFormat,
-    SampleDataGroup,
-    describe_difference,
-    format_path,
-    get_dali_type_for_numpy_type,
-)
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.conversion import converted
-from ..sample_data.format_problems import described_together
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import format_path
 
 _MOST_REMEMBERED = 10_000
 

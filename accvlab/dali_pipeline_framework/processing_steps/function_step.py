@@ -10,9 +10,10 @@ from nvidia.dali import types
 
 from ..checks import field_names, shown
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, ImageContent, Name, Path, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name, Path
 from .image_use import ImageUse
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

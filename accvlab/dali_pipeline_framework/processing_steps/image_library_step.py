@@ -16,8 +16,9 @@ from nvidia.dali import types
 from ..draws.global_generators import seeded_global_generators
 from ..draws.random_draws import IntegerDraw, RandomDraw
 from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.names import Name
 from .array_application import full_path
 from .array_step import ArrayStep
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels

@@ -18,9 +18,10 @@ from ..operators.array_pixels import checked_image, looked_up, scaled_channels
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.functions import cast_array
 from ..operators.image_pixels import zero_where_channels_fit
-from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.image_content import describe_range
+from ..sample_data.names import Name
 from .image_pixel_step import change_images
 from .image_use import PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from .named_fields import FieldSearch

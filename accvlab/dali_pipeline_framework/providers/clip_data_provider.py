@@ -11,7 +11,8 @@ import numpy as np
 from nvidia.dali import types
 
 from ..errors import SettingError
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from ..sampling.clips.clip_windows import Int64Array
 from ..sampling.clips.clips import BoolArray, Clips
 from .data_provider import DataProvider

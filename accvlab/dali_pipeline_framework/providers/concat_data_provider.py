@@ -13,15 +13,8 @@ import numpy.typing as npt
 
 from ..checks import bullets, index_in
 from ..errors import FieldValueError, SettingError, error_that_is_also
-from ..sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    ImageContent,
-    SampleDataGroup,
-    describe_difference,
-    format_error,
-)
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
+from ..sample_data.format_problems import describe_difference
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider

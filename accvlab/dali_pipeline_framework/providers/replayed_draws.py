@@ -14,17 +14,9 @@ from ..checks import index_in
 from ..draws.draw_records import DrawRecord, problem_of_draw
 from ..draws.random_draws import PlannedDraw
 from ..errors import FieldValueError, SettingError
-from ..sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    LeafFormat,
-    Name,
-    SampleDataGroup,
-    format_error,
-    format_path,
-    get_dali_type_for_numpy_type,
-)
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.names import Name, format_path
 from .data_provider import DataProvider
 from .sample_loading import next_sample, rename_sample
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 from ..errors import FieldValueError
-from ..sample_data import GroupFormat, SampleDataGroup, describe_difference
+from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data.format_problems import describe_difference
 from .data_provider import DataProvider
 
 

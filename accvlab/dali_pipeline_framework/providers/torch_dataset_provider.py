@@ -17,16 +17,9 @@ from ..checks import listed, shown
 from ..draws.global_generators import kept_global_generators
 from ..draws.sample_seeds import seed_by_sample
 from ..errors import FieldValueError, SettingError
-from ..sample_data import (
-    FieldPath,
-    GroupFormat,
-    LeafFormat,
-    Name,
-    SampleDataGroup,
-    format_path,
-    get_dali_type_for_numpy_type,
-)
-from ..sample_data.names import format_paths
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.names import Name, format_path, format_paths
 from .data_provider import DataProvider
 
 _DT = types.DALIDataType

@@ -30,9 +30,10 @@ from ..processing_steps.array_application import naming_field
 from ..processing_steps.image_use import ImageUse
 from ..processing_steps.named_fields import FieldSearch
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ..sample_data.names import Name
 
 _DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]

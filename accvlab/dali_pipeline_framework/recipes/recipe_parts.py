@@ -20,7 +20,8 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_mean_std_dev_normalizer import fractions_problem, per_channel
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
-from ..sample_data import SampleDataGroup, get_numpy_type_for_dali_type
+from ..sample_data import SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_input_callable import SamplerInputCallable

@@ -26,7 +26,8 @@ from ..processing_steps.map_line_vectorizer import MapLineVectorizer
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.unneeded_fields_remover import UnneededFieldRemover
 from ..providers.data_provider import DataProvider
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter

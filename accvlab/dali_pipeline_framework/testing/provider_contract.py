@@ -18,8 +18,9 @@ from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..providers.data_provider import DataProvider
-from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
-from ..sample_data.format_problems import described_together
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.conversion import as_numpy
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
 from .driving_contract import driving_problems, plausibility, scene_problems, unit_problems
 from .rule_check import RuleCheck

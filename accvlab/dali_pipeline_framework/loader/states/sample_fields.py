@@ -12,9 +12,9 @@ import re
 import zlib
 from collections.abc import Iterable
 
-from ...sample_data import FieldPath, GroupFormat, format_path
+from ...sample_data import FieldPath, GroupFormat
 from ...sample_data.format_problems import described_together
-from ...sample_data.names import format_paths
+from ...sample_data.names import format_path, format_paths
 
 _MOST_BYTES = 1 << 20
 _MOST_LINES = 10

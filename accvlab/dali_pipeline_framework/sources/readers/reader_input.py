@@ -26,8 +26,9 @@ from ...draws.keyed_random import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
 from ...providers.files.storage import is_url
-from ...sample_data import ImageContent, Name, SampleDataGroup
+from ...sample_data import ImageContent, SampleDataGroup
 from ...sample_data.image_content import UNKNOWN_CONTENT
+from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..native_input import NativeInput, NativeRun
