@@ -398,6 +398,7 @@ def bevfusion_training(
         _batch,
         ("points", "gt_bboxes_3d", "gt_labels_3d"),
         {"seed": seed, **loader_arguments},
+        settings or BEVFusionSettings(),
     )
 
 
@@ -435,6 +436,7 @@ def bevfusion_evaluation(
         _batch,
         ("points", "gt_bboxes_3d", "gt_labels_3d") if has_boxes else ("points",),
         loader_arguments,
+        settings or BEVFusionSettings(),
     )
 
 

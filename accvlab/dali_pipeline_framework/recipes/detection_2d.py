@@ -290,6 +290,7 @@ def detection_2d_training(
         _batch,
         (),
         {"seed": seed, **loader_arguments},
+        settings or Detection2DSettings(),
     )
 
 
@@ -323,6 +324,7 @@ def detection_2d_evaluation(
         _batch,
         (),
         loader_arguments,
+        settings or Detection2DSettings(),
     )
 
 
