@@ -16,8 +16,9 @@ from pathlib import Path
 from support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
-from accvlab.dali_pipeline_framework import SequentialSampler, UnneededFieldRemover
+from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, UnneededFieldRemover
 from accvlab.dali_pipeline_framework.datasets import DrivingProvider
+from accvlab.dali_pipeline_framework.recipes import ImageAugmentation, StreamPETRSettings, streampetr_training
 
 ROOT = Path(__file__).parent / "data"
 if not ROOT.exists():
@@ -36,6 +37,23 @@ def definition():
 def loader():
     steps = [ImageDecoder("image", use_device_mixed=True), UnneededFieldRemover(["boxes"])]
     return DataLoader(provider(), 2, steps=steps, num_workers=0)
+
+
+def recipe(**arguments):
+    settings = StreamPETRSettings(
+        images=ImageAugmentation(output_hw=(32, 48), scale_range=(4, 5)), classes=("car", "pedestrian", "barrier")
+    )
+    provider = DrivingProvider(ROOT / "index", ROOT, **settings.provider_fields())
+    return streampetr_training(provider, 2, settings, num_workers=0, **arguments)
+
+
+def queues():
+    return recipe(queue_length=3)
+
+
+def clips():
+    frames = provider()
+    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 2, tail="repeat"))
 
 
 def number():
@@ -98,6 +116,32 @@ class TestShow:
         assert main(["show", "commanded:loader", "--frames", "2", "--output", "two.gif"]) == 0
         with Image.open(folder / "two.gif") as image:
             assert image.n_frames == 2
+
+    @pytest.mark.parametrize(
+        ("subject", "options", "num_rows"),
+        [
+            ("recipe", ["--sample", "1"], 1),
+            ("queues", [], 3),
+            ("queues", ["--frame", "1"], 1),
+            ("clips", [], 2),
+            ("clips", ["--frame", "0"], 1),
+        ],
+    )
+    def test_draws_recipes_and_clips(self, folder, subject, options, num_rows):
+        target = folder / f"{subject}.png"
+        assert main(["show", f"commanded:{subject}", *options, "--output", str(target)]) == 0
+        with Image.open(target) as image:
+            # A camera is 396 pixels wide, and 2/3 of that high; the heading is 38 high, all rows 330 at least.
+            assert image.height - 38 == pytest.approx(max(num_rows * 396 * 2 / 3, 330), abs=2)
+
+    def test_draws_recipes_as_an_animation(self, folder):
+        assert main(["show", "commanded:recipe", "--frames", "2", "--output", "recipe.gif"]) == 0
+        with Image.open(folder / "recipe.gif") as image:
+            assert image.n_frames == 2
+
+    def test_there_is_no_such_frame(self, capsys):
+        assert main(["show", "commanded:queues", "--frame", "3"]) == 1
+        assert "`frame`" in capsys.readouterr().err
 
     def test_tells_that_there_is_no_such_batch(self, capsys):
         assert main(["show", "commanded:loader", "--batch", "30"]) == 1

@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     showing.add_argument(
         "--sample", type=int, default=0, help="number of the sample: in the data set, or in a batch"
     )
+    showing.add_argument("--frame", type=int, help="number of the frame of a clip; all of them if not given")
     showing.add_argument("--batch", type=int, default=0, help="number of the batch, of a loader")
     showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for an animation")
     showing.add_argument(

@@ -102,6 +102,10 @@ def _show(subject: Any, options: argparse.Namespace) -> None:
     settings: dict[str, Any] = {"class_names": class_names}
     if isinstance(subject, DataLoader):
         settings["sample"] = options.sample
+    if options.frame is not None and options.output.suffix == ".rrd":
+        raise SettingError("`--frame` is for pictures.")
+    if options.output.suffix != ".rrd":
+        settings["frame"] = options.frame
     shown_data = _delivered(subject, options)
     if options.output.suffix == ".rrd":
         save_recording(shown_data, options.output, **settings)
@@ -120,10 +124,23 @@ def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
         return
     count = 0
     for batch in islice(subject, options.batch, options.batch + options.frames):
-        yield batch
+        yield batch if subject.recipe_settings is None else _views_of_recipe(subject, batch, options)
         count += 1
     if not count:
         raise SettingError(f"There is no batch {options.batch} in the epoch.")
+
+
+def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace) -> Any:
+    from .recipes.batch_views import batch_view, count_frames
+
+    number = count_frames(batch, options.sample)
+    frames = [-1] if not number else [options.frame] if options.frame is not None else [*range(number)]
+    names = getattr(loader.dataset, "camera_names", ())
+    views = [
+        batch_view(batch, loader.recipe_settings, options.sample, frame=frame, camera_names=names)
+        for frame in frames
+    ]
+    return views[0] if options.output.suffix == ".rrd" or len(views) == 1 else views
 
 
 def _bench(subject: Any, options: argparse.Namespace) -> None:

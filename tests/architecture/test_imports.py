@@ -88,7 +88,7 @@ BELOW = {
     ),
     "recipes": "loader datasets viewing",
     "testing": "loader datasets.driving",
-    "object_commands": "testing viewing",
+    "object_commands": "testing viewing recipes",
     "command_line": "object_commands testing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",

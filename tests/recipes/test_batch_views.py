@@ -148,6 +148,26 @@ def test_heatmaps_lie_on_the_images(data: Any) -> None:
         assert camera.image.shape[:2] == batch["input"].shape[2:]
 
 
+def test_each_frame_of_a_queue_has_its_own_boxes(data: Any) -> None:
+    root, index = data
+    settings, make_loader, _ = RECIPES["streampetr"]
+    provider = DrivingProvider(index, root, **settings.provider_fields())
+    with make_loader(provider, 1, settings, num_workers=0, output_type="numpy", queue_length=2) as loader:
+        batch = list(loader)[1]
+    by_token = {one["token"]: scene_view(one) for one in map(provider.get_data, range(len(provider)))}
+    for frame in (0, 1, -1):
+        view = batch_view(batch, settings, frame=frame)
+        expected = by_token[batch["token"][0][frame]]
+        of_classes = expected.centers[expected.categories >= 0]
+        np.testing.assert_allclose(np.sort(view.centers, axis=0), np.sort(of_classes, axis=0), atol=1e-4)
+        assert view.title.startswith(batch["scene"][0][frame])
+    for frame in (2, -3):
+        with pytest.raises(SettingError, match="`frame`"):
+            batch_view(batch, settings, frame=frame)
+    _, settings, batch = first_batch(data, "bevformer")  # learns the boxes of the last frame
+    assert [len(batch_view(batch, settings, frame=frame).centers) > 0 for frame in (0, 1)] == [False, True]
+
+
 def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
     _, _, batch = first_batch(data, "streampetr")
     with pytest.raises(SettingError, match="must be one of the recipe of Detection2DSettings: it has no 'input'"):

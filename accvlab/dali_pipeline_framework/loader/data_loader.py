@@ -88,6 +88,9 @@ class DataLoader(TorchInterface, ReportInterface):
                     checkpoint["loader"] = loader.state_dict()
     """
 
+    recipe_settings: Any = None
+    """Settings of the recipe that has made the loader; None of other loaders. `batch_view` takes them."""
+
     @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
         self,

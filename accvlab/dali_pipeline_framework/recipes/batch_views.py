@@ -40,7 +40,8 @@ def batch_view(
         batch: A batch of the recipe's loader.
         settings: The settings of the recipe: they tell which model it is, and how images were normalized.
         sample: Number of the sample in the batch.
-        frame: Number of the frame of a queue; the boxes are those of the last one.
+        frame: Number of the frame of a queue. Where the model learns the boxes of the last one only, the others
+            have none.
         camera_names: Names of the cameras.
         ahead: Where the vehicle looks, along x and y of the lidar; that of nuScenes looks along y.
 
@@ -56,7 +57,7 @@ def batch_view(
             f"are: {', '.join(map(repr, batch))}."
         )
     sample = index_in(sample, "sample", len(batch["token"]))
-    title = f"{batch['scene'][sample]}   token {_of_frame(batch['token'][sample], frame)}"
+    title = f"{_of_frame(batch['scene'][sample], frame)}   token {_of_frame(batch['token'][sample], frame)}"
     if isinstance(settings, Detection2DSettings):
         return SceneView(title=title, cameras=_with_heatmaps(batch, settings, sample, camera_names))
     images = _array(_of_frame(batch["img"][sample], frame, num_axes=4))  # (C, 3, H, W)
@@ -81,14 +82,17 @@ def batch_view(
         "points": points,
         "ahead": np.array([x, y]) / length,
     }
-    if "gt_bboxes_3d" in batch:
-        view |= _boxes(batch, settings, sample)
+    num_frames = count_frames(batch, sample)
+    is_last = frame in (-1, num_frames - 1) or not num_frames
+    # Lists have the boxes of each frame.
+    if "gt_bboxes_3d" in batch and (is_last or isinstance(batch["gt_bboxes_3d"][sample], list)):
+        view |= _boxes(batch, settings, sample, -1 if is_last else frame)
     return SceneView(**view)
 
 
-def _boxes(batch: Mapping[str, Any], settings: Any, sample: int) -> dict[str, Any]:
-    boxes = _array(_of_frame(batch["gt_bboxes_3d"][sample], -1, num_axes=2)).astype(np.float64)
-    labels = _array(_of_frame(batch["gt_labels_3d"][sample], -1, num_axes=1))
+def _boxes(batch: Mapping[str, Any], settings: Any, sample: int, frame: int) -> dict[str, Any]:
+    boxes = _array(_of_frame(batch["gt_bboxes_3d"][sample], frame, num_axes=2)).astype(np.float64)
+    labels = _array(_of_frame(batch["gt_labels_3d"][sample], frame, num_axes=1))
     centers, sizes, yaws = boxes[:, :3].copy(), boxes[:, 3:6], boxes[:, 6]
     if getattr(settings, "box_layout", LAYOUTS[0]) == LAYOUTS[1]:
         sizes, yaws = sizes[:, [1, 0, 2]], -yaws - np.pi / 2
@@ -138,10 +142,18 @@ def _with_heatmaps(
     ]
 
 
+def count_frames(batch: Mapping[str, Any], sample: int = 0) -> int:
+    """Count the frames of a sample of a batch of a recipe; 0 where images have no axis of frames."""
+    if "img" not in batch:
+        return 0
+    images = batch["img"][index_in(sample, "sample", len(batch["token"]))]
+    return len(images) if isinstance(images, list) or images.ndim == 5 else 0
+
+
 def _of_frame(value: Any, frame: int, num_axes: int | None = None) -> Any:
     """Take the frame of a queue out of a list, or out of an array with one more axis."""
     if isinstance(value, list) or (num_axes is not None and value.ndim == num_axes + 1):
-        return value[index_in(frame % len(value) if frame >= -len(value) else frame, "frame", len(value))]
+        return value[index_in(frame + len(value) if frame < 0 else frame, "frame", len(value))]
     return value
 
 

@@ -153,6 +153,7 @@ def bevformer_training(
         functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras)),
         ("gt_bboxes_3d", "gt_labels_3d"),
         {"seed": seed, **loader_arguments},
+        settings or BEVFormerSettings(),
     )
 
 
@@ -185,6 +186,7 @@ def bevformer_evaluation(
         _batch,
         (),
         loader_arguments,
+        settings or BEVFormerSettings(),
     )
 
 

@@ -400,6 +400,7 @@ def bevfusion_training(
         _batch,
         ("points", "gt_bboxes_3d", "gt_labels_3d"),
         {"seed": seed, **loader_arguments},
+        settings or BEVFusionSettings(),
     )
 
 
@@ -437,6 +438,7 @@ def bevfusion_evaluation(
         _batch,
         ("points", "gt_bboxes_3d", "gt_labels_3d") if has_boxes else ("points",),
         loader_arguments,
+        settings or BEVFusionSettings(),
     )
 
 

@@ -317,6 +317,7 @@ def detection_2d_training(
         _batch,
         (),
         {"seed": seed, **loader_arguments},
+        settings or Detection2DSettings(),
     )
 
 
@@ -350,6 +351,7 @@ def detection_2d_evaluation(
         _batch,
         (),
         loader_arguments,
+        settings or Detection2DSettings(),
     )
 
 

@@ -236,6 +236,7 @@ def recipe_loader(
     of_batch: Callable[[dict[str, Any]], dict[str, Any]],
     listed_fields: Sequence[str],
     arguments: Mapping[str, Any],
+    settings: Any,
 ) -> DataLoader:
     """Make a loader of a recipe; ``of_batch`` gives a batch its names, with stacked cameras.
 
@@ -245,4 +246,6 @@ def recipe_loader(
     definition = PipelineDefinition(
         SamplerInputCallable(provider, sampler, context_name=PLACE), steps, run=given.pop("run")
     )
-    return DataLoader(definition, batch_size, stack_arrays=True, post_process_func=of_batch, **given)
+    loader = DataLoader(definition, batch_size, stack_arrays=True, post_process_func=of_batch, **given)
+    loader.recipe_settings = settings
+    return loader

@@ -389,7 +389,9 @@ def sparsedrive_training(
     listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
     of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(frames, sampler, steps, batch_size, of_batch, listed, arguments)
+    return recipe_loader(
+        frames, sampler, steps, batch_size, of_batch, listed, arguments, settings or SparseDriveSettings()
+    )
 
 
 def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
@@ -441,7 +443,9 @@ def sparsedrive_evaluation(
     if order == "published":
         sampler = ChunkSampler(lengths, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return recipe_loader(frames, sampler, steps, batch_size, _as_published, (), loader_arguments)
+    return recipe_loader(
+        frames, sampler, steps, batch_size, _as_published, (), loader_arguments, settings or SparseDriveSettings()
+    )
 
 
 def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:

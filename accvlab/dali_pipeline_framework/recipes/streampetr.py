@@ -335,7 +335,16 @@ def streampetr_training(
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
     of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(source, sampler, steps, batch_size, of_batch, [*_LISTED, *_FIELDS_OF_CAMERAS], arguments)
+    return recipe_loader(
+        source,
+        sampler,
+        steps,
+        batch_size,
+        of_batch,
+        [*_LISTED, *_FIELDS_OF_CAMERAS],
+        arguments,
+        settings or StreamPETRSettings(),
+    )
 
 
 def streampetr_evaluation(
@@ -371,7 +380,9 @@ def streampetr_evaluation(
     sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
     of_batch = functools.partial(_as_published, is_training=False, is_queue=False)
-    return recipe_loader(frames, sampler, steps, batch_size, of_batch, (), loader_arguments)
+    return recipe_loader(
+        frames, sampler, steps, batch_size, of_batch, (), loader_arguments, settings or StreamPETRSettings()
+    )
 
 
 def _as_published(batch: dict[str, Any], is_training: bool, is_queue: bool) -> dict[str, Any]:

@@ -7,4 +7,5 @@ from .formats import LeafFormat as LeafFormat
 from .image_content import ImageContent as ImageContent
 from .mappings import ValueMapping as ValueMapping
 from .names import FieldPath as FieldPath
+from .printing import describe_batch as describe_batch
 from .sample_data_group import SampleDataGroup as SampleDataGroup

@@ -143,7 +143,7 @@ class ValueQueries(FormatQueries):
         return self.type_matches(other) and all(map(same_value, mine, theirs))
 
     def __repr__(self) -> str:
-        return printing.one_line(self)
+        return printing.short_text(self)
 
     def __str__(self) -> str:
         return printing.tree_text(self, with_details=True)

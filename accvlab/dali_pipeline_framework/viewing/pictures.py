@@ -17,7 +17,7 @@ from ..checks import number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..sample_data import SampleDataGroup
 from .projection import box_corners, projected_edges
-from .scene_views import CameraView, SceneView, ViewFields, scene_view
+from .scene_views import CameraView, SceneView, ViewFields, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,9 +83,10 @@ class Picture:
 
 
 def show(
-    data: SampleDataGroup | Mapping[Any, Any] | SceneView,
+    data: SampleDataGroup | Mapping[Any, Any] | SceneView | Sequence[SceneView],
     sample: int = 0,
     *,
+    frame: int | None = None,
     fields: ViewFields | None = None,
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
@@ -99,9 +100,12 @@ def show(
     not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
     points, map lines; the vehicle is in the middle and looks up.
 
+    Of a clip, all frames are shown one below the other, or 16 of them if there are more, with the last scene.
+
     Args:
-        data: A sample of a provider, a batch of a loader, or what `scene_view` makes of one.
+        data: A sample of a provider, a batch of a loader, or what `scene_view` makes of one or several frames.
         sample: Number of the sample in a batch.
+        frame: Number of the only frame to show of a clip; negative ones count from the end.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
@@ -117,12 +121,28 @@ def show(
         raise SettingError(
             'Pictures need Matplotlib, which is not installed: pip install "accvlab.dali_pipeline_framework[viz]".'
         ) from error
-    view = data
-    if not isinstance(view, SceneView):
-        view = scene_view(
-            view, sample, fields=fields, class_names=class_names, image_mean=image_mean, image_std=image_std
-        )
-    rows = camera_rows(view.cameras)
+    if isinstance(data, SceneView):
+        views = [data]
+    elif isinstance(data, Sequence):
+        views, frames = [*data], [*range(len(data))]
+    else:
+        settings: dict[str, Any] = {"fields": fields, "class_names": class_names}
+        settings |= {"image_mean": image_mean, "image_std": image_std}
+        frames = frames_of(data, sample, fields) if frame is None else [frame]
+        views = [scene_view(data, sample, frame=number, **settings) for number in frames]
+    if not views or not all(isinstance(view, SceneView) for view in views):
+        raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
+    if len(views) > 1:
+        views = [_named(view, number) for view, number in zip(views, frames, strict=True)]
+    view = views[-1]
+    view_of = {id(camera): one for one in views for camera in one.cameras}
+    if len(views) == 1:
+        rows = camera_rows(view.cameras)
+    elif max(len(one.cameras) for one in views) > 1:
+        rows = [list(one.cameras) for one in views]
+    else:
+        cameras = [camera for one in views for camera in one.cameras]
+        rows = [cameras[start : start + 4] for start in range(0, len(cameras), 4)]
     has_scene = len(view.centers) or len(view.points) or view.lines
     heights_in = [max(_height_in(camera) for camera in row) for row in rows]
     num_columns = max([len(row) for row in rows], default=0)
@@ -134,7 +154,7 @@ def show(
         left_in = (num_columns - len(row)) * _VIEW_WIDTH_IN / 2
         for camera in row:
             place = (left_in, top_in - row_height_in, _VIEW_WIDTH_IN, row_height_in)
-            _draw_camera(_axes(figure, place), camera, view)
+            _draw_camera(_axes(figure, place), camera, view_of[id(camera)])
             left_in += _VIEW_WIDTH_IN
         top_in -= row_height_in
     if scene_width_in:
@@ -142,6 +162,11 @@ def show(
         _draw_from_above(_axes(figure, place), view, range_m)
     _draw_heading(figure, view)
     return Picture(figure)
+
+
+def _named(view: SceneView, frame: int) -> SceneView:
+    cameras = [attrs.evolve(camera, name=f"{camera.name}  frame {frame}".strip()) for camera in view.cameras]
+    return attrs.evolve(view, cameras=cameras)
 
 
 def camera_rows(cameras: Sequence[CameraView]) -> list[list[CameraView]]:

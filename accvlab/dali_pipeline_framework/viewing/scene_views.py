@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,6 +19,8 @@ from ..sample_data.strings import decoded
 
 Array = npt.NDArray[Any]
 UInt8Array = npt.NDArray[np.uint8]
+
+_MOST_FRAMES = 16  # in one picture
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -78,11 +81,14 @@ class SceneView:
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
+    Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one.
+
     The defaults are those of `DrivingProvider`, and of batches that the recipes make of it.
 
     Attributes:
         cameras: Array of groups, one for each camera.
-        image: Image of a camera: the bytes of a file, or ``HWC`` or ``CHW``.
+        image: Image of a camera: the bytes of a file, or ``HWC`` or ``CHW``; of a clip, frames are stacked.
+        frames: Of clips: array of groups, one for each frame, of the sample or of a camera; or stacked frames.
         name: Name of a camera.
         intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
         camera_from_reference: ``(4, 4)`` of a camera.
@@ -104,6 +110,7 @@ class ViewFields:
 
     cameras: str = "cameras"
     image: str = "image"
+    frames: str = "frames"
     name: str = "name"
     intrinsics: str = "intrinsics"
     camera_from_reference: str = "camera_from_reference"
@@ -131,16 +138,18 @@ def scene_view(
     data: SampleDataGroup | Mapping[Any, Any],
     sample: int = 0,
     *,
+    frame: int = -1,
     fields: ViewFields | None = None,
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
 ) -> SceneView:
-    """Take what can be shown out of a sample, or out of a sample of a batch.
+    """Take what can be shown out of a sample, or out of a sample of a batch; of clips, out of one frame.
 
     Args:
         data: A sample of a provider, or a batch of a loader.
         sample: Number of the sample in a batch.
+        frame: Number of the frame in a clip; negative ones count from the end.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
@@ -150,13 +159,17 @@ def scene_view(
         SettingError: There is nothing that can be shown, or a field cannot be shown.
     """
     fields = fields or ViewFields()
-    tree = _Tree(data, sample)
+    whole = _Tree(data, sample)
+    num_frames = _count_frames(whole, fields)
+    if num_frames or frame != -1:
+        frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
+    tree = whole.below(fields.frames, frame)
     pixels = _Pixels.of(image_mean, image_std)
     ego_from_reference = tree.array(fields.ego, "ego_from_reference")
     ahead = np.array([1.0, 0.0])
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
-    cameras = [_camera(tree, number, fields, pixels, ahead) for number in range(tree.num_elements(fields.cameras))]
+    cameras = [_camera(camera, frame, fields, pixels, ahead) for camera in _cameras(tree, fields)]
     centers = tree.array(fields.boxes, fields.centers)
     points = tree.array(fields.lidar, fields.points)
     if not cameras and centers is None and points is None:
@@ -178,7 +191,7 @@ def scene_view(
     # Batches may be padded with what is no box.
     is_box = np.ones(len(centers), bool) if sizes is None else (sizes > 0).all(axis=1)
     return SceneView(
-        title=_title(tree),
+        title=_title(tree) or _title(whole),
         cameras=cameras,
         centers=centers[is_box],
         sizes=np.ones_like(centers)[is_box] if sizes is None else sizes[is_box],
@@ -191,6 +204,14 @@ def scene_view(
         ahead=ahead,
         timestamp=tree.scalar("timestamp"),
     )
+
+
+def frames_of(
+    data: SampleDataGroup | Mapping[Any, Any], sample: int = 0, fields: ViewFields | None = None
+) -> list[int]:
+    """Get the numbers of the frames of a clip to show, at most 16 of them; of what is no clip, only -1."""
+    number = _count_frames(_Tree(data, sample), fields or ViewFields())
+    return np.unique(np.linspace(0, number - 1, min(number, _MOST_FRAMES)).astype(int)).tolist() or [-1]
 
 
 # --- fields ---------------------------------------------------------------------------------------------
@@ -206,6 +227,7 @@ class _Tree:
                 f"{type(data).__name__}."
             )
         self._data, self._sample, self._is_batch = data, sample, isinstance(data, Mapping)
+        self.is_frame = False  # of a clip
 
     def names(self) -> list[str]:
         return [str(name) for name in _names(self._data)]
@@ -243,6 +265,28 @@ class _Tree:
         value = np.asarray(value)
         return str(decoded(value)) if value.dtype == np.uint8 else str(value)
 
+    def below(self, name: str, number: int) -> _Tree:
+        """An element of an array of groups; the whole where there is no such array."""
+        if not self.has_groups(name):
+            return self
+        frame = _Tree(self._data[name][number], self._sample)
+        frame.is_frame = True
+        return frame
+
+    def has_groups(self, *path: str | int) -> bool:
+        """Whether there is an array of groups."""
+        value: Any = self._data
+        for name in path:
+            value = value[name] if name in _names(value) else None
+        return self._is_numbered(_names(value)) and len(_names(value)) > 0
+
+    def count(self, *path: str | int) -> int:
+        """Number of elements of an array of groups."""
+        value: Any = self._data
+        for name in path:
+            value = value[name]
+        return len(_names(value))
+
     # Elements of an array of groups, also where they are stacked: one entry per field, with an axis for them.
 
     def num_elements(self, name: str) -> int:
@@ -254,7 +298,7 @@ class _Tree:
             len(self._of_sample(group[field], (name, field))) for field in names if not _names(group[field])
         )
 
-    def of_element(self, name: str, number: int, *path: str) -> Array | None:
+    def of_element(self, name: str, number: int, *path: str | int) -> Array | None:
         if self._is_numbered(_names(self._data[name])):
             return self.array(name, number, *path)
         stacked = self.array(name, *path)
@@ -295,18 +339,82 @@ def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
 # --- cameras --------------------------------------------------------------------------------------------
 
 
-def _camera(tree: _Tree, number: int, fields: ViewFields, pixels: _Pixels, ahead: Array) -> CameraView:
+@attrs.frozen
+class _Camera:
+    """Where the fields of a camera are."""
+
+    label: str
+    array: Callable[..., Array | None]
+    text: Callable[[str], str | None]
+    frames: int = 0  # number of groups of frames in it
+
+
+def _cameras(tree: _Tree, fields: ViewFields) -> list[_Camera]:
+    number_of_cameras = tree.num_elements(fields.cameras)
+    if number_of_cameras:
+        return [
+            _Camera(
+                f"{fields.cameras}[{number}]",
+                functools.partial(tree.of_element, fields.cameras, number),
+                functools.partial(tree.text_of_element, fields.cameras, number),
+                tree.count(fields.cameras, number, fields.frames)
+                if tree.has_groups(fields.cameras, number, fields.frames)
+                else 0,
+            )
+            for number in range(number_of_cameras)
+        ]
+    found = []
+    places: list[tuple[str, ...]] = [*((name,) for name in tree.names()), ()]
+    for place in places:
+        images = (tree.array(*place, fields.image), tree.array(*place, fields.frames))
+        has_frames = bool(place) and tree.has_groups(*place, fields.frames)
+        if has_frames or any(image is not None and (image.ndim == 4 or tree.is_frame) for image in images):
+            found.append(place)
+    return [
+        _Camera(
+            place[0] if place else "",
+            functools.partial(tree.array, *place),
+            functools.partial(tree.text, *place),
+            tree.count(*place, fields.frames) if tree.has_groups(*place, fields.frames) else 0,
+        )
+        for place in found
+    ]
+
+
+def _count_frames(tree: _Tree, fields: ViewFields) -> int:
+    """Number of frames of a clip; 0 of a single frame."""
+    if tree.has_groups(fields.frames):
+        return tree.count(fields.frames)
+    counts = [0]
+    for camera in _cameras(tree, fields):
+        image = camera.array(fields.image)
+        image = camera.array(fields.frames) if image is None else image
+        counts.append(camera.frames if image is None else len(image) if image.ndim == 4 else 0)
+    return max(counts)
+
+
+def _camera(camera: _Camera, frame: int, fields: ViewFields, pixels: _Pixels, ahead: Array) -> CameraView:
     def array(*path: str) -> Array | None:
-        return tree.of_element(fields.cameras, number, *path)
+        if camera.frames:
+            of_frame = camera.array(fields.frames, frame, *path)
+            return camera.array(*path) if of_frame is None else of_frame
+        return camera.array(*path)
+
+    def matrix(name: str) -> Array | None:
+        value = array(name)
+        return value[frame] if value is not None and value.ndim == 3 else value
 
     image = array(fields.image)
+    if image is None and not camera.frames:
+        image = array(fields.frames)
     if image is None:
         raise SettingError(
-            f"{fields.cameras}[{number}] has no image {shown(fields.image)}. Give its name: "
-            f"`fields=ViewFields(image=...)`."
+            f"{camera.label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
         )
-    projection, intrinsics, extrinsics = (
-        array(name) for name in (fields.projection, fields.intrinsics, fields.camera_from_reference)
+    if image.ndim == 4:
+        image = image[frame]
+    projection, intrinsics, extrinsics = map(
+        matrix, (fields.projection, fields.intrinsics, fields.camera_from_reference)
     )
     if projection is None and intrinsics is not None and extrinsics is not None:
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
@@ -317,8 +425,8 @@ def _camera(tree: _Tree, number: int, fields: ViewFields, pixels: _Pixels, ahead
         axis = projection[2, :2]  # depth grows along it
         bearing = float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
     return CameraView(
-        name=tree.text_of_element(fields.cameras, number, fields.name) or f"{fields.cameras}[{number}]",
-        image=pixels.of_image(image, f"{fields.cameras}[{number}].{fields.image}"),
+        name=camera.text(fields.name) or camera.label,
+        image=pixels.of_image(image, f"{camera.label}.{fields.image}".lstrip(".")),
         image_from_reference=None if projection is None else projection[:3],
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
@@ -347,8 +455,6 @@ class _Pixels:
         """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
         if image.ndim == 1 and image.dtype == np.uint8:
             return _decoded(image, path)
-        if image.ndim == 4:  # a clip: its last frame
-            image = image[-1]
         if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
             image = image.transpose(1, 2, 0)
         if image.ndim != 3 or image.shape[2] not in (1, 3):

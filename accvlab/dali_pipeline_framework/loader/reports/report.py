@@ -94,7 +94,7 @@ class BusyCores:
         return self.workers + self.graph + self.rest
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class LoaderReport:
     """Where the time has gone between the first batch of a loop and its last one so far; see `DataLoader.report`.
 
@@ -202,6 +202,10 @@ class LoaderReport:
     def __str__(self) -> str:
         """Return a table."""
         return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        """Return the table: notebooks show this."""
+        return str(self)
 
     def _lines(self) -> Iterator[str]:
         if not self.loop:
