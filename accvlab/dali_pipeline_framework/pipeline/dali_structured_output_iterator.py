@@ -59,10 +59,13 @@ class DALIStructuredOutputIterator:
                         obj._made = obj.next_batch(), None
                     except Exception as error:
                         obj._made = None, error
-            batch, error = obj._made
+            batch, failure = obj._made
             obj._made = None
-            if error is not None:
-                raise error
+            if failure is not None:
+                try:
+                    raise failure
+                finally:
+                    del failure  # else it would hold itself, by its traceback
             return batch
 
         def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:
